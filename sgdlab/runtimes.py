@@ -1,9 +1,11 @@
 """Run-times for protocols: their checks, and drawing as many as a protocol needs."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from sgdlab import arguments
 from sgdlab.errors import UsageError
 from sgdlab.schedule import Schedule
 
@@ -129,3 +131,31 @@ def with_enough_rows(
                     f"the protocol uses no gradient in {rows} rows of run-times, the shortest of {runtimes.min():g} s; "
                     "it must not give up or drop all of them"
                 ) from error
+
+
+def ending(make: Callable[[int], Any], seconds: float, *, first: int) -> Any:
+    """Return the schedule that ends at an instant, of a protocol that is told how many gradients to use.
+
+    Longer schedules are made, each about as long as is needed by the speed of the one before, until one goes on past
+    the instant; what is past it is cut off (`Schedule.until`).
+
+    Args:
+      make: number of gradients -> `Schedule` or `PeerSchedule`.
+      seconds: since the start, of virtual time.
+      first: number of gradients to begin with.
+
+    Raises:
+      ValueError: where no update is applied by then, or `seconds` is not above 0.
+      NotEnoughRuntimes: where the run-times of `make` end before the instant.
+
+    Example:
+      >>> import functools, sgdlab
+      >>> make = functools.partial(sgdlab.protocols.asynchronous, np.full((9, 2), 2.0))
+      >>> ending(lambda gradients: make(num_gradients=gradients), 7.0, first=1).num_updates
+      6
+    """
+    end, gradients = arguments.real("seconds", seconds, above=0), first
+    while (schedule := make(gradients)).wall_clock() <= end:
+        wanted = 1.02 * gradients * end / max(schedule.wall_clock(), end / 100)
+        gradients = int(wanted) + schedule.num_workers + 1
+    return schedule.until(end)

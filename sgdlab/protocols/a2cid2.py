@@ -13,6 +13,7 @@ from sgdlab.ordering import by_time
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.protocols.fast_arrivals import accumulated
+from sgdlab.protocols.in_seconds import in_seconds
 from sgdlab.runtimes import NotEnoughRuntimes, checked, too_short
 
 SAMPLE = 16
@@ -27,6 +28,7 @@ SAMPLE = 16
     averages=lambda entries, num_workers: graphs.Size(edges=4 + 10 * entries["rate"], matrices=1),
     no_policy="its pairs average by a Poisson clock beside the gradients, which exists in simulation only",
 )
+@in_seconds
 def a2cid2(
     runtimes: np.ndarray,
     *,

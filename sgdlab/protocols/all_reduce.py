@@ -3,6 +3,7 @@
 import numpy as np
 
 from sgdlab.protocols.family import PROTOCOLS
+from sgdlab.protocols.in_seconds import in_seconds
 from sgdlab.schedule import Schedule
 
 
@@ -13,6 +14,7 @@ from sgdlab.schedule import Schedule
     rule="nag_asgd",
     no_policy="there is no server in it; synchronous makes the same parameters",
 )
+@in_seconds
 def all_reduce(runtimes: np.ndarray, *, num_gradients: int | None = None) -> Schedule:
     """All nodes average their gradients after every iteration, which gives the parameters of `synchronous`.
 

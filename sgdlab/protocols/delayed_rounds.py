@@ -4,6 +4,7 @@ import numpy as np
 
 from sgdlab.bounds import Count, NotNegative
 from sgdlab.protocols.family import PROTOCOLS
+from sgdlab.protocols.in_seconds import in_seconds
 from sgdlab.runtimes import NotEnoughRuntimes, checked, too_short
 from sgdlab.schedule import PENDING, Schedule
 
@@ -15,6 +16,7 @@ from sgdlab.schedule import PENDING, Schedule
     rule=None,
     no_policy="its messages overlap with the next gradients, computed on parameters of each worker's own",
 )
+@in_seconds
 def delayed_rounds(
     runtimes: np.ndarray, *, communication: NotNegative = 0.0, num_gradients: Count | None = None
 ) -> Schedule:

@@ -85,6 +85,7 @@ PROTOCOLS = ProtocolRegistry(
     given={
         "runtimes": "",
         "num_gradients": "epochs",
+        "num_seconds": "seconds",
         "gradients_per_epoch": "",
         "predictor": "predictor.kind",
         "seed": "seed",

@@ -6,6 +6,7 @@ from sgdlab import arguments
 from sgdlab.bounds import Count, Share
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.protocols.fast_arrivals import Arrivals, arrivals
+from sgdlab.protocols.in_seconds import in_seconds
 from sgdlab.runtimes import checked
 from sgdlab.schedule import PENDING, Schedule
 
@@ -18,6 +19,7 @@ from sgdlab.schedule import PENDING, Schedule
     blocks="num_blocks",
     no_policy="its layers are sent one by one; asynchronous sends them together",
 )
+@in_seconds
 def layerwise(
     runtimes: np.ndarray,
     *,

@@ -9,6 +9,7 @@ from sgdlab.bounds import Count, NotNegative, Whole
 from sgdlab.cluster.messages import MessageDelays
 from sgdlab.ordering import by_number, by_time
 from sgdlab.protocols.family import PROTOCOLS
+from sgdlab.protocols.in_seconds import in_seconds
 from sgdlab.runtimes import NotEnoughRuntimes, checked, too_short
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
@@ -27,6 +28,7 @@ _OPEN, _TIMER = -3, -1
     blocks="num_servers",
     no_policy="its parameters are spread over several servers",
 )
+@in_seconds
 def partial(  # noqa: PLR0913 (its entries are those of the method: what servers wait for, and what workers do)
     runtimes: np.ndarray,
     *,

@@ -12,6 +12,7 @@ from sgdlab.bounds import bounded
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.protocols import own_policies
 from sgdlab.protocols.family import PROTOCOLS, ProtocolFacts
+from sgdlab.protocols.in_seconds import in_seconds
 from sgdlab.protocols.simulate import simulate
 from sgdlab.protocols.simulate_peers import simulate_peers
 from sgdlab.runtimes import checked
@@ -153,4 +154,4 @@ def as_protocol(
     protocol.__wrapped__ = make  # whose code is that of the part
     protocol.__name__, protocol.__qualname__ = make.__name__, make.__qualname__
     protocol.__module__, protocol.__doc__ = make.__module__, inspect.getdoc(make)
-    return protocol
+    return in_seconds(protocol)

@@ -5,6 +5,7 @@ import numpy as np
 from sgdlab import arguments
 from sgdlab.bounds import Count, NotNegative
 from sgdlab.protocols.family import PROTOCOLS
+from sgdlab.protocols.in_seconds import in_seconds
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import Schedule
 
@@ -16,6 +17,7 @@ from sgdlab.schedule import Schedule
     rule="asgd",
     no_policy="its staleness is drawn, and comes from no worker's pace",
 )
+@in_seconds
 def simulated_staleness(
     runtimes: np.ndarray,
     *,

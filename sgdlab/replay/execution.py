@@ -29,6 +29,7 @@ class _Agreed(NamedTuple):
     """What all processes of a run do next."""
 
     stop: bool
+    end: bool
     save: bool
     piece: int  # how many gradients, or waves, the device executes before they agree again.
 
@@ -62,6 +63,7 @@ class Execution:
         self._carry, saved = (carry, None) if checkpoints is None else checkpoints.latest(carry)
         self._evaluations: list[Evaluation] = []
         self._done = 0
+        self._ended = False  # before its schedule, since the watch has said so
         if saved is None:
             self._evaluate(0)
             return
@@ -83,9 +85,14 @@ class Execution:
         with contextlib.closing(self._segments(feed)) as segments:
             for (first, last), batch_fn in segments:
                 self._advance(first, last, batch_fn)
+                if self._ended:
+                    break
         if self._engine.layout.many_processes:
             self._evaluations = json.loads(hosts.gather("the evaluations", json.dumps(self._evaluations))[0])
-        return Result(**self._engine.outcome(self._carry), history=self._history())
+        history = self._history()
+        return Result(
+            **self._engine.outcome(self._carry), history=history.first(self._done) if self._ended else history
+        )
 
     def _segments(self, feed: Feed | None) -> Generator[tuple[tuple[int, int], Any], None, None]:
         """What the device executes without the host: gradients from one to another, and batches that the host makes."""
@@ -103,7 +110,7 @@ class Execution:
     def _advance(self, first: int, last: int, batch_fn: Callable[[jax.Array], Tree] | None) -> None:
         """Executes gradients `first` to `last`, in pieces where the run can be asked to stop."""
         begin, end = self._index(first), self._index(last)
-        while begin < end:
+        while begin < end and not self._ended:
             until = end if self._piece is None else min(end, begin + self._piece)
             started = time.monotonic()
             self._carry = self._engine.advance(self._carry, begin, until, batch_fn)
@@ -119,9 +126,10 @@ class Execution:
         pause, end = gradients in self._program.pauses, gradients == self._program.num_rows
         if pause:
             self._evaluate(gradients)
-        agreed = self._agreed()
+        agreed = self._agreed(ends=pause and self._watch.ends is not None and self._watch.ends(self._evaluations))
         self._piece = None if self._piece is None else agreed.piece
-        if end:
+        self._done, self._ended = gradients, agreed.end and not end
+        if end or self._ended:
             return
         if self._checkpoints is not None and (agreed.save or agreed.stop):
             facts = {"gradients": gradients, "evaluations": list(self._evaluations)}
@@ -132,10 +140,10 @@ class Execution:
                 self._checkpoints.wait()  # what has failed is not said to be saved
             raise Stopped(gradients, self._program.num_rows, saved=saved)
 
-    def _agreed(self) -> _Agreed:
-        """All stop if one wants to; when to save, and how often to agree, is as the first process has it."""
+    def _agreed(self, *, ends: bool) -> _Agreed:
+        """All stop if one wants to; when to end, when to save and how often to agree is as the first process has it."""
         due = self._checkpoints is not None and self._checkpoints.due()
-        own = _Agreed(self._stop(), due, self._piece or 0)
+        own = _Agreed(self._stop(), ends, due, self._piece or 0)
         if not self._engine.layout.many_processes:
             return own
         found = [_Agreed(*json.loads(value)) for value in hosts.gather("a pause of the run", json.dumps(own))]

@@ -4,7 +4,7 @@ from typing import Any
 
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.replay.peer_program import PeerProgram, lower_peers
-from sgdlab.replay.program import Capacity, checked_limits
+from sgdlab.replay.program import Capacity, Every, checked_limits
 from sgdlab.replay.server_program import ServerProgram, lower_servers
 from sgdlab.schedule import Schedule
 from sgdlab.tasks.task import described
@@ -14,7 +14,7 @@ def lower(
     schedule: Schedule | PeerSchedule,
     *,
     capacity: Capacity | None = None,
-    every: int | None = None,
+    every: Every = None,
     width: int | None = None,
     by_worker: bool = False,
 ) -> ServerProgram | PeerProgram:
@@ -27,8 +27,9 @@ def lower(
     Args:
       schedule: a `Schedule` of any number of blocks, or a `PeerSchedule`.
       capacity: least sizes to allocate, except the width, so that several programs share one compilation.
-      every: gradients between two pauses. A pause is at the next complete update; at the gradient itself for peers, and
-        if blocks use gradients in different orders. None: a pause at the end only.
+      every: gradients between two pauses, or a tuple of the numbers of gradients after which to pause. A pause is at
+        the next complete update; at the gradient itself for peers, and if blocks use gradients in different orders.
+        None: a pause at the end only.
       width: lanes of wave mode, the largest size of a wave. None: the largest power of two, up to the number of workers
         rounded up, for which at most 1.5 gradients are computed per gradient needed.
       by_worker: whether a wave has at most one gradient of each worker, which workers with a state of their own need.

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float64, Int32
 
 from sgdlab.peer_schedule import PeerSchedule
-from sgdlab.replay.program import Capacity, Program, pauses_after, power_of_two, waves_and_width
+from sgdlab.replay.program import Capacity, Every, Program, pauses_after, power_of_two, waves_and_width
 from sgdlab.replay.registers import allocate
 
 
@@ -96,7 +96,7 @@ class PeerProgram(Program):
 
 
 def lower_peers(
-    schedule: PeerSchedule, *, capacity: Capacity | None, every: int | None, width: int | None, by_worker: bool
+    schedule: PeerSchedule, *, capacity: Capacity | None, every: Every, width: int | None, by_worker: bool
 ) -> PeerProgram:
     """Lowers a schedule of peers; see `sgdlab.replay.lowering.lower`."""
     del by_worker  # a node's gradient needs the step before it: no wave has two of them

@@ -13,6 +13,10 @@ from sgdlab import arguments
 MOST_LANES_PER_GRADIENT = 1.5
 
 
+Every = int | tuple[int, ...] | None
+"""Gradients between two pauses, or the numbers of gradients after which to pause; None: a pause at the end only."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Capacity:
     """Sizes of the arrays of a compiled replay. Programs of one capacity share one compilation.
@@ -55,7 +59,7 @@ class Program(abc.ABC):
       waves: int32[W + 1], the rows at which waves begin, and R. The gradients of a wave can be computed at once.
       uniform: whether all gradients of each wave are computed on one version of the parameters.
       pauses: int32[P], numbers of gradients after which a run may evaluate; the last one is R.
-      every: gradients between two pauses, as given to `lower`.
+      every: pauses, as given to `lower`.
       by_worker: whether no wave has two gradients of one worker.
       num_workers: N of the schedule.
       num_slots: number of slots that are used.
@@ -67,7 +71,7 @@ class Program(abc.ABC):
     waves: Int32[np.ndarray, " W"]
     uniform: bool
     pauses: Int32[np.ndarray, " P"]
-    every: int | None
+    every: Every
     by_worker: bool
     num_workers: int
     num_slots: int
@@ -110,25 +114,29 @@ class Program(abc.ABC):
         return (self.waves.size - 1) * self.capacity.width / self.num_rows
 
 
-def checked_limits(every: int | None, width: int | None) -> None:
-    """Raises a `ValueError` if `every` or `width` is not a whole number of at least 1."""
-    for name, value in (("every", every), ("width", width)):
+def checked_limits(every: Every, width: int | None) -> None:
+    """Raises a `ValueError` if `width`, `every` or one of its numbers is not a whole number of at least 1."""
+    numbers = every if isinstance(every, tuple) else (every,)
+    for name, value in (*(("every", number) for number in numbers), ("width", width)):
         if value is not None:
             arguments.whole(name, value)
 
 
-def pauses_after(ends: np.ndarray, every: int | None) -> np.ndarray:
-    """Numbers of gradients after which to pause: the first of `ends` after each multiple of `every`, and the last one.
+def pauses_after(ends: np.ndarray, every: Every) -> np.ndarray:
+    """Numbers of gradients after which to pause: the first of `ends` at or after each that is wanted, and the last one.
 
     Args:
       ends: int[.], ascending: numbers of gradients after which a pause is allowed.
-      every: gradients between two pauses. None: a pause at the end only.
+      every: gradients between two pauses, or the numbers that are wanted. None: a pause at the end only.
 
     Example:
-      >>> pauses_after(np.array([2, 4, 5, 8]), 3)
-      array([4, 8], dtype=int32)
+      >>> pauses_after(np.array([2, 4, 5, 8]), 3), pauses_after(np.array([2, 4, 5, 8]), (1, 5))
+      (array([4, 8], dtype=int32), array([2, 5, 8], dtype=int32))
     """
-    wanted = np.arange(every, ends[-1], every) if every else np.empty(0, int)
+    if isinstance(every, tuple):
+        wanted = np.array([number for number in every if number < ends[-1]], int)
+    else:
+        wanted = np.arange(every, ends[-1], every) if every else np.empty(0, int)
     return np.unique([*ends[np.searchsorted(ends, wanted)], ends[-1]]).astype(np.int32)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int32
 
 from sgdlab.replay.blocks import check_num_blocks
-from sgdlab.replay.program import Capacity, Program, after_own, pauses_after, power_of_two, waves_and_width
+from sgdlab.replay.program import Capacity, Every, Program, after_own, pauses_after, power_of_two, waves_and_width
 from sgdlab.replay.registers import allocate
 from sgdlab.schedule import Schedule
 
@@ -112,7 +112,7 @@ class ServerProgram(Program):
 
 
 def lower_servers(
-    schedule: Schedule, *, capacity: Capacity | None, every: int | None, width: int | None, by_worker: bool
+    schedule: Schedule, *, capacity: Capacity | None, every: Every, width: int | None, by_worker: bool
 ) -> ServerProgram:
     """Lowers a schedule of parameter servers; see `sgdlab.replay.lowering.lower`."""
     check_num_blocks(schedule.num_blocks)

@@ -1,11 +1,12 @@
 """What is evaluated and recorded during a run."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 
+from sgdlab.replay.program import Every
 from sgdlab.types import Tree
 
 if TYPE_CHECKING:
@@ -19,12 +20,14 @@ class Watch:
     """What is evaluated and recorded during a run. It does not affect the result.
 
     Attributes:
-      every: gradients between two evaluations, each at the end of an update; for peers, and if several blocks use
-        gradients in different orders, at the gradient itself, possibly in the middle of an update. None: an evaluation
-        at the end only.
+      every: gradients between two evaluations, or a tuple of the numbers of gradients after which to evaluate, each at
+        the end of an update; for peers, and if several blocks use gradients in different orders, at the gradient
+        itself, possibly in the middle of an update. None: an evaluation at the end only.
       evaluate: `(params, stats) -> {name: scalar}`; traced for peers.
       report: `(history) -> None`, called at each evaluation with the `History` of the gradients so far; the new
         evaluation is the last of `history.evaluations`.
+      ends: `(evaluations) -> bool`, asked after each evaluation with all of them so far: whether the run is to end
+        there, with what it has done. None: it ends with the schedule.
       average_decay: alpha of the Polyak average, average <- alpha average + (1 - alpha) params after each update,
         starting at the initial parameters (Chen et al. 2016, Algorithm 2), in at least float32. It is evaluated too, as
         `average_<name>`, in the dtypes of the parameters and with running statistics that are averaged in the same way
@@ -36,9 +39,10 @@ class Watch:
       ValueError: if `average_decay` is out of its range, or `evaluate` is not a function.
     """
 
-    every: int | None = None
+    every: Every = None
     evaluate: Callable[[Tree, Tree], dict[str, Any]] | None = None
     report: "Callable[[History], None] | None" = None
+    ends: Callable[[Sequence[Evaluation]], bool] | None = None
     average_decay: float | None = None
     norms: bool = False
 

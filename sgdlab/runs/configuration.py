@@ -22,6 +22,8 @@ VARIANTS = ("paper", "tiny")
 MODES = ("event", "wave")
 LANES = ("vmap", "map")
 LAYOUTS = ("sharded", "replicated")
+SPACINGS = ("even", "geometric")
+SPLITS = ("own", "rotating", "validation")
 
 
 class Reach(enum.Enum):
@@ -30,7 +32,8 @@ class Reach(enum.Enum):
     COST = ("memory", "stream", "chunk", "readers", "evaluation_batch", "layout")
     """They decide what a run takes, and nothing of what comes of it."""
     RECORD = (
-        "average_decay", "evaluations", "lanes", "mode", "recording", "target", "test_examples", "train_examples",
+        "average_decay", "evaluations", "lanes", "mode", "recording", "spacing", "target", "test_examples",
+        "train_examples",
     )  # fmt: skip
     """They decide what is recorded of a run, or how its numbers round, and no gradient."""
 
@@ -54,19 +57,14 @@ def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, An
     config = ConfigDict()
     config.method = "asgd"  # a protocol and a rule; the methods are listed below
     config.seed = 0  # of parameters, batches, run-times and what the protocol draws
-    config.epochs = 1.0  # of used gradients
+    _add_length(config)
     config.batch_size = 32  # examples per gradient
     config.micro_batches = 1  # parts of a batch, one after the other, whose mean is the gradient; 1: the whole at once
     config.replacement = False  # draw examples with replacement, instead of a permutation each epoch
-    config.evaluations = 25  # on the test set during a run
-    config.target = config_dict.placeholder(float)  # of the task's metric on the test set, to time; None: no target
-    config.evaluation_batch = 1000  # examples evaluated at once
-    config.train_examples = 10_000  # at most, of the training set, for its loss and metric in the end
-    config.test_examples = config_dict.placeholder(int)  # at most; None: all
+    _add_evaluations(config)
     config.stream = False  # read examples from the host even if they fit the device
     config.chunk = 32  # gradients whose examples are sent to the device at once, where they are streamed
     config.readers = 0  # processes that decode, where examples are streamed; 0: threads
-    config.average_decay = config_dict.placeholder(float)  # of the Polyak average, by update; None: no average
     config.mode = config_dict.placeholder(str)  # "event" or "wave"; None: the faster one
     config.lanes = config_dict.placeholder(str)  # "vmap" or "map": how a wave is computed; None: as suits the network
     config.layout = config_dict.placeholder(str)  # of several devices: "sharded" or "replicated"; None: by size
@@ -107,6 +105,26 @@ def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, An
     config.rate.factor = 0.1  # step and exponential: what the rate is multiplied by
     config.rate.final = 0.0  # lowest share of the rate after warm-up to which it decays
     return config
+
+
+def _add_length(config: ConfigDict) -> None:
+    """Add the entries that say when a run ends: after its epochs unless a time is given."""
+    config.epochs = 1.0  # of used gradients; with a budget, of synchronous SGD's
+    config.budget = config_dict.placeholder(float)  # virtual time, over that of synchronous SGD for the epochs
+    config.seconds = config_dict.placeholder(float)  # virtual time; the epochs do not count then
+    config.until_target = False  # end at the target, or once the run has diverged
+
+
+def _add_evaluations(config: ConfigDict) -> None:
+    """Add the entries that say what is measured during a run, and on which examples."""
+    config.evaluations = 25  # on the test set during a run
+    config.spacing = "even"  # between them; or "geometric": each later by the same factor, to time a target
+    config.target = config_dict.placeholder(float)  # of the task's metric on the test set, to time; None: no target
+    config.evaluation_batch = 1000  # examples evaluated at once
+    config.train_examples = 10_000  # at most, of the training set, for its loss and metric in the end
+    config.test_examples = config_dict.placeholder(int)  # at most; None: all
+    config.split = "own"  # test set: "own", the data set's; or of five folds "rotating", by seed, or "validation"
+    config.average_decay = config_dict.placeholder(float)  # of the Polyak average, by update; None: no average
 
 
 def _add_local_steps(config: ConfigDict) -> None:
@@ -196,14 +214,22 @@ def check(config: ConfigDict, kind: Kind) -> None:
     for name, bounds in (
         ("target", {"above": 0, **most}),
         ("memory", {"above": 0}),
+        ("budget", {"above": 0}),
+        ("seconds", {"above": 0}),
         ("average_decay", {"least": 0, "below": 1}),
         ("optimizer.clip_norm", {"above": 0}),
     ):
         if (value := value_of(config, name)) is not None:
             arguments.real(name, value, **bounds)
-    for name, choices in (("mode", MODES), ("lanes", LANES), ("layout", LAYOUTS)):
+    for name, choices in (
+        ("mode", MODES), ("lanes", LANES), ("layout", LAYOUTS), ("spacing", SPACINGS), ("split", SPLITS),
+    ):  # fmt: skip
         if config[name] is not None:
             arguments.one_of(name, config[name], choices)
+    if config.seconds is not None and config.budget is not None:
+        raise ValueError(f"seconds={config.seconds:g} must be left out with budget={config.budget:g}")
+    if config.until_target and config.target is None:
+        raise ValueError("until_target=True must go with a target, a value of the metric on the test set")
     for name in (name for name in config.optimizer if name.endswith("learning_rate")):
         arguments.real(f"optimizer.{name}", config.optimizer[name], above=0)
     arguments.real("optimizer.weight_decay", config.optimizer.weight_decay, least=0)

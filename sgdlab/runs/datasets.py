@@ -8,12 +8,16 @@ import numpy as np
 
 from sgdlab.data import Dataset, Text, streams_of
 from sgdlab.data.batches import order
+from sgdlab.data.folds import fold
 from sgdlab.data.shares import Shares, label_shares, own_order
 from sgdlab.errors import UsageError, said_of
 from sgdlab.runs.methods import UsedPart
 from sgdlab.tasks.kinds import kind_of
 
 AnyDataset = Dataset | Text
+
+FOLDS = 5
+"""Parts that all examples of a data set are divided into, for `config.split`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +52,7 @@ class TrainingData:
       alpha: concentration of the labels of workers that have examples of their own. None: all draw from all of them.
       shares_seed: of who has which.
       pieces: M, gradients that a worker's batch is divided into, in the order of its examples; 1: it is one gradient's.
+      fold: of `FOLDS`, on which the run is tested, and trained on the others. None: the data set's own test set.
     """
 
     used: UsedPart
@@ -59,6 +64,7 @@ class TrainingData:
     alpha: float | None
     shares_seed: int
     pieces: int = 1
+    fold: int | None = None
 
     @property
     def kind(self) -> str:
@@ -74,7 +80,14 @@ class TrainingData:
     @functools.cached_property
     def dataset(self) -> AnyDataset:
         """Return what is trained and tested on."""
-        return self.used.make()
+        dataset = self.used.make()
+        if self.fold is None:
+            return dataset
+        if isinstance(dataset, Text) or self.kind == "digit_pairs":
+            why = "it is a text" if isinstance(dataset, Text) else "its examples to train and to test on share digits"
+            raise UsageError(f"--config.split must be own with --config.data.kind={self.kind}: {why}")
+        with said_of(f"--config.split with --config.data.kind={self.kind}: "):
+            return fold(dataset, self.fold, FOLDS)
 
     @property
     def whole_batch(self) -> int:

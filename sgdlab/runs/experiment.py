@@ -13,11 +13,14 @@ from sgdlab.errors import UsageError, said_of
 from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, Part, Registry
 from sgdlab.runs import configuration, local_steps, parts
 from sgdlab.runs.configuration import Reach
-from sgdlab.runs.datasets import TrainingData, Workers
+from sgdlab.runs.datasets import FOLDS, TrainingData, Workers
 from sgdlab.runs.local_steps import Local, local_of
 from sgdlab.runs.methods import Method, UsedPart, chosen
 from sgdlab.runs.rates import InnerRate, RateSchedule
 from sgdlab.tasks.kinds import Kind, kind_of
+
+_UNSET = {"budget": None, "seconds": None, "until_target": False, "spacing": "even", "split": "own"}
+"""Entries on the first level that make no difference where they have these values."""
 
 STREAMS = ("parameters", "batches", "runtimes", "protocol", "augmentation", "shares")
 """What is random of a run: its network, order and shares of examples, run-times, and what its protocol draws."""
@@ -97,6 +100,27 @@ class Reporting:
     train_examples: int | None
     test_examples: int | None
     average_decay: float | None
+    spacing: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Ending:
+    """The entries on the first level of a configuration that say when a run ends before, or after, its epochs.
+
+    Attributes:
+      budget: its virtual time, over that of synchronous SGD for the epochs. None: it ends after its epochs.
+      seconds: its virtual time. None: likewise.
+      until_target: it ends at the target, or once it has diverged.
+    """
+
+    budget: float | None
+    seconds: float | None
+    until_target: bool
+
+    @property
+    def early(self) -> bool:
+        """Return if the number of gradients is not known before."""
+        return self.budget is not None or self.seconds is not None or self.until_target
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +154,7 @@ class Experiment:
       network: what is trained.
       data: what it is trained on.
       epochs: of used gradients.
+      ending: when it ends, where that is not after its epochs.
       local: steps of a worker between two messages.
       optimizer: what rules share.
       rate: warm-up and decay of the learning rate.
@@ -148,6 +173,7 @@ class Experiment:
     network: UsedPart
     data: TrainingData
     epochs: float
+    ending: Ending
     local: Local
     optimizer: Optimizer
     rate: RateSchedule
@@ -182,6 +208,7 @@ class Experiment:
         own = {"method": self.method.name, "optimizer": self._of_optimizer(), "local": self.local.entries()}
         own |= {registry.family: self._of_family(registry) for registry in FAMILIES}
         off = {*Reach.COST.value, *self.data.off, *(name for name, entries in own.items() if not entries)}
+        off |= {name for name, unset in _UNSET.items() if self.source.get(name, unset) == unset}
         return {name: own.get(name, value) for name, value in self.source.items() if name not in off}
 
     def _of_family(self, registry: Registry) -> dict[str, Any]:
@@ -300,8 +327,9 @@ def resolve(config: ConfigDict) -> Experiment:
         predictor=predictor,
         cluster=RunTimes(cluster, workers, size, seeds.of("runtimes"), pieces),
         network=network,
-        data=TrainingData(data, workers, *batches, *own, pieces),
+        data=TrainingData(data, workers, *batches, *own, pieces, _fold(config)),
         epochs=config.epochs,
+        ending=_record(Ending, config),
         local=local,
         optimizer=_record(Optimizer, optimizer),
         rate=rate,
@@ -329,6 +357,14 @@ def _pieces(config: ConfigDict, protocol: UsedPart) -> int:
             f"{micro}: the gradients of a worker's batch"
         )
     return pieces if isinstance(pieces, int) else 1  # the protocol itself refuses another
+
+
+def _fold(config: ConfigDict) -> int | None:
+    """Return the fold that a run is tested on; None: the test set of its data.
+
+    Fold 0 is for tuning alone; the others take turns with the seed.
+    """
+    return {"own": None, "validation": 0, "rotating": 1 + config.seed % (FOLDS - 1)}[config.split]
 
 
 def _record(kind: Any, entries: Mapping[str, Any]) -> Any:

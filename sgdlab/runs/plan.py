@@ -16,7 +16,7 @@ from sgdlab.errors import UsageError, said_of
 from sgdlab.peer_schedule import AnySchedule
 from sgdlab.registry import PROTOCOLS
 from sgdlab.replay.blocks import check_num_blocks
-from sgdlab.runs import local_steps
+from sgdlab.runs import crossing, local_steps
 from sgdlab.runs.experiment import Experiment, resolve
 from sgdlab.runs.methods import UsedPart
 from sgdlab.runs.rates import CONSTANT, InnerRate, rates
@@ -81,7 +81,10 @@ class Plan:
     @functools.cached_property
     def program(self) -> Any:  # ServerProgram | PeerProgram
         """Return the lowered schedule, with a pause for every evaluation."""
-        every = math.ceil(self.num_gradients / self.experiment.reporting.evaluations)
+        reporting, number = self.experiment.reporting, self.num_gradients
+        every: Any = math.ceil(number / reporting.evaluations)
+        if reporting.spacing == "geometric":
+            every = crossing.geometric(number, reporting.evaluations)
         own = self.experiment.kind.remembers or self.experiment.local.keep_state
         own = own or self.rule(self.rates, self.schedule.num_workers).point is not None
         return replay.lower(self.schedule, every=every, by_worker=own)
@@ -184,14 +187,22 @@ def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> P
     check_memory(experiment, gradients)
     speedup, seconds = 1.0, None
     if schedule is None:
-        steps = experiment.steps
+        steps, twin = experiment.steps, synchronous_twin(experiment, gradients)
         make = functools.partial(_schedule, experiment, experiment.protocol, steps)
-        schedule = make(gradients)
-        check_local(experiment, schedule)
-        if steps.min() < steps.max():  # then it depends on who sends how often
-            schedule, gradients = local_steps.with_enough_steps(make, schedule, steps, experiment.epochs * batches)
+        if (end := _end(experiment, twin)) is not None:
+            schedule = _until(experiment, make, end)
+            check_local(experiment, schedule)
+            gradients = _used(schedule)
+            made = gradients * (float(local_steps.of_used(schedule, steps).mean()) if schedule.has_server else 1.0)
+            experiment = dataclasses.replace(experiment, epochs=made / batches)
             per_epoch = gradients / experiment.epochs
-        twin = synchronous_twin(experiment, gradients)
+        else:
+            schedule = make(gradients)
+            check_local(experiment, schedule)
+            if steps.min() < steps.max():  # then it depends on who sends how often
+                schedule, gradients = local_steps.with_enough_steps(make, schedule, steps, experiment.epochs * batches)
+                per_epoch = gradients / experiment.epochs
+                twin = synchronous_twin(experiment, gradients)
         seconds = _seconds_of(experiment, twin)
         speedup = schedule.gradients_per_second() / (twin.gradients_per_second() * experiment.cluster.pieces)
         if steps.max() > 1:
@@ -228,11 +239,41 @@ def _seconds_of(experiment: Experiment, twin: AnySchedule) -> np.ndarray:
     return theory.seconds_per_gradient(twin) / experiment.cluster.pieces
 
 
-def _schedule(experiment: Experiment, protocol: UsedPart, steps: np.ndarray, gradients: int) -> AnySchedule:
+def _end(experiment: Experiment, twin: AnySchedule) -> float | None:
+    """Return the instant at which a run ends, in virtual seconds; None where it ends after its epochs.
+
+    Args:
+      experiment: the run.
+      twin: synchronous SGD's schedule of its epochs.
+    """
+    ending = experiment.ending
+    return ending.seconds if ending.budget is None else ending.budget * twin.wall_clock()
+
+
+def _until(experiment: Experiment, make: Callable[..., AnySchedule], seconds: float) -> AnySchedule:
+    """Return the schedule of a run that ends at an instant; raises a `UsageError` where it would not fit the memory."""
+    per_epoch = experiment.num_gradients / experiment.epochs
+
+    def of(gradients: int) -> AnySchedule:
+        check_memory(experiment, gradients)
+        return make(gradients, per_epoch=per_epoch)
+
+    with said_of("--config."):
+        return runtimes.ending(of, seconds, first=experiment.num_gradients)
+
+
+def _used(schedule: Any) -> int:  # AnySchedule
+    """Return the gradients that a schedule uses; of several blocks, those of the one that uses fewest."""
+    return int(schedule.used().sum(axis=0).min()) if schedule.has_server else schedule.num_gradients
+
+
+def _schedule(
+    experiment: Experiment, protocol: UsedPart, steps: np.ndarray, gradients: int, per_epoch: float | None = None
+) -> AnySchedule:
     """Return a protocol's schedule on as few run-times as it needs."""
     given = {
         "num_gradients": gradients,
-        "gradients_per_epoch": gradients / experiment.epochs,
+        "gradients_per_epoch": gradients / experiment.epochs if per_epoch is None else per_epoch,
         "seed": experiment.seeds.of("protocol"),
         "predictor": experiment.predictor_of,
     }

@@ -9,12 +9,15 @@ import numpy as np
 from sgdlab.data import Text
 from sgdlab.errors import UsageError
 from sgdlab.replay import History
-from sgdlab.runs import datasets, digests, parts
+from sgdlab.runs import crossing, datasets, digests, parts
 from sgdlab.runs.datasets import AnyDataset
 from sgdlab.runs.methods import baselines
 from sgdlab.runs.plan import Plan
 
 Record = dict[str, Any]
+
+_IN_A_ROW = 5
+"""Evaluations after which a run that is as bad as guessing does not come back."""
 
 
 def opening(plan: Plan) -> Record:
@@ -72,10 +75,8 @@ def closing(
     plan: Plan, history: History, evaluations: Sequence[Record], final: Mapping[str, float], compute_seconds: float
 ) -> Record:
     """Return the last record of a finished run: `final` has loss and metric on the training set, or a sample of it."""
-    kind, last, target = plan.experiment.kind, evaluations[-1], plan.experiment.reporting.target
-    metric = kind.metric
-    good = lambda record: target is not None and kind.at_least_as_good(record[f"test_{metric}"], target)
-    reached = next(filter(good, evaluations), None)
+    kind, last = plan.experiment.kind, evaluations[-1]
+    metric, reached = kind.metric, crossing_of(plan, evaluations)
     return {
         **what(plan),
         "kind": "summary",
@@ -91,13 +92,53 @@ def closing(
         "epochs": last["epoch"],
         "seconds": last["seconds"],
         "speedup": plan.speedup,
-        "seconds_to_target": reached["seconds"] if reached else None,
-        "epochs_to_target": reached["epoch"] if reached else None,
+        "seconds_to_target": _at(reached, [record["seconds"] for record in evaluations]),
+        "epochs_to_target": _at(reached, [record["epoch"] for record in evaluations]),
         "gap": _mean(gap(history, plan.rates) if history.distance is not None else np.empty(0)),
         **plan.schedule.figures(),
         **plan.certified,
         "compute_seconds": compute_seconds,
     }
+
+
+def crossing_of(plan: Plan, evaluations: Sequence[Mapping[str, Any]], metric: str | None = None) -> float | None:
+    """Return the place among a run's evaluations at which it reaches its target (`crossing.first`); None where nowhere.
+
+    Args:
+      plan: of the run.
+      evaluations: its records, or the evaluations of a replay's history.
+      metric: what they call the metric; by default as records do.
+    """
+    kind, target = plan.experiment.kind, plan.experiment.reporting.target
+    if target is None:
+        return None
+    values = [found[metric or f"test_{kind.metric}"] for found in evaluations]
+    numbers = [found["gradients"] for found in evaluations]
+    return crossing.first(numbers, values, target, higher_is_better=kind.higher_is_better)
+
+
+def ends(plan: Plan, evaluations: Sequence[Mapping[str, Any]]) -> bool:
+    """Return if a run that ends at its target has reached it for certain, or has diverged for good.
+
+    It has diverged where its loss is not finite, or by the criterion of `diverged` at each of `_IN_A_ROW` evaluations.
+
+    Args:
+      plan: of the run.
+      evaluations: of a replay's history.
+    """
+    place = crossing_of(plan, evaluations, plan.experiment.kind.metric)
+    if crossing.known([found["gradients"] for found in evaluations], place):
+        return True
+    losses = [found["loss"] for found in evaluations]
+    return not math.isfinite(losses[-1]) or (
+        len(losses) > _IN_A_ROW
+        and all(_lost(losses[: len(losses) - late], plan.experiment.outcomes) for late in range(_IN_A_ROW))
+    )
+
+
+def _at(place: float | None, values: Sequence[float]) -> float | None:
+    """Return the value at a place between evaluations."""
+    return None if place is None else float(np.interp(place, np.arange(len(values)), values))
 
 
 def what(plan: Plan) -> dict[str, Any]:
@@ -146,13 +187,26 @@ def about_run(plan: Plan) -> dict[str, str]:
     return {
         "data": f"{data.used.part.title}, {_amount(data.dataset)}, {data.batch_size} a gradient{_shares(plan)}",
         "network": f"{network.part.title} ({_words(used['network'][network.name])})",
-        "length": f"{experiment.epochs:g} epochs of used gradients",
+        "length": _length(plan),
         "cluster": f"{alone}{experiment.cluster.law}",
         "learning rate": f"{peak:g}; {of}; {over_time}",
         "rule": "; ".join(rule) or "as it is",
         "protocol": _words(used["protocol"][experiment.protocol.name]) or "as it is",
         **steps,
     }
+
+
+def _length(plan: Plan) -> str:
+    """Return when the run ends."""
+    experiment, ending = plan.experiment, plan.experiment.ending
+    if ending.budget is not None:
+        epochs = experiment.source["epochs"]
+        length = f"{ending.budget:g} times the virtual time that synchronous SGD takes for {epochs:g} epochs"
+    elif ending.seconds is not None:
+        length = f"{ending.seconds:,.6g} s of virtual time"
+    else:
+        length = f"{experiment.epochs:g} epochs of used gradients"
+    return f"{length}, or to the target" if ending.until_target else length
 
 
 def _amount(dataset: AnyDataset) -> str:
@@ -205,10 +259,13 @@ def diverged(evaluations: Sequence[Record], outcomes: int) -> bool:
     # Nothing has been trained on at the first evaluation, so it has no training loss.
     losses = [e["test_loss"] for e in evaluations]
     training = [e["train_loss"] for e in evaluations[1:]]  # of few examples each: they say only whether it blew up
-    if not all(math.isfinite(loss) for loss in (*losses, *training)):
-        return True
-    first, last = evaluations[0]["test_loss"], evaluations[-1]["test_loss"]
-    return last >= 0.99 * math.log(outcomes) and (min(losses) < 0.95 * last or max(*losses, *training) > 2 * first)
+    return not all(map(math.isfinite, (*losses, *training))) or _lost(losses, outcomes, max(training, default=0.0))
+
+
+def _lost(losses: Sequence[float], outcomes: int, highest: float = 0.0) -> bool:
+    """Return if test losses end no better than guessing after they have blown up; `highest` is another loss."""
+    first, last = losses[0], losses[-1]
+    return last >= 0.99 * math.log(outcomes) and (min(losses) < 0.95 * last or max(*losses, highest) > 2 * first)
 
 
 def gap(history: History, rates: np.ndarray, begin: int = 0) -> np.ndarray:

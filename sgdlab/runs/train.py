@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import math
 import pathlib
@@ -119,7 +120,11 @@ def train(
 
     add(records.opening(plan))
     watch = replay.Watch(
-        evaluate=on_test, report=evaluated, average_decay=reporting.average_decay if served else None, norms=served
+        evaluate=on_test,
+        report=evaluated,
+        ends=functools.partial(records.ends, plan) if experiment.ending.until_target else None,
+        average_decay=reporting.average_decay if served else None,
+        norms=served,
     )
     common = {"watch": watch, "checkpoints": checkpoints, "stop": stop}
     if plan.recorded is not None and plan.recorded.repeat is not None:

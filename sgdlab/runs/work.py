@@ -121,8 +121,9 @@ def capacity(alike: Alike) -> replay.Capacity:
 
 
 def amount(config: ConfigDict) -> int:
-    """Return the number of gradients that a run uses, for its progress."""
-    return resolve(config).num_gradients
+    """Return the number of gradients that a run uses, for its progress; 0 where that is not known before."""
+    experiment = resolve(config)
+    return 0 if experiment.ending.early else experiment.num_gradients
 
 
 def identity(config: ConfigDict) -> dict[str, Any]:

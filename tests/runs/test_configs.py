@@ -15,7 +15,7 @@ from sgdlab.commands import launch, train
 from sgdlab.registry import FAMILIES, NETWORKS
 from sgdlab.runs import configuration, resolve
 from sgdlab.runs.configuration import Reach
-from sgdlab.runs.experiment import Computing, Optimizer, Reporting
+from sgdlab.runs.experiment import Computing, Ending, Optimizer, Reporting
 from sgdlab.runs.local_steps import ENTRIES
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.rates import RateSchedule, rates
@@ -70,8 +70,8 @@ def test_every_entry_that_belongs_to_no_part_is_in_a_record():
     assert set(config.local) == set(ENTRIES)
     assert fields(Optimizer) < set(config.optimizer)
     groups = {"heterogeneity", "local", "optimizer", "rate", *(registry.family for registry in FAMILIES)}
-    own = {"method", "seed", "epochs", "batch_size", "micro_batches", "replacement"}
-    assert set(config) == groups | own | fields(Reporting) | fields(Computing)
+    own = {"method", "seed", "epochs", "split", "batch_size", "micro_batches", "replacement"}
+    assert set(config) == groups | own | fields(Ending) | fields(Reporting) | fields(Computing)
     assert {*Reach.COST.value, *Reach.RECORD.value} - {"recording"} == fields(Reporting) | fields(Computing)
 
 

@@ -1,0 +1,49 @@
+"""`fold`: another division of all examples of a data set, so that more than one test set says what a method does."""
+
+import numpy as np
+
+from sgdlab import arguments
+from sgdlab.data.source import Dataset, Images
+
+
+def fold(dataset: Dataset, index: int, number: int = 5) -> Dataset:
+    """Return the data set that is tested on one of several folds and trained on the others.
+
+    The examples to train on and to test on are put together and divided at random, always alike, into folds of about
+    equal size that have the same shares of every class.
+
+    Args:
+      dataset: with both splits in memory.
+      index: of the fold to test on, from 0 to `number` - 1.
+      number: of folds.
+
+    Raises:
+      ValueError: where the images are not held in memory, a number is out of its range, or a class has fewer examples
+        than there are folds.
+
+    Example:
+      >>> split = Images(np.zeros((20, 8, 8, 1), np.uint8), np.arange(20, dtype=np.int32) % 4)
+      >>> found = fold(Dataset(split, split, num_classes=4), 0)
+      >>> len(found.train), len(found.test), np.bincount(found.test.labels).tolist()
+      (32, 8, [2, 2, 2, 2])
+    """
+    # Not at the top: it takes a second to import, and few runs need it.
+    from sklearn.model_selection import StratifiedKFold  # noqa: PLC0415
+
+    arguments.whole("number", number, least=2)
+    arguments.whole("index", index, least=0, most=number - 1)
+    splits = dataset.train, dataset.test
+    if not all(isinstance(split, Images) for split in splits):
+        raise ValueError("dataset must be held in memory, as Images, to be divided into folds")
+    pixels, labels = (np.concatenate([getattr(split, name) for split in splits]) for name in ("pixels", "labels"))
+    smallest = int(np.unique(labels, return_counts=True)[1].min())
+    if smallest < number:
+        raise ValueError(f"number={number} must be at most {smallest}, the examples of the smallest class")
+    folds = StratifiedKFold(number, shuffle=True, random_state=0)
+    train, test = list(folds.split(pixels, labels))[index]
+    white = dataset.train.white
+    return Dataset(
+        *(Images(pixels[rows], labels[rows], white) for rows in (train, test)),
+        num_classes=dataset.num_classes,
+        preprocess=dataset.preprocess,
+    )
