@@ -9,7 +9,7 @@ import numpy as np
 from sgdlab.data import Text
 from sgdlab.errors import UsageError
 from sgdlab.replay import History
-from sgdlab.runs import datasets, digests, parts
+from sgdlab.runs import datasets, digests, effective_rate, parts
 from sgdlab.runs.datasets import AnyDataset
 from sgdlab.runs.methods import baselines
 from sgdlab.runs.plan import Plan
@@ -94,6 +94,7 @@ def closing(
         "seconds_to_target": reached["seconds"] if reached else None,
         "epochs_to_target": reached["epoch"] if reached else None,
         "gap": _mean(gap(history, plan.rates) if history.distance is not None else np.empty(0)),
+        **effective_rate.figures(plan),
         **plan.schedule.figures(),
         **plan.certified,
         "compute_seconds": compute_seconds,
