@@ -20,7 +20,10 @@ from sgdlab.results.summary import Group, Spread
 from sgdlab.runs import compare
 from sgdlab.runs.methods import methods as known_methods
 
-QUANTITIES = ("seconds_to_target", "speedup", "staleness", "wasted_share")
+QUANTITIES = (
+    *("seconds_to_target", "speedup", "staleness", "wasted_share"),
+    *("effective_workers", "effective_rate", "summed_rate"),
+)
 """Entries of summaries whose means over seeds have columns of their own, empty where some seed has none."""
 NO_LOSS = "no loss: the single worker's gradients, by all workers, none ever waiting"
 
@@ -65,7 +68,8 @@ def methods(
     notes = [
         f"Means over {seeds} seeds, ± one standard deviation. Seconds are virtual, until the test accuracy is "
         f"{100 * config.target:g} %; empty where not every seed comes there. Speed-up: used gradients per second over "
-        "those of synchronous SGD. Staleness in updates.",
+        "those of synchronous SGD. Staleness in updates. Effective rate: learning rate / (1 - momentum) of a used "
+        "gradient at the largest rate; summed over all updates it is the summed rate.",
     ]
     return Output(table(found), _drawn(found), (), notes)
 

@@ -12,8 +12,8 @@ from tabulate import tabulate
 WIDTH = 120
 """Columns of a terminal; tables there are no wider, where their cells let them."""
 
-_NARROWEST = 12
-_WIDEST_HEADING = 13
+_NARROWEST = 10
+_WIDEST_HEADING = 10
 """In the terminal; wider ones take several lines."""
 
 

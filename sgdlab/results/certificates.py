@@ -6,6 +6,7 @@ from typing import Any
 
 from sgdlab.report.table import Table, in_csv
 from sgdlab.results.summary import Group, compared
+from sgdlab.results.table import EFFECTIVE_WORKERS
 
 COLUMNS = {
     "method": "whom the server waits for, and what it does with a gradient",
@@ -17,8 +18,7 @@ COLUMNS = {
     "largest": "the same of the stalest gradient",
     "in flight": "gradients under way at a time: the mean",
     "most": "the same at most (the concurrency)",
-    "effective workers": "so many workers with equal shares of the used gradients would amount to the same: 1 / sum of "
-    "the squared shares",
+    "effective workers": EFFECTIVE_WORKERS,
     "least used": "share of the worker with the fewest used gradients, over an equal one (1: all are used alike)",
 }
 """Headings, with their meaning."""
@@ -39,7 +39,7 @@ _DIGITS = (0, 1, 0, 1, 0, 1, 2)
 
 def certified(groups: Sequence[Group]) -> list[Group]:
     """The methods whose runs have a certificate: those of earlier versions have none."""
-    return [g for g in compared(groups) if all(s.get("effective_workers") is not None for s in g.summaries)]
+    return [g for g in compared(groups) if all(s.get("least_share") is not None for s in g.summaries)]
 
 
 def table(groups: Sequence[Group]) -> Table:

@@ -114,7 +114,7 @@ class Group:
 
     def spread(self, name: str) -> Any:  # Spread | None
         """Mean and deviation of an entry of the summaries; None where some seed has none."""
-        return spread(summary[name] for summary in self.summaries)
+        return spread(summary.get(name) for summary in self.summaries)
 
     def num_with(self, name: str) -> int:
         """Seeds that have the entry."""

@@ -18,6 +18,14 @@ GAP = (
 )
 """What the column of that name is."""
 
+EFFECTIVE_WORKERS = (
+    "so many workers with equal shares of the used gradients would amount to the same: 1 / sum of the squared shares "
+    "(their participation ratio; N: all are used alike, 1: one makes all)"
+)
+"""The same."""
+
+EFFECTIVE_RATE = "effective rate"
+
 _OF_THE_METRIC = ("test", "train", "average", "node", "worst", "center")
 """Whose or on what: a summary has an entry `<of>_<metric>` of each."""
 
@@ -29,6 +37,9 @@ _NUMBERS = (
     "speedup",
     "seconds_to_target",
     "epochs_to_target",
+    "effective_workers",
+    "summed_rate",
+    "effective_rate",
     "staleness",
     "gap",
     "gradients",
@@ -66,8 +77,9 @@ def columns(groups: Sequence[Group]) -> dict[str, str]:
     test, train = headings(metric)
     order = "" if metric.higher_is_better else "; lower is better"
     to_target = {
-        f"seconds to {target}": f"virtual seconds until {facts.goal(groups)}; a mean where all seeds reach it",
-        f"epochs to {target}": "the same in epochs of used gradients",
+        f"seconds to {target}": f"time to target: virtual seconds until {facts.goal(groups)}; a mean where all seeds "
+        "reach it",
+        f"epochs to {target}": "statistical efficiency: the same in epochs of used gradients",
     }
     found = {
         "method": "whom the server waits for, and what it does with a gradient",
@@ -76,8 +88,14 @@ def columns(groups: Sequence[Group]) -> dict[str, str]:
         train: "the same on the training set",
         "diverged": "runs that ended no better than guessing after their loss had blown up; the means include them",
         "seconds": "virtual seconds of a whole run",
-        SPEEDUP: "used gradients per virtual second, over those of synchronous SGD with the same workers",
+        SPEEDUP: "hardware efficiency: used gradients per virtual second, over those of synchronous SGD with the same "
+        "workers",
         **(to_target if target else {}),
+        "effective workers": EFFECTIVE_WORKERS,
+        "summed rate": "sum over all updates of the effective learning rate, learning rate / (1 - momentum), of the "
+        "server's parameters or the mean of nodes (one of N moves it by 1/N of its step), before factors for "
+        "staleness; -: other than momentum SGD, or local steps",
+        EFFECTIVE_RATE: "the same of a single used gradient, at the largest learning rate",
         "staleness": "updates between the reading of the parameters and the use of the gradient (delay - 1; fresh: 0)",
         "gap": GAP,
     }
@@ -107,8 +125,11 @@ def cells(groups: Sequence[Group]) -> list[list[TableCell]]:
             _score(group, metric.train),
             *([TableCell(_diverged(group), group.num_diverged / len(group.runs))] if some_diverged else []),
             _number(group, "seconds", 0),
-            _number(group, "speedup", 2),
+            TableCell("-") if group.serial else _number(group, "speedup", 2),
             *([_to_target(group, "seconds_to_target", 0), _to_target(group, "epochs_to_target", 1)] if target else []),
+            _number(group, "effective_workers", 1, spread=False),
+            _of_any_size(group, "summed_rate"),
+            _of_any_size(group, "effective_rate"),
             _number(group, "staleness", 1, spread=False),
             _number(group, "gap", 2, spread=False),
         ]
@@ -159,9 +180,10 @@ def _least(groups: Sequence[Group]) -> list[str]:
 def text(groups: Sequence[Group]) -> str:
     """The table for a terminal of 120 columns, with units and definitions below.
 
-    The metric on the training set and the seconds of a whole run are left to `markdown` and `comma_separated`.
+    The metric on the training set, the seconds of a whole run, the effective learning rate of one gradient and the gap
+    are left to `markdown` and `comma_separated`.
     """
-    return _table(groups).text(without=(headings(metric_of(groups))[1], "seconds"))
+    return _table(groups).text(without=(headings(metric_of(groups))[1], "seconds", EFFECTIVE_RATE, "gap"))
 
 
 def markdown(groups: Sequence[Group]) -> str:
@@ -215,6 +237,11 @@ def _number(group: Group, name: str, digits: int, *, spread: bool = True) -> Tab
         return TableCell("-")
     mean, deviation = f"{found.mean:,.{digits}f}", f"{found.std:,.{digits}f}"
     return TableCell(f"{mean} ± {deviation}" if spread and len(group.runs) > 1 else mean, found.mean)
+
+
+def _of_any_size(group: Group, name: str) -> TableCell:
+    found = group.spread(name)
+    return TableCell("-") if found is None else TableCell(words.number(found.mean), found.mean)
 
 
 def _to_target(group: Group, name: str, digits: int) -> TableCell:

@@ -23,7 +23,7 @@ class DelayedNesterovState(NamedTuple):
     buffer: Tree  # *params_shape: Delta, the sum of the messages since the momentum moved.
 
 
-@RULES.register(title="Delayed Nesterov", source="Liu et al. 2024, Delayed Nesterov", method=False)
+@RULES.register(title="Delayed Nesterov", source="Liu et al. 2024, Delayed Nesterov", method=False, momentum_sgd=False)
 def delayed_nesterov(
     *,
     learning_rate: Rate,

@@ -19,6 +19,8 @@ class RuleFacts(Facts):
       local: entries of `config.local` that its method sets.
       protocols: the only protocols whose schedules it can use; None: any.
       scales_by_num_gradients: whether its step grows with the number of gradients of an update.
+      momentum_sgd: whether a gradient moves the parameters by eta / (1 - momentum) times itself in all, but for factors
+        such as that for its staleness; asked of rules that take `momentum` and have no `rate`.
       counts_as: how many gradients of plain SGD an update of it counts as, `(schedule) -> float`.
       balances_workers: whether it weighs workers equally, however many gradients each sends.
       measures_gap: whether it measures the gap, which its record shows.
@@ -32,6 +34,7 @@ class RuleFacts(Facts):
     local: Mapping[str, Any] | None = None
     protocols: tuple[str, ...] | None = None
     scales_by_num_gradients: bool = False
+    momentum_sgd: bool = True
     counts_as: Callable[[Any], float] | None = None
     balances_workers: bool = False
     measures_gap: bool = False

@@ -10,7 +10,7 @@ from sgdlab.rules.hyperparameters import Rate, checked, decay_argument, number
 from sgdlab.rules.server_rule import ServerRule, lifted
 
 
-@RULES.register(title="RMSProp", source="Chen et al. 2016, A.2", families=(), method=False)
+@RULES.register(title="RMSProp", source="Chen et al. 2016, A.2", families=(), method=False, momentum_sgd=False)
 def rmsprop(
     *,
     learning_rate: Rate,

@@ -146,7 +146,7 @@ class Plan:
             "weight_decay": 0.0 if experiment.local.active else optimizer.weight_decay,  # then the workers have it
             "momentum": optimizer.momentum,
             "nesterov": optimizer.nesterov,
-            "expected_gradients": _expected_gradients(experiment, workers),
+            "expected_gradients": expected_gradients(experiment, workers),
             "fragments": experiment.local.fragments,
         }
         # What the configuration leaves open is as the rule has it: momentum 0.9, or none.
@@ -302,7 +302,7 @@ def check_local(experiment: Experiment, schedule: AnySchedule) -> None:
         )
 
 
-def _expected_gradients(experiment: Experiment, num_workers: int) -> float | None:
+def expected_gradients(experiment: Experiment, num_workers: int) -> float | None:
     """Return the gradients that an update of the protocol has where nothing goes wrong; None where it does not say."""
     expected = experiment.protocol.facts.expected_gradients
     return None if expected is None else expected(experiment.protocol.entries, num_workers)
@@ -318,7 +318,7 @@ def _counts_as(experiment: Experiment, schedule: AnySchedule) -> float:
     counts_as = experiment.rule.facts.counts_as
     if counts_as is not None and schedule.has_server:
         return counts_as(schedule)
-    expected = _expected_gradients(experiment, schedule.num_workers)
+    expected = expected_gradients(experiment, schedule.num_workers)
     if expected is None or "expected_gradients" not in experiment.rule.part.given:
         expected = schedule.gradients_per_update()
     return expected / experiment.cluster.pieces

@@ -1,5 +1,6 @@
 """The records of a run: one that says what it is, one for each evaluation, and a summary; plain numbers."""
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 from sgdlab.data import Text
 from sgdlab.errors import UsageError
 from sgdlab.replay import History
-from sgdlab.runs import crossing, datasets, digests, parts
+from sgdlab.runs import crossing, datasets, digests, effective_rate, parts
 from sgdlab.runs.datasets import AnyDataset
 from sgdlab.runs.methods import baselines
 from sgdlab.runs.plan import Plan
@@ -77,6 +78,8 @@ def closing(
     """Return the last record of a finished run: `final` has loss and metric on the training set, or a sample of it."""
     kind, last = plan.experiment.kind, evaluations[-1]
     metric, reached = kind.metric, crossing_of(plan, evaluations)
+    if plan.experiment.ending.until_target:  # the rest of its schedule was not executed
+        plan = dataclasses.replace(plan, schedule=plan.schedule.until(last["seconds"]))
     return {
         **what(plan),
         "kind": "summary",
@@ -95,6 +98,7 @@ def closing(
         "seconds_to_target": _at(reached, [record["seconds"] for record in evaluations]),
         "epochs_to_target": _at(reached, [record["epoch"] for record in evaluations]),
         "gap": _mean(gap(history, plan.rates) if history.distance is not None else np.empty(0)),
+        **effective_rate.figures(plan),
         **plan.schedule.figures(),
         **plan.certified,
         "compute_seconds": compute_seconds,

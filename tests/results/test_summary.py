@@ -94,6 +94,21 @@ class TestTable:
         assert (some["seconds to 95 %"], some["epochs to 95 %"]) == ("reached by 1 of 2", "-")
         assert cells(made_up.run(summary=soon))["seconds to 95 %"] == "7"
 
+    def test_what_is_missing_is_a_dash(self):
+        """As of Adam, whose step has a unit of its own; a single worker's speed is that of one."""
+        none = {"summed_rate": None, "effective_rate": None}
+        shown = cells(made_up.run(summary=none))
+        assert (shown["summed rate"], shown["effective rate"], shown["x sync. SGD"]) == ("-", "-", "0.50")
+        some = {"summed_rate": 1710.0, "effective_rate": 0.12345}
+        shown = cells(made_up.run("nag_asgd", 1, serial=True, summary=some))
+        assert (shown["summed rate"], shown["effective rate"], shown["x sync. SGD"]) == ("1,710", "0.123", "-")
+
+    def test_runs_of_earlier_versions_lack_the_newest_entries(self):
+        run = made_up.run()
+        for name in ("summed_rate", "effective_rate", "effective_workers"):
+            del run[-1][name]
+        assert cells(run)["summed rate"] == cells(run)["effective workers"] == "-"
+
     def test_one_run_has_no_deviation(self):
         groups = summary.groups(made_up.comparison(["gap_aware", "pull_gossip"], counts=(4,), seeds=1))
         for written in (table.text(groups), table.markdown(groups)):
@@ -115,13 +130,13 @@ class TestTable:
     @pytest.mark.parametrize("title", ["Mine", "An own rule with a title that is longer than that of any other"])
     def test_the_terminals_is_not_too_wide_and_has_every_row(self, title):
         runs = made_up.comparison(counts=(4, 1024))
-        huge = {"seconds_to_target": 1e6, "epochs_to_target": 1234.5, "gap": 12345.0, "speedup": 123.4}
+        huge = {"seconds_to_target": 1e6, "epochs_to_target": 1234.5, "speedup": 123.4, "summed_rate": 1710.0}
         runs += [made_up.run("mine", title=title, seed=s, summary={**huge, "diverged": s > 0}) for s in range(2)]
         groups = summary.groups(runs)
         lines = table.text(groups).splitlines()
         assert max(map(len, lines)) <= report_table.WIDTH
         for group in groups:
-            assert any(line.startswith(group.title.split()[0]) for line in lines)
+            assert any(line.startswith(group.title.split()[0].split("-")[0]) for line in lines)
 
     def test_every_column_is_defined_below_every_table(self):
         groups = summary.groups(made_up.comparison(["gap_aware", "nag_asgd"]))
@@ -129,7 +144,7 @@ class TestTable:
         terminal, markdown = table.text(groups).splitlines(), table.markdown(groups).splitlines()
         for heading, meaning in table.definitions(groups).items():
             (below,) = [line for line in terminal if line.startswith(f"{heading}  ")] or [None]
-            assert (below is None) == (heading in ("train %", "seconds"))
+            assert (below is None) == (heading in ("train %", "seconds", "effective rate", "gap"))
             assert below is None or meaning.startswith(below.removeprefix(heading).strip())
             assert f"* **{heading}**: {meaning}" in markdown
 

@@ -176,6 +176,26 @@ def test_shares_are_of_the_gradients_that_were_used(name):
     assert found.least_share == pytest.approx(workers * found.shares.min())
 
 
+def used(*counts):
+    """A schedule of one worker after the other, each with so many gradients."""
+    worker = np.repeat(np.arange(len(counts)), counts)
+    number = np.arange(worker.size)
+    times = {"started": number + 0.0, "arrived": number + 1.0, "applied": number + 1.0}
+    return Schedule(worker=worker, read=number, update=number, num_workers=len(counts), **times)
+
+
+@pytest.mark.parametrize(
+    ("counts", "effective"), [((3, 3, 3), 3), ((5, 0, 0, 0), 1), ((1, 3), 16 / 10), ((2, 2, 0), 2), ((7,), 1)]
+)
+def test_effective_workers_by_hand(counts, effective):
+    assert theory.certificate(used(*counts)).figures()["effective_workers"] == pytest.approx(effective, rel=1e-12)
+
+
+def test_equal_nodes_are_all_effective():
+    schedule = protocols.d_psgd(RUNTIMES, graph="ring", num_gradients=40)
+    assert theory.certificate(schedule).effective_workers == pytest.approx(5, rel=1e-12)
+
+
 def test_asynchrony_of_unequal_workers_under_uses_the_slow_ones():
     found = theory.certificate(protocols.asynchronous(np.tile([1.0, 1.0, 1.0, 9.0], (40, 1)), num_gradients=80))
     assert found.under_used.tolist() == [3]
