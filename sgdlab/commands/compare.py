@@ -7,7 +7,9 @@ Leaves report.html, tables, plots/ and metrics in the work directory. The same c
 """
 
 import itertools
+import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 
@@ -27,6 +29,9 @@ def define_flags() -> None:
     flags.DEFINE_integer("processes", None, "Runs at once. By default one a core, or one on a GPU.", lower_bound=1)
     flags.DEFINE_string("shard", None, "Does a share of the runs: 2/8 is task 2 of a scheduler's array of 8.")
     flags.DEFINE_list("rerun", [], "Methods (or all) to run anew; their finished runs are put aside.")
+    flags.DEFINE_enum("equal", runs.compare.EQUAL[0], runs.compare.EQUAL, "What all methods have as much of.")
+    flags.DEFINE_string("tune", None, "Trials by which each method is tuned first, as 24; or the tuned.json of a run.")
+    flags.DEFINE_string("ledger", None, "CSV file with a row of each run of --tune, which are not done again.")
     flags.DEFINE_multi_string("sweep", [], "An entry and its values: ENTRY=VALUE,VALUE; of several, all combinations.")
     flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
     host_flags.define_flags()
@@ -60,14 +65,13 @@ def main(argv: Sequence[str]) -> None:
         over = runs.compare.read_over(given.sweep, config)
     for name in set(over) & set(launch.given_entries()):
         raise UsageError(f"--config.{name} must be left out: --sweep={name} gives it its values")
-    sweep = runs.compare.comparison(config, names, num_workers, given.seeds, over)
+    trials, tuned = _checked_tune(given.tune, given.ledger)
+    how: Any = {"over": over, "equal": given.equal}
+    sweep = runs.compare.comparison(config, names, num_workers, given.seeds, tuned=tuned, **how)
     runs.compare.check(sweep, [*launch.given_entries(), *over])
     if hosts.is_first():
         runs.store.check_ours(workdir)
-        configs = {point.varied["method"]: point.settings for point in runs.compare.first_of_seeds(sweep)}.values()
-        notes = (runs.parts.notes(one.rule.part, one.not_taken) for one in (runs.resolve(config) for config in configs))
-        for line in dict.fromkeys(itertools.chain.from_iterable(notes)):
-            print(line, flush=True)
+        _print_notes(sweep)
     hosts.check_shared(workdir)
     session = runs.Session(
         workdir,
@@ -85,6 +89,8 @@ def main(argv: Sequence[str]) -> None:
                 "--rerun."
             )
     try:
+        if trials:
+            sweep = _tuned(sweep, names, num_workers, trials, session, how)
         found = runs.executor.finish([sweep], session)
     except runs.executor.Unfinished as left:
         print(f"{left}. The last to finish writes the report; so does the same command without --shard.")
@@ -93,6 +99,37 @@ def main(argv: Sequence[str]) -> None:
         session.store.tidy()
         text, page = runs.compare.report(sweep, found, workdir, over)
         print(f"\n{text}\n\nReport: {page}")
+
+
+def _print_notes(sweep: runs.Sweep) -> None:
+    """Print what a rule of one's own does not take of the configuration."""
+    configs = {point.varied["method"]: point.settings for point in runs.compare.first_of_seeds(sweep)}.values()
+    notes = (runs.parts.notes(one.rule.part, one.not_taken) for one in (runs.resolve(config) for config in configs))
+    for line in dict.fromkeys(itertools.chain.from_iterable(notes)):
+        print(line, flush=True)
+
+
+def _tuned(
+    sweep: runs.Sweep, names: list[str], num_workers: list[int], trials: int, session: runs.Session, how: dict[str, Any]
+) -> runs.Sweep:
+    """Tune the methods, report on it, and return the runs of the tuned methods."""
+    given = flags.FLAGS
+    ledger = None if given.ledger is None else pathlib.Path(given.ledger)
+    tuning = runs.tuning.Tuning(sweep.base, names, num_workers, trials, given.seeds)
+    tuned = runs.tuning.tune(tuning, session, ledger)
+    base = runs.compare.rotating(sweep.base)
+    return runs.compare.comparison(base, names, num_workers, given.seeds, tuned=tuned, **how)
+
+
+def _checked_tune(value: str | None, ledger: str | None) -> tuple[int, runs.tuning.Tuned]:
+    """Return the number of trials, or what was chosen before."""
+    trials = int(value) if value is not None and value.isdecimal() else 0
+    if value is not None and value.isdecimal() and not trials:
+        raise UsageError(f"--tune={value} must be at least 1, or the {runs.tuning.CHOSEN} of a tuned comparison")
+    if ledger is not None and not trials:
+        raise UsageError(f"--ledger={ledger} must go with --tune=TRIALS, whose runs it has")
+    with said_of("--"):
+        return trials, runs.tuning.read(value) if value is not None and not trials else {}
 
 
 def _checked_methods(flag: str, names: Sequence[str] | None, *, otherwise: Sequence[str]) -> list[str]:

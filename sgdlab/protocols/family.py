@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from sgdlab.errors import UsageError
+from sgdlab.knobs import Knob
 from sgdlab.registry import Facts, Registry
 
 
@@ -27,6 +28,7 @@ class ProtocolFacts(Facts):
       expected_gradients: gradients that an update is expected to have, `(entries, num_workers) -> int`.
       explores: whether nodes go ways of their own, held together loosely, so that each has a single worker's rate.
       pieces: the entry that says into how many gradients a worker's batch is divided, with its seconds.
+      tunes: the entry that is tuned, besides the learning rate and the momentum, with its range.
     """
 
     families: tuple[str, ...] | None = None
@@ -42,6 +44,7 @@ class ProtocolFacts(Facts):
     expected_gradients: Callable[[Mapping[str, Any], int], float] | None = None
     explores: bool = False
     pieces: str | None = None
+    tunes: Knob | None = None
 
 
 class ProtocolRegistry(Registry):

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sgdlab.knobs import Knob
 from sgdlab.registry import Facts, Registry
 
 
@@ -25,6 +26,7 @@ class RuleFacts(Facts):
       balances_workers: whether it weighs workers equally, however many gradients each sends.
       measures_gap: whether it measures the gap, which its record shows.
       moves_fragments: whether it takes messages of fragments of the parameters.
+      tunes: the entry that is tuned, besides the learning rate and the momentum, with its range.
     """
 
     families: tuple[str, ...] | None = None
@@ -39,6 +41,7 @@ class RuleFacts(Facts):
     balances_workers: bool = False
     measures_gap: bool = False
     moves_fragments: bool = False
+    tunes: Knob | None = None
 
 
 RULES = Registry(

@@ -7,7 +7,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submodules=(
         "compare", "configuration", "datasets", "digests", "executor", "experiment", "live",
         "live_as_trace", "live_run", "local_steps", "methods", "parts", "plan", "pool", "rates",
-        "recorded", "records", "store", "sweep", "tasks", "train", "work",
+        "recorded", "records", "space", "store", "sweep", "tasks", "train", "tuning", "work",
     ),
     submod_attrs={
         "experiment": ["resolve"], "methods": ["register_method"], "store": ["Store"],

@@ -19,7 +19,7 @@ from sgdlab.errors import UsageError
 from sgdlab.results import publish, summary, table
 from sgdlab.results.records import Records, as_stored
 from sgdlab.results.swept import Swept
-from sgdlab.runs import configuration
+from sgdlab.runs import configuration, tuning
 from sgdlab.runs import methods as known
 from sgdlab.runs.configuration import check_used, flat, value_of
 from sgdlab.runs.executor import finish
@@ -28,7 +28,11 @@ from sgdlab.runs.parts import load as load_parts
 from sgdlab.runs.plan import make_plan, planned
 from sgdlab.runs.store import METRICS, check_ours
 from sgdlab.runs.sweep import Session, Sweep, meant
-from sgdlab.runs.work import Point
+from sgdlab.runs.tuning import BY_TIME, Tuned
+from sgdlab.runs.work import Point, label, num_workers_of
+
+EQUAL = ("time", "gradients")
+"""What all methods have as much of."""
 
 TIMELINES = 5
 """At most so many schedules are drawn, each of another protocol."""
@@ -62,6 +66,8 @@ def compare(
     parts: Sequence[str] = (),
     workdir: str | os.PathLike[str] | None = None,
     processes: int | None = None,
+    equal: str = EQUAL[0],
+    tune: int | str | os.PathLike[str] = 0,
 ) -> pd.DataFrame:
     """Compare methods over numbers of workers, seeds and other entries, as `sgdlab compare` does.
 
@@ -78,6 +84,11 @@ def compare(
       parts: Python files that register parts, which processes import too.
       workdir: where runs and the report are left, with `report.html`. None: nowhere.
       processes: runs at once. None: one a core, or one on an accelerator.
+      equal: "time" ends the runs of all methods with the same cluster at one instant, 1.5 times what synchronous SGD
+        takes for its epochs; "gradients" after their epochs of used gradients. A configuration that says when a run
+        ends, by `seconds` or `budget`, is followed.
+      tune: trials by which each method is tuned first (`sgdlab.runs.tuning`), 0 for none; or the file with what a
+        tuned comparison has chosen, `tuned.json`.
 
     Returns:
       A row for each run, the single workers first: the method, the number of workers, the seed, what is swept, and the
@@ -107,13 +118,19 @@ def compare(
     for count in num_workers:
         arguments.whole("num_workers", count)
     over, names = check_over(sweep, base), list(dict.fromkeys(methods))
-    runs = comparison(base, names, sorted(set(num_workers)), arguments.whole("seeds", seeds), over)
+    counts, seeds = sorted(set(num_workers)), arguments.whole("seeds", seeds)
+    trials = 0 if isinstance(tune, str | os.PathLike) else arguments.whole("tune", tune, least=0)
+    settings = tuning.read(tune) if isinstance(tune, str | os.PathLike) else {}
+    runs = comparison(base, names, counts, seeds, over, equal=equal, tuned=settings)
     check(runs, over)
     with contextlib.ExitStack() as stack:
         path = pathlib.Path(workdir or stack.enter_context(tempfile.TemporaryDirectory(prefix="sgdlab-")))
         files.check_writable(path, "workdir")
         check_ours(path)
         session = Session(path, processes, folder=METRICS)
+        if trials:
+            settings = tuning.tune(tuning.Tuning(runs.base, names, counts, trials, seeds), session)
+            runs = comparison(rotating(runs.base), names, counts, seeds, over, equal=equal, tuned=settings)
         found = finish([runs], session)
         if workdir is not None:
             session.store.tidy()
@@ -130,12 +147,25 @@ def comparison(
     num_workers: Sequence[int],
     seeds: int,
     over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    *,
+    equal: str = EQUAL[0],
+    tuned: Tuned = MappingProxyType({}),
 ) -> Sweep:
     """Return the runs of a comparison: first the single workers, then method by method.
 
-    A single worker is the first of the cluster, alone. That which methods are compared with has its own protocol and
-    rule, whatever the configuration says; it is one of the methods' baselines. The product of further entries' values
-    is done of each run.
+    A single worker is the first of the cluster, alone; it does its epochs. That which methods are compared with has its
+    own protocol and rule, whatever the configuration says; it is one of the methods' baselines. The product of further
+    entries' values is done of each run.
+
+    Args:
+      config: of all runs.
+      names: of methods.
+      num_workers: numbers of workers.
+      seeds: how many.
+      over: further entries and their values.
+      equal: one of `EQUAL`: "time" ends methods by `BY_TIME`, unless the configuration itself says when they end;
+        "gradients" leaves it to the configuration, which counts epochs of used gradients.
+      tuned: entries of methods, by name and number of workers.
 
     Raises:
       UsageError: where a single worker would be compared with itself alone.
@@ -151,8 +181,13 @@ def comparison(
       dana, 4 workers, learning_rate=0.05, seed 0
     """
     every, several = known.methods(), [n for n in num_workers if n > 1]
+    config = config.copy_and_resolve_references()
+    if arguments.one_of("equal", equal, EQUAL) == "time" and config.seconds is None and config.budget is None:
+        config.update_from_flattened_dict(dict(BY_TIME))
     # The cluster whose first worker is alone.
     cluster = {"cluster.num_workers": min(several)} if several else {}
+    if config.budget is not None:
+        cluster["budget"] = None  # a single worker does its epochs
     alone = [name for name in known.baselines() if any(every[method].baseline == name for method in names)]
     kinds = [
         {"method": name, **cluster, "cluster.first_workers": 1, "protocol.kind": None, "rule.kind": None}
@@ -161,7 +196,7 @@ def comparison(
     for name in names:
         for n in num_workers:
             if n > 1:
-                kinds.append({"method": name, "cluster.num_workers": n})
+                kinds.append({"method": name, "cluster.num_workers": n, **tuned.get((name, n), {})})
             elif name not in alone:
                 kinds.append({"method": name, **cluster, "cluster.first_workers": 1})
     if len(kinds) == len(alone):
@@ -175,7 +210,14 @@ def comparison(
         for values in itertools.product(*over.values())
         for seed in range(seeds)
     ]
-    return Sweep(config, points, label=_label)
+    return Sweep(config, points, label=label)
+
+
+def rotating(config: ConfigDict) -> ConfigDict:
+    """Return the configuration that tuned methods are compared by: tested on folds that tuning has not seen."""
+    config = config.copy_and_resolve_references()
+    config.split = "rotating"
+    return config
 
 
 def is_serial(point: Point) -> bool:
@@ -228,31 +270,15 @@ def report(
 def _schedules(sweep: Sweep) -> dict[str, Any]:
     """Return title -> schedule, for the time-lines: the first method of each protocol, at one number of workers."""
     several = [point for point in first_of_seeds(sweep) if not is_serial(point)]
-    shown = min((_num_workers(point.settings) for point in several), key=lambda n: abs(n - TIMELINE_WORKERS))
+    shown = min((num_workers_of(point.settings) for point in several), key=lambda n: abs(n - TIMELINE_WORKERS))
     schedules: dict[str, tuple[str, Any]] = {}
     for point in several:
         protocol = known.methods()[point.varied["method"]].protocol
-        here = _num_workers(point.settings) == shown and protocol not in schedules
+        here = num_workers_of(point.settings) == shown and protocol not in schedules
         if here and len(schedules) < TIMELINES:
             plan = make_plan(point.settings)
             schedules[protocol] = plan.experiment.method.title, plan.schedule
     return dict(schedules.values())
-
-
-def _label(config: ConfigDict) -> str:
-    """Return what the name of a run's file begins with, which other entries than these do not change.
-
-    Example:
-      >>> from configs import digits
-      >>> _label(digits.get_config())
-      'gap_aware-n8-seed0'
-    """
-    method = re.sub(r"[^\w.+-]+", "_", resolve(config).method.name)
-    return f"{method}-n{_num_workers(config)}-seed{config.seed}"
-
-
-def _num_workers(config: Any) -> int:
-    return config.cluster.first_workers or config.cluster.num_workers
 
 
 def read_over(texts: Sequence[str], config: ConfigDict) -> dict[str, list[Any]]:

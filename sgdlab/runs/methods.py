@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from sgdlab import arguments
 from sgdlab.errors import UsageError
+from sgdlab.knobs import Knob
 from sgdlab.registry import PROTOCOLS, RULES, Part, Registry
 from sgdlab.runs.local_steps import ENTRIES as LOCAL_ENTRIES
 
@@ -39,6 +40,8 @@ class Method:
       entries: of the protocol, where they differ from its defaults: what the name means.
       local: of `config.local`, what it means where the configuration leaves them open.
       rule_entries: of the rule, as `entries`.
+      tunes: the entry of the configuration that is tuned, besides the learning rate and the momentum, with its range.
+        None: what its protocol or its rule says (`tunes=` where they are registered).
     """
 
     name: str
@@ -50,6 +53,7 @@ class Method:
     entries: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     local: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rule_entries: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    tunes: Knob | None = None
 
     @property
     def baseline(self) -> str:
@@ -107,7 +111,8 @@ _ISLAMOV, _SADIEV, _JIN = "Islamov et al. 2024", "Sadiev et al. 2026", "Jin et a
 
 def _local(name: str, protocol: str, rule: str, title: str, source: str, **entries: object) -> Method:
     """Return a method whose workers make eight steps for each message, unless the entries say otherwise."""
-    return Method(name, protocol, rule, title, source, _LOCAL, local={"steps": 8, **entries})
+    local, steps = {"steps": 8, **entries}, Knob("local.steps", 2, 32, whole=True)
+    return Method(name, protocol, rule, title, source, _LOCAL, local=local, tunes=steps)
 
 
 PRESETS = (
@@ -221,6 +226,7 @@ def chosen(config: ConfigDict) -> tuple[Method, UsedPart, UsedPart, int]:
             meant,
             method.local,
             meant_of_rule,
+            method.tunes,
         )
     rank = list(known).index(method.name) if method.name in known else len(known) + list(RULES).index(rule.name)
     return method, protocol, rule, rank
@@ -248,6 +254,7 @@ def register_method(
     entries: Mapping[str, Any] | None = None,
     rule_entries: Mapping[str, Any] | None = None,
     local: Mapping[str, Any] | None = None,
+    tunes: Knob | None = None,
 ) -> Method:
     """Make a method of a protocol and a rule: a name for `--methods`, and a row of its own in tables and pictures.
 
@@ -263,6 +270,8 @@ def register_method(
       entries: of the protocol, where they differ from its defaults: what the name means.
       rule_entries: of the rule, likewise.
       local: of `config.local`, such as `{"steps": 8}`, what it means where the configuration leaves them open.
+      tunes: the entry that is tuned, by its whole name, besides the learning rate and the momentum. None: what its
+        protocol or its rule says.
 
     Returns:
       The `Method`.
@@ -300,7 +309,7 @@ def register_method(
             raise ValueError(f"{family}={part!r} {registry.right(part)}")
         _check_entries(named, own, registry[part].entries(), f"{family} {part}")
     _check_entries("local", local, dict.fromkeys(LOCAL_ENTRIES), "config.local")
-    made = Method(name, protocol, rule, title, source, tuple(families), entries, local, rule_entries)
+    made = Method(name, protocol, rule, title, source, tuple(families), entries, local, rule_entries, tunes)
     OWN[name], _modules[name] = made, caller
     return made
 

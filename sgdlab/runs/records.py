@@ -78,6 +78,7 @@ def closing(
     """Return the last record of a finished run: `final` has loss and metric on the training set, or a sample of it."""
     kind, last = plan.experiment.kind, evaluations[-1]
     metric, reached = kind.metric, crossing_of(plan, evaluations)
+    whole = plan.schedule.wall_clock()
     if plan.experiment.ending.until_target:  # the rest of its schedule was not executed
         plan = dataclasses.replace(plan, schedule=plan.schedule.until(last["seconds"]))
     return {
@@ -94,6 +95,7 @@ def closing(
         "updates": last["updates"],
         "epochs": last["epoch"],
         "seconds": last["seconds"],
+        "whole_seconds": whole,
         "speedup": plan.speedup,
         "seconds_to_target": _at(reached, [record["seconds"] for record in evaluations]),
         "epochs_to_target": _at(reached, [record["epoch"] for record in evaluations]),

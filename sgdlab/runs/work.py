@@ -5,6 +5,7 @@ import functools
 import importlib
 import inspect
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -69,7 +70,8 @@ class Point:
         shown = dict(self.varied)
         if shown.pop("cluster.first_workers", None) == 1:
             shown["cluster.num_workers"] = 1
-        words = (_in_words(name, value) for name, value in shown.items() if not (value is None and ".kind" in name))
+        unsaid = lambda name: ".kind" in name or name == "budget"
+        words = (_in_words(name, value) for name, value in shown.items() if not (value is None and unsaid(name)))
         return ", ".join(words) or "the run"
 
 
@@ -118,6 +120,23 @@ def capacity(alike: Alike) -> replay.Capacity:
     """Return the array sizes that hold every run of a group."""
     sizes = (plan.make_plan(config).program.capacity for config in alike.settings)
     return functools.reduce(lambda a, b: a | b, sizes)
+
+
+def label(config: ConfigDict) -> str:
+    """Return what the name of a run's file begins with, which other entries than these do not change.
+
+    Example:
+      >>> from configs import digits
+      >>> label(digits.get_config())
+      'gap_aware-n8-seed0'
+    """
+    method = re.sub(r"[^\w.+-]+", "_", resolve(config).method.name)
+    return f"{method}-n{num_workers_of(config)}-seed{config.seed}"
+
+
+def num_workers_of(config: Any) -> int:
+    """Return how many workers take part."""
+    return config.cluster.first_workers or config.cluster.num_workers
 
 
 def amount(config: ConfigDict) -> int:

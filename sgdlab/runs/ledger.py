@@ -1,0 +1,108 @@
+"""A ledger of runs: one row of a CSV file for each, so that long computations go on anywhere."""
+
+import csv
+import dataclasses
+import json
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sgdlab import files
+from sgdlab.results.metric import Metric
+from sgdlab.results.records import Records, as_stored
+
+COLUMNS = (
+    "key", "stage", "method", "num_workers", "trial", "seed", "settings", "seconds_to_target", "metric", "test_loss",
+    "diverged", "seconds", "whole_seconds", "gradients", "compute_seconds",
+)  # fmt: skip
+"""Of a row: the hash of all settings, what the run was for, what was varied, and what came of it.
+
+`settings` are the entries that a trial sets, as JSON; `metric` is that of the test set, such as the accuracy;
+`whole_seconds` is when the run would have ended, had it not reached its target or diverged before.
+"""
+
+Row = dict[str, Any]
+
+
+@dataclasses.dataclass
+class Ledger:
+    """The rows of a file, by the hash of their settings.
+
+    Attributes:
+      path: of the CSV file; None: the rows are held in memory alone.
+      rows: by key.
+
+    Example:
+      >>> ledger = Ledger.read(None)
+      >>> ledger.add([row_of("1f", [{"kind": "run"}, {"seconds_to_target": 12.5, "test_accuracy": 0.96}], seed=3)])
+      >>> ledger.rows["1f"]["seconds_to_target"], ledger.rows["1f"]["seed"]
+      (12.5, 3)
+    """
+
+    path: pathlib.Path | None
+    rows: dict[str, Row]
+
+    @classmethod
+    def read(cls, path: pathlib.Path | None) -> "Ledger":
+        """Read a file; one that is not there has no rows.
+
+        Raises:
+          ValueError: where it has other columns.
+        """
+        if path is None or not path.exists():
+            return cls(path, {})
+        with path.open(encoding="utf-8", newline="") as opened:
+            reader = csv.DictReader(opened)
+            if tuple(reader.fieldnames or ()) != COLUMNS:
+                raise ValueError(f"{path} must be a ledger of runs, with the columns {', '.join(COLUMNS)}")
+            rows = [_read(row) for row in reader]
+        return cls(path, {row["key"]: row for row in rows})
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Add rows, and write the file anew, whole or not at all."""
+        before = len(self.rows)
+        self.rows |= {row["key"]: row for row in rows}
+        if self.path is None or len(self.rows) == before:
+            return
+        with files.replacing(self.path) as new:
+            writer = csv.DictWriter(new, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(_written(row) for row in self.rows.values())
+
+
+def row_of(key: str, records: Records, **facts: Any) -> Row:
+    """Return the row of a finished run: what its last record says, and what it was for."""
+    last, metric = records[-1], Metric.of(records[0])
+    found = {name: last.get(name) for name in COLUMNS}
+    return found | {"key": key, "metric": last.get(metric.test), **as_stored(facts)}
+
+
+def _written(row: Mapping[str, Any]) -> Row:
+    """Return a row as texts; numbers with seven digits, which is more than any of them means."""
+    found: Row = {}
+    for name in COLUMNS:
+        value = row.get(name)
+        if name == "settings":
+            value = json.dumps(value or {}, sort_keys=True)
+        elif isinstance(value, bool):
+            value = int(value)
+        elif isinstance(value, float):
+            value = f"{value:.7g}"
+        found[name] = "" if value is None else value
+    return found
+
+
+def _read(row: Mapping[str, str]) -> Row:
+    """Return a row of texts as values."""
+    whole, texts = {"num_workers", "trial", "seed", "gradients"}, {"key", "stage", "method"}
+    found: Row = {}
+    for name, text in row.items():
+        if name == "settings":
+            found[name] = json.loads(text)
+        elif name in texts:
+            found[name] = text
+        elif name == "diverged":
+            found[name] = text == "1"
+        else:
+            found[name] = None if text == "" else int(float(text)) if name in whole else float(text)
+    return found

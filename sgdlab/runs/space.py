@@ -1,0 +1,107 @@
+"""The space that tuning searches: the same points of a unit cube for every method, each in units of its own."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from ml_collections import ConfigDict
+
+from sgdlab.entries import called_of
+from sgdlab.knobs import Knob
+from sgdlab.runs.effective_rate import momentum
+from sgdlab.runs.experiment import Experiment, resolve
+
+COORDINATES = ("rate", "momentum", "own", "warmup", "decay")
+"""Of the unit cube. A method that lacks one of them takes no notice of it."""
+
+DECADES = 3.0
+"""Of the learning rate, around the one that the configuration has."""
+
+OF_THE_RATE = 0.9
+"""The momentum for which the configuration's learning rate is meant; that of another is as long a step."""
+
+MOMENTUM = Knob("optimizer.momentum", 0.02, 1.0)
+"""1 less the momentum."""
+
+
+def points(number: int, *, of: int = 32, seed: int = 0) -> np.ndarray:
+    """Return the first points of a scrambled Sobol sequence, float64[number, 5]; the same for every method.
+
+    Args:
+      number: of points.
+      of: length of the sequence, a power of two; longer where more are asked for.
+      seed: of the scrambling.
+
+    Source: Sobol 1967; Owen 1998.
+
+    Example:
+      >>> bool((points(24) == points(32)[:24]).all())
+      True
+    """
+    length = max(of, 1 << (number - 1).bit_length())
+    return scipy.stats.qmc.Sobol(len(COORDINATES), scramble=True, seed=seed).random(length)[:number]
+
+
+def settings(config: ConfigDict, point: Sequence[float]) -> dict[str, Any]:
+    r"""Return the entries of a configuration that a point of the unit cube stands for.
+
+    The learning rate of a method with momentum SGD is :math:`\eta = (1 - \gamma) c \cdot 10^{3 (u - 1/2)}`, with c the
+    configuration's over 1 - 0.9: at one u, all methods take equally long steps. The rate of another rule, and that of
+    workers with local steps, is over three decades around its own default. 1 - gamma is from 0.02 to 1, for rules that
+    have a momentum by default. Then comes the method's own knob (`tunes=`), a warm-up of nothing or of a quarter of the
+    run, and a rate that is constant or falls by a cosine; methods whose rate has a schedule of its own keep that.
+
+    Args:
+      config: with the method and the number of workers.
+      point: float[5], of `COORDINATES`, from 0 to 1.
+
+    Example:
+      >>> from configs import digits
+      >>> config = digits.get_config()
+      >>> config.method = "nag_asgd"
+      >>> found = settings(config, [0.5, 1.0, 0.5, 0.2, 0.7])
+      >>> round(found.pop("optimizer.learning_rate"), 6), found
+      (0.125, {'optimizer.momentum': 0.0, 'rate.warmup_epochs': 0.0, 'rate.decay': 'cosine'})
+    """
+    experiment, at = resolve(config), dict(zip(COORDINATES, map(float, point), strict=True))
+    found: dict[str, Any] = {}
+    gamma = _default_momentum(experiment)
+    if gamma:
+        found["optimizer.momentum"] = 1.0 - MOMENTUM.value(at["momentum"], num_workers=experiment.num_workers)
+    name, centre = _rate(experiment)
+    if name == "optimizer.learning_rate" and (of_sgd := momentum(experiment)) is not None:
+        centre *= (1 - found.get("optimizer.momentum", of_sgd)) / (1 - OF_THE_RATE)
+    found = {name: centre * 10 ** (DECADES * (at["rate"] - 0.5)), **found}
+    if (knob := own(experiment)) is not None:
+        found[knob.entry] = knob.value(at["own"], num_workers=experiment.num_workers)
+    if not experiment.rule.facts.own_schedule:
+        found["rate.warmup_epochs"] = 0.0 if at["warmup"] < 0.5 else None
+        found["rate.decay"] = "constant" if at["decay"] < 0.5 else "cosine"
+    return found
+
+
+def own(experiment: Experiment) -> Knob | None:
+    """Return the own knob of a method, its protocol or its rule, by its whole name; None where none has one."""
+    if experiment.method.tunes is not None:
+        return experiment.method.tunes
+    for used in (experiment.protocol, experiment.rule):
+        if (knob := used.facts.tunes) is not None:
+            whole = f"{used.registry.family}.{used.name}.{knob.entry}"
+            return Knob(whole, knob.low, knob.high, knob.log, knob.whole, knob.per_worker)
+    return None
+
+
+def _rate(experiment: Experiment) -> tuple[str, float]:
+    """Return the entry of the learning rate that is tuned, and its default."""
+    if experiment.local.active:
+        return "local.learning_rate", experiment.local.learning_rate
+    return f"optimizer.{experiment.rule.facts.rate or 'learning_rate'}", experiment.optimizer.learning_rate
+
+
+def _default_momentum(experiment: Experiment) -> float | None:
+    """Return the momentum that the rule has by default; None where it has none."""
+    if "momentum" not in experiment.rule.part.given:
+        return None
+    return inspect.signature(called_of(experiment.rule.part.make)).parameters["momentum"].default or None

@@ -1,0 +1,294 @@
+"""Tunes every method with the same trials, on data that nothing is reported on, and compares them at their best."""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from sgdlab import files
+from sgdlab.errors import UsageError
+from sgdlab.runs import space
+from sgdlab.runs.executor import finish
+from sgdlab.runs.ledger import Ledger, Row, row_of
+from sgdlab.runs.plan import make_plan
+from sgdlab.runs.sweep import Noted, Session, Shard, Sweep
+from sgdlab.runs.work import label
+
+FIRST_SEED = 1000
+"""Of tuning: it draws another cluster, other shares and other batches than any run that is reported."""
+
+BEST, REPEATED = 4, 4
+"""So many of the best trials are run with so many further seeds, and the best of these is chosen."""
+
+UNTUNED_SEEDS = 5
+"""Runs of the configuration as it is, beside the tuned ones."""
+
+MISS = 2.0
+"""Times the whole run, which stand for the time to a target that a run does not reach."""
+
+STAGES = ("trial", "repeat", "evaluation", "untuned")
+
+BY_TIME: Mapping[str, Any] = {"budget": 1.5, "spacing": "geometric", "evaluations": 100}
+"""Entries with which methods are compared at equal time: that which synchronous SGD takes for 1.5 times the epochs."""
+
+TUNED = "tuned.csv"
+"""The ledger of a work directory."""
+
+_TOGETHER = 8
+"""Methods whose runs are asked for at once, so that all processes are busy and rows are written every few minutes."""
+
+CHOSEN = "tuned.json"
+"""The file of a work directory with what was chosen."""
+
+Kind = tuple[str, int]
+"""A method's name and the number of workers."""
+
+Tuned = Mapping[Kind, Mapping[str, Any]]
+"""Entries of the configuration, by kind."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The settings that were chosen for a method.
+
+    Attributes:
+      trial: its number.
+      settings: entries of the configuration.
+    """
+
+    trial: int
+    settings: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """The tuning of methods on one workload: its trials, its choices, and the runs that are reported.
+
+    Attributes:
+      config: the workload, with a target.
+      methods: their names.
+      num_workers: numbers of workers.
+      trials: of each method, at each number of workers.
+      seeds: 0, 1, ... of the runs that are reported.
+      shard: tunes its share of the methods. None: all.
+
+    Raises:
+      UsageError: where the configuration has no target.
+    """
+
+    config: ConfigDict
+    methods: Sequence[str]
+    num_workers: Sequence[int]
+    trials: int
+    seeds: int
+    shard: Shard | None = None
+
+    def __post_init__(self) -> None:
+        if self.config.target is None:
+            raise UsageError("--tune must go with --config.target=VALUE, which the time to is tuned")
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """Return what is tuned, each for itself."""
+        kinds = [(method, count) for count in self.num_workers if count > 1 for method in self.methods]
+        return kinds if self.shard is None else kinds[(self.shard.index - 1) % self.shard.count :: self.shard.count]
+
+    def cost(self) -> str:
+        """Return what it will take at most, in words: no trial may reach the target."""
+        runs = self.trials + BEST * REPEATED + self.seeds + min(UNTUNED_SEEDS, self.seeds)
+        plans = (make_plan(self._sweep([(kind, "untuned", None, 0, {})]).runs[0].settings) for kind in self.kinds)
+        gradients = runs * sum(plan.num_gradients for plan in plans)
+        return (
+            f"{runs * len(self.kinds):,} runs of at most {gradients / 1e6:,.3g} million gradients in all; at 0.3 ms of "
+            f"a core for one, {gradients * 3e-4 / 3600:,.2g} core-hours"
+        )
+
+    def run(self, session: Session, ledger: Ledger, say: Callable[[str], None] = print) -> dict[Kind, Choice]:
+        """Do what is missing, some methods after the other, and return what was chosen.
+
+        Runs that the ledger has are not done again; those that are done are added to it.
+
+        Raises:
+          UsageError: where a configuration is impossible.
+          RunFailed: where a run raises an error.
+        """
+        chosen: dict[Kind, Choice] = {}
+        for first in range(0, len(self.kinds), _TOGETHER):
+            kinds = self.kinds[first : first + _TOGETHER]
+            say(f"Tuning {first + 1} to {first + len(kinds)} of {len(self.kinds)}: {', '.join(map(_words, kinds))}")
+            asked = [(kind, "trial", *trial) for kind in kinds for trial in self._trials(kind)]
+            trials = self._rows(asked, session, ledger)
+            best = {kind: _best(rows) for kind, rows in _by_kind(trials).items()}
+            asked = [
+                (kind, "repeat", row["trial"], FIRST_SEED + 1 + seed, row["settings"])
+                for kind, rows in best.items()
+                for row in rows
+                for seed in range(REPEATED)
+            ]
+            repeats = _by_kind(self._rows(asked, session, ledger))
+            found = {kind: choose([*best[kind], *repeats[kind]]) for kind in kinds}
+            chosen |= found
+            self._rows(self._reported(found), session, ledger)
+        return chosen
+
+    def _trials(self, kind: Kind) -> Iterable[tuple[int, int, dict[str, Any]]]:
+        method, count = kind
+        config = self.config.copy_and_resolve_references()
+        config.update_from_flattened_dict({"method": method, "cluster.num_workers": count})
+        points = enumerate(space.points(self.trials))
+        return [(number, FIRST_SEED, space.settings(config, point)) for number, point in points]
+
+    def _reported(self, chosen: Mapping[Kind, Choice]) -> list[tuple[Kind, str, int | None, int, dict[str, Any]]]:
+        """Return the runs that are reported: tuned, and as the configuration is."""
+        tuned = [
+            (kind, "evaluation", choice.trial, seed, choice.settings)
+            for kind, choice in chosen.items()
+            for seed in range(self.seeds)
+        ]
+        plain = [(kind, "untuned", None, seed, {}) for kind in chosen for seed in range(min(UNTUNED_SEEDS, self.seeds))]
+        return [*tuned, *plain]
+
+    def evaluated(self, chosen: Mapping[Kind, Choice]) -> Sweep:
+        """Return the runs of the tuned methods that are reported."""
+        return self._sweep([one for one in self._reported(chosen) if one[1] == "evaluation"])
+
+    def _sweep(self, asked: Iterable[tuple[Kind, str, int | None, int, Mapping[str, Any]]]) -> Sweep:
+        base = self.config.copy_and_resolve_references()
+        if base.seconds is None and base.budget is None:
+            base.update_from_flattened_dict(dict(BY_TIME))
+        over = []
+        for (method, count), stage, _, seed, settings in asked:
+            reported = stage in ("evaluation", "untuned")
+            own = {"split": "rotating"} if reported else {"split": "validation", "until_target": True}
+            over.append({"method": method, "cluster.num_workers": count, **settings, "seed": seed, **own})
+        return Sweep(base, over, label=label)
+
+    def _rows(self, asked: Sequence[Any], session: Session, ledger: Ledger) -> list[Row]:
+        """Return the row of each run that is asked for, in this order."""
+        sweep = self._sweep(asked)
+        missing = [point for point in sweep.runs if point.key not in ledger.rows]
+        if missing:
+            found = finish([dataclasses.replace(sweep, over=[point.varied for point in missing])], session)
+            facts = {point.key: one for point, one in zip(sweep.runs, asked, strict=True)}
+            rows = []
+            for point in missing:
+                (method, count), stage, trial, seed, settings = facts[point.key]
+                own = {"stage": stage, "method": method, "num_workers": count, "trial": trial, "seed": seed}
+                rows.append(row_of(point.key, found[point.key], **own, settings=settings))
+            ledger.add(rows)
+        return [ledger.rows[point.key] for point in sweep.runs]
+
+
+def tune(tuning: Tuning, session: Session, ledger: str | os.PathLike[str] | None = None) -> Tuned:
+    """Tune methods in a work directory, and leave what was chosen there.
+
+    Args:
+      tuning: what is tuned. Methods are not tuned for one worker.
+      session: where runs are, and how they are done; over a shard, whole methods are tuned.
+      ledger: a CSV file with a row of each run; those that it has are not done again. None: one in the work directory.
+
+    Returns:
+      The entries that were chosen.
+
+    Raises:
+      UsageError: where a configuration is impossible.
+      RunFailed: where a run raises an error.
+      Unfinished: where other shards have methods left.
+    """
+    part, alone = dataclasses.replace(tuning, shard=session.shard), dataclasses.replace(session, shard=None)
+    rows = Ledger.read(pathlib.Path(ledger) if ledger is not None else session.path / _of_shard(session.shard))
+    print(f"Tuning by {tuning.trials} trials of each method: {part.cost()}.", flush=True)
+    chosen = part.run(alone, rows)
+    if session.shard is not None:  # the last to finish has all
+        chosen = tuning.run(dataclasses.replace(alone, noted=Noted()), Ledger.read(None))
+    settings = {kind: choice.settings for kind, choice in chosen.items()}
+    write(session.path / CHOSEN, settings, tuning)
+    return settings
+
+
+def _of_shard(shard: Shard | None) -> str:
+    return TUNED if shard is None else f"tuned-{shard.index}-of-{shard.count}.csv"
+
+
+def write(path: pathlib.Path, chosen: Tuned, tuning: Tuning) -> None:
+    """Write what was chosen, for `read`, whole or not at all."""
+    by_method: dict[str, dict[str, Any]] = {}
+    for (method, count), settings in chosen.items():
+        by_method.setdefault(method, {})[str(count)] = dict(settings)
+    about = {"trials": tuning.trials, "target": tuning.config.target, "epochs": tuning.config.epochs}
+    files.write_text(path, json.dumps({**about, "settings": by_method}, indent=1, sort_keys=True) + "\n")
+
+
+def read(path: str | os.PathLike[str]) -> Tuned:
+    """Read what a tuned comparison has chosen.
+
+    Raises:
+      ValueError: where the file cannot be read as such.
+    """
+    try:
+        found = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["settings"]
+        return {(method, int(n)): settings for method, of in found.items() for n, settings in of.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"tuned={os.fspath(path)} must be a {CHOSEN} of a tuned comparison: {error}") from error
+
+
+def choose(rows: Sequence[Row]) -> Choice:
+    """Return the settings whose runs reach the target soonest: the least geometric mean of the time, over their seeds.
+
+    A run that misses the target counts as `MISS` times its whole length. Where none reaches it, the mean test loss
+    decides.
+
+    Args:
+      rows: of runs of one method, some seeds of each of several trials.
+
+    Example:
+      >>> row = {"diverged": False, "test_loss": 0.2, "whole_seconds": 90.0, "settings": {}}
+      >>> runs = [row | {"trial": 0, "seconds_to_target": time} for time in (10.0, None)]
+      >>> runs += [row | {"trial": 1, "seconds_to_target": time} for time in (30.0, 40.0)]
+      >>> choose(runs).trial
+      1
+    """
+    trials: dict[int, list[Row]] = {}
+    for row in rows:
+        trials.setdefault(row["trial"], []).append(row)
+    ranked = sorted(trials.items(), key=lambda item: (_mean(map(log_time, item[1])), _mean(map(_loss, item[1]))))
+    trial, runs = ranked[0]
+    return Choice(trial, runs[0]["settings"])
+
+
+def log_time(row: Row) -> float:
+    """Return the logarithm of the time to the target; of a run that misses it, of `MISS` times its whole length."""
+    reached = row["seconds_to_target"]
+    return math.log(MISS * row["whole_seconds"] if reached is None else max(reached, 1e-9))
+
+
+def _best(rows: Sequence[Row]) -> list[Row]:
+    """Return the trials that are soonest at the target; of those that miss it, the lowest losses, lost runs last."""
+    rank = lambda row: (row["seconds_to_target"] is None, row["seconds_to_target"] or 0.0, _loss(row))
+    return sorted(rows, key=rank)[:BEST]
+
+
+def _loss(row: Row) -> float:
+    loss = row["test_loss"]
+    return math.inf if row["diverged"] or loss is None or not math.isfinite(loss) else loss
+
+
+def _mean(values: Iterable[float]) -> float:
+    return statistics.fmean(values)
+
+
+def _by_kind(rows: Iterable[Row]) -> dict[Kind, list[Row]]:
+    found: dict[Kind, list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["method"], row["num_workers"]), []).append(row)
+    return found
+
+
+def _words(kind: Kind) -> str:
+    return f"{kind[0]} with {kind[1]}"
