@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -84,9 +85,9 @@ def by_time(groups: Sequence[Group]) -> Ranking | None:
     """
     _check(groups)
     compared, left_out, seeds = _paired(groups)
-    runs = [[_seconds_to_target(summary) for summary in group.summaries] for group in compared]
+    runs = [[seconds_to_target(summary) for summary in group.summaries] for group in compared]
     reached = [seconds for run in runs for seconds in run if seconds is not None]
-    if not reached:
+    if not reached or compared[0].target is None:
         return None
     lengths = [summary.get("seconds") or 0.0 for group in compared for summary in group.summaries]
     miss = _MISS * max(*reached, *lengths)
@@ -126,7 +127,8 @@ def example(group: Group) -> float:
     return 1 / min(counts) if group.metric.is_share and all(counts) else 0.0
 
 
-def _seconds_to_target(summary: dict) -> float | None:
+def seconds_to_target(summary: Mapping[str, Any]) -> float | None:
+    """Return the virtual seconds of a run to the target; None of one that diverged or misses it."""
     return None if summary["diverged"] else summary["seconds_to_target"]
 
 

@@ -112,27 +112,6 @@ class TestPictures:
         (lost,) = [line for line in axes.lines if line.get_marker() == "x"]
         assert list(lost.get_xdata()) == lines["DANA"].get_xdata()[2:]
 
-    @pytest.mark.parametrize("names", [("dana", "gap_aware", "adam"), tuple(made_up.METHODS)])
-    def test_with_one_number_of_workers_methods_stand_side_by_side(self, names):
-        found = groups(*names, counts=(32,))
-        figure = plots.metric_by_workers(found)
-        figure.draw_without_rendering()
-        titles = {group.method: group for group in summary.compared(found)}
-        for axes, panel in zip(figure.axes, panels(summary.compared(found)), strict=True):
-            ticks = [label.get_text() for label in axes.get_xticklabels()]
-            assert ticks == [titles[method].title for method in panel.methods]
-            lines = self.lines(axes)
-            for at, method in enumerate(panel.methods):
-                group = titles[method]
-                mean = np.nan if group.num_diverged else 100 * group.spread("test_accuracy").mean
-                np.testing.assert_allclose(lines[group.title].get_xydata(), [[at, mean]])
-            seeds = sum(len(points.get_offsets()) for points in axes.collections)
-            assert seeds == sum(len(titles[m].runs) - titles[m].num_diverged for m in panel.methods)
-        (legend,) = figure.legends
-        assert [text.get_text() for text in legend.get_texts()] == ["Single worker (NAG-ASGD)", "Single worker (Adam)"]
-        assert len({line.get_linestyle() for line in legend.get_lines()}) == 2
-        assert all(axes.get_legend() is None for axes in figure.axes)
-
     @pytest.mark.parametrize(("seeds", "bands"), [(5, 0), (6, 1)])
     def test_few_seeds_are_points_and_many_are_a_band(self, seeds, bands):
         found = groups("gap_aware", counts=(4, 8), seeds=seeds)
@@ -187,7 +166,7 @@ def test_a_comparison_is_published_from_records_alone(tmp_path):
     schedule = protocols.asynchronous(np.ones((3, 4)))
     page = publish(tmp_path, found, {"Asynchronous": schedule})
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    names = ("answer", "answer_narrow", "accuracy", "loss", "target", "staleness", "timeline")
+    names = ("answer", "answer_narrow", "standing", "loss", "staleness", "timeline")
     pictures = {f"plots/{name}.{kind}" for name in names for kind in ("png", "svg")}
     assert written == {"table.md", "table.csv", "report.html"} | pictures
     assert page.read_text(encoding="utf-8").count("data:image/svg+xml;base64,") == len(names)
