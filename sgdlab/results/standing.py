@@ -16,7 +16,7 @@ from sgdlab.results.panels import Style, styles
 from sgdlab.results.plots import STYLE
 from sgdlab.results.summary import Group, compared, metric_of, single_workers
 
-_ROW = 0.19
+ROW = 0.19
 """Height of a row, inches."""
 
 _LONGEST = 34
@@ -53,7 +53,7 @@ def standing(groups: Sequence[Group]) -> Figure:
     timed = any(ranking.by_time(here) for here in by_count)
     width = (9.2 if timed else 6.2) * len(counts)
     with mpl.rc_context(STYLE):
-        figure = mpl.figure.Figure(figsize=(width, _ROW * rows + 1.8))
+        figure = mpl.figure.Figure(figsize=(width, ROW * rows + 1.8))
         halves = figure.subfigures(1, len(counts), squeeze=False)[0]
         for half, here in zip(halves, by_count, strict=True):
             _half(half, here, groups, timed, [s for (_, n), s in least.items() if n == here[0].num_workers])
@@ -82,6 +82,17 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return ordered[below - 1], ordered[count - below]
 
 
+def name_rows(axes: Axes, titles: Sequence[str] = ()) -> None:
+    """Make the vertical axis one of rows at 0, 1, ..., from the top down; without titles, of a panel that shares it."""
+    if titles:
+        axes.set_ylim(len(titles) - 0.4, -0.6)
+        axes.set_yticks(range(len(titles)), titles)
+    axes.tick_params(axis="y", length=0, labelleft=bool(titles))
+    axes.grid(False, axis="y")
+    for row in range(0, len(axes.get_yticks()), 2):
+        axes.axhspan(row - 0.5, row + 0.5, color="#f4f4f4", zorder=0, linewidth=0)
+
+
 def _half(half: SubFigure, here: Sequence[Group], groups: Sequence[Group], timed: bool, least: Sequence[float]) -> None:
     """Draw one number of workers: names, the panel of times, that of the metric, and bars of diverged runs."""
     marks, alone = styles(groups), list(single_workers(groups).values())
@@ -95,17 +106,12 @@ def _half(half: SubFigure, here: Sequence[Group], groups: Sequence[Group], timed
     _levels(panels[timed], ordered, marks, by_metric, alone)
     if lost:
         _bars(panels[-1], ordered)
-    first = panels[0]
-    first.set_ylim(len(ordered) - 0.4, -0.6)
-    first.set_yticks(range(len(ordered)), [_title(group) for group in ordered])
-    for label, group in zip(first.get_yticklabels(), ordered, strict=True):
+    name_rows(panels[0], [_title(group) for group in ordered])
+    for label, group in zip(panels[0].get_yticklabels(), ordered, strict=True):
         if _is_first(by_time if timed else by_metric, group):
             label.set_fontweight("bold")
-    for axes in panels:
-        axes.tick_params(axis="y", length=0, labelleft=axes is first)
-        axes.grid(False, axis="y")
-        for row in range(0, len(ordered), 2):
-            axes.axhspan(row - 0.5, row + 0.5, color="#f4f4f4", zorder=0, linewidth=0)
+    for axes in panels[1:]:
+        name_rows(axes)
     half.suptitle(counted(here[0].num_workers, "worker"), fontsize="medium")
 
 
