@@ -110,7 +110,7 @@ def figure(
     reached = [float(value) for values in ratios.values() for value in values if np.isfinite(value)]
     end = min(max(1.5, 1.1 * max(reached, default=1.0)), _LARGEST)
     factors = np.geomspace(1.0, end, 400)
-    found = shares(ratios, factors)
+    found = shares(ratios, factors.tolist())
     with mpl.rc_context(STYLE):
         drawn = mpl.figure.Figure(figsize=(8.4, 4.4))
         axes = drawn.subplots()

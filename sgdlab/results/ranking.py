@@ -123,7 +123,7 @@ def by_metric(groups: Sequence[Group]) -> Ranking | None:
 
 def example(group: Group) -> float:
     """Return one test example as a share of all of them, for metrics that are shares of examples; else 0."""
-    counts = [summary.get("test_examples") for summary in group.summaries]
+    counts = [summary.get("test_examples") or 0 for summary in group.summaries]
     return 1 / min(counts) if group.metric.is_share and all(counts) else 0.0
 
 

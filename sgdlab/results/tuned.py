@@ -58,7 +58,7 @@ def expected_best(values: np.ndarray, trials: Sequence[int], *, replacement: boo
         raise ValueError(f"values={values!r} must be a number for each trial, at least one; a miss is infinite")
     found = []
     for k in trials:
-        arguments.whole("trials", k, **({} if replacement else {"most": ordered.size}))
+        arguments.whole("trials", k, most=None if replacement else ordered.size)
         weights = _weights(ordered.size, k, replacement)
         likely = weights > 0
         found.append(float(weights[likely] @ ordered[likely]))
