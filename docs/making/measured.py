@@ -28,7 +28,7 @@ class Row:
       serial: whether it is the single worker that others are compared with.
       seeds: how many.
       diverged: how many of them were lost.
-      accuracy: on the test set, %; and its standard deviation.
+      accuracy: on the test set, %; and its standard deviation, or the median and no deviation where runs diverged.
       seconds_to_target: of virtual time, until 95 % test accuracy; NaN where not all seeds reach it.
       speedup: used gradients per second, over those of synchronous SGD.
       staleness: mean number of updates between reading and use.

@@ -34,7 +34,7 @@ def trained(row: Row) -> list[str]:
     mean, std = row.accuracy
     return [
         str(row.num_workers),
-        "-" if math.isnan(mean) else f"{mean:.1f} ± {std:.1f}",
+        "-" if math.isnan(mean) else f"median {mean:.1f}" if math.isnan(std) else f"{mean:.1f} ± {std:.1f}",
         f"{row.diverged} of {row.seeds}" if row.diverged else "none",
         number(row.speedup, 2),
         number(row.seconds_to_target, 0),

@@ -224,7 +224,7 @@ def _picture(runs: Mapping[tuple[str, int], list[pd.DataFrame]], values: Mapping
     for (method, count), of_seeds in runs.items():
         mean = pd.concat(of_seeds).groupby("gradients")[["hours", PRECISION]].mean()
         dash = {SYNC: "-", ASYNC: "--", UNCLIPPED: ":"}[method]
-        shade = harness.PALETTE[2 + machines.index(count) % 6]  # not those of the methods
+        shade = harness.PALETTE[3 + machines.index(count) % 5]  # not those of the methods
         curves.plot(60 * mean.hours, 100 * mean[PRECISION], dash, color=shade, label=f"{method}, {count} machines")
     curves.set(xlabel="virtual time, min", ylabel="test precision, %", title="(a) mean over seeds", xscale="log")
     titles = ("(b) test precision", "(c) epochs to converge", "(d) time to converge", "(e) time of an epoch")

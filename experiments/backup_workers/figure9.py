@@ -219,7 +219,7 @@ def _picture(runs: Mapping[tuple[str, int], Sequence[pd.DataFrame]], eps: float)
     counts = sorted({count for _, count in runs})
     dashes = dict(zip(counts, ("-", "-", "--", ":", "-."), strict=False))
     for (kind, count), of_seeds in runs.items():
-        shade = harness.PALETTE[2] if kind == SERIAL else harness.colour(kind.partition(",")[0])
+        shade = harness.PALETTE[3] if kind == SERIAL else harness.colour(kind.partition(",")[0])
         style = {"color": shade, "linestyle": dashes.get(count, "-")}
         label = SERIAL if kind == SERIAL else f"{kind}, {count} machines"
         mean = pd.concat(of_seeds).groupby("gradients")[["hours", "best"]].mean()

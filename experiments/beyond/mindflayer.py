@@ -34,6 +34,7 @@ from experiments.harness import (
     above,
     below,
     canvas,
+    colour,
     figure,
     goes_by,
     interval,
@@ -232,7 +233,8 @@ def _drawn(runs: pd.DataFrame, seconds: float) -> Figure:
     drawn, panels = canvas(1, len(indices), width=4.6 * len(indices), height=4.4, sharey=True)
     times = np.linspace(0, seconds, CURVE)
     for panel, index in zip(panels[0], indices, strict=True):
-        for shade, (method, title) in zip(PALETTE, TITLES.items(), strict=False):
+        for method, title in TITLES.items():
+            shade = PALETTE[1] if method == "learned" else colour(method)
             of_method = runs[(runs.method == method) & (runs["index"] == index)]
             middle = np.median([by_time.at_times(run, "loss", times) for _, run in of_method.iterrows()], axis=0)
             # Learned limits end near the given ones: dashes on top of their line.

@@ -25,7 +25,6 @@ from ml_collections import ConfigDict
 from configs import digits
 from experiments.beyond.sources import OPTIREDUCE
 from experiments.harness import (
-    PALETTE,
     Claim,
     Count,
     Output,
@@ -35,6 +34,7 @@ from experiments.harness import (
     Sweep,
     above,
     canvas,
+    colour,
     figure,
     interval,
     least,
@@ -249,7 +249,8 @@ def _drawn(evaluations: pd.DataFrame, target: float, runs: pd.DataFrame) -> Figu
     spreads = sorted(set(evaluations["cluster.long_tailed.spread"]))
     drawn, panels = canvas(1, len(spreads), width=5.5 * len(spreads), height=4.4, sharey=True)
     for panel, spread in zip(panels[0], spreads, strict=True):
-        for shade, (method, title) in zip(PALETTE, METHODS.items(), strict=False):
+        for method, title in METHODS.items():
+            shade = colour(method)
             rows = (evaluations.method == method) & (evaluations["cluster.long_tailed.spread"] == spread)
             mean = evaluations[rows].groupby(evaluations[rows].groupby("seed").cumcount())
             mean = mean[["seconds", "gradients", "test_accuracy"]].mean()

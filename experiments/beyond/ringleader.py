@@ -33,7 +33,20 @@ from matplotlib.figure import Figure
 from configs import digits
 from experiments.beyond import by_time
 from experiments.beyond.sources import RINGLEADER
-from experiments.harness import PALETTE, Claim, Count, Output, Positive, Scale, Sweep, above, canvas, figure, goes_by
+from experiments.harness import (
+    PALETTE,
+    Claim,
+    Count,
+    Output,
+    Positive,
+    Scale,
+    Sweep,
+    above,
+    canvas,
+    colour,
+    figure,
+    goes_by,
+)
 from sgdlab import cluster, data, policies, rules
 
 TITLES = {
@@ -283,7 +296,8 @@ def _drawn(runs: pd.DataFrame, seconds: float) -> Figure:
     drawn, panels = canvas(1, 2, width=11, height=4.6, sharex=True)
     times = np.linspace(0, seconds, CURVE)
     for panel, (name, title) in zip(panels[0], NAMES.items(), strict=True):
-        for shade, (method, label) in zip(PALETTE, TITLES.items(), strict=False):
+        for method, label in TITLES.items():
+            shade = PALETTE[1] if method == "newest" else colour(method)
             of_method = [by_time.at_times(run, name, times) for _, run in runs[runs.method == method].iterrows()]
             low, middle, high = np.quantile(of_method, [0.25, 0.5, 0.75], axis=0)
             panel.plot(times, middle, color=shade, label=label)

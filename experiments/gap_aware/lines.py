@@ -8,18 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from experiments.harness import PALETTE, PAPER, colour
+from experiments.harness import PAPER, look
 
-_SHADES = {
-    "ASGD": colour("asgd"),
-    "NAG-ASGD": PALETTE[7],
-    "SA": colour("sa"),
-    "GA": colour("ga"),
-    "DANA": colour("dana"),
-    "DANA-SA": PALETTE[0],
-    "DANA-GA": colour("dana_ga"),
-}
-_MARKERS = dict(zip(_SHADES, "sXv^oDP", strict=True))
+_LOOKS = {name: look(name) for name in ("ASGD", "NAG-ASGD", "SA", "GA", "DANA", "DANA-SA", "DANA-GA")}
 LEAST = 0.1
 """Errors in % below it are drawn there, so that an error of 0 is seen on a logarithmic axis."""
 
@@ -29,9 +20,9 @@ def line(method: str) -> dict[str, Any]:
 
     Example:
       >>> line("SA")["marker"]
-      'v'
+      'D'
     """
-    return {"color": _SHADES[method], "marker": _MARKERS[method], "label": method}
+    return {"color": _LOOKS[method].colour, "marker": _LOOKS[method].marker, "label": method}
 
 
 def errors(panel: Axes, num_workers: Sequence[int], method: str, values: Sequence[np.ndarray]) -> None:

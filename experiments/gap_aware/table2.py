@@ -28,14 +28,14 @@ from experiments.gap_aware import printed, text
 from experiments.harness import PAPER as BLACK
 from experiments.harness.claims import Claim, Interval, above, all_of, below, interval
 from experiments.harness.figures import Output, Scale, figure
-from experiments.harness.pictures import canvas, colour
+from experiments.harness.pictures import canvas, look
 from sgdlab.bounds import Count, Positive
 from sgdlab.runs import resolve
 from sgdlab.runs.configuration import shorten
 from sgdlab.runs.sweep import Sweep
 
 METHODS = {"adam": "Adam", "adam_staleness_aware": "Adam-SA", "adam_gap_aware": "Adam-GA"}
-LINES = {"Adam": (colour("asgd"), "o"), "Adam-SA": (colour("sa"), "s"), "Adam-GA": (colour("ga"), "D")}
+LINES = {name: (look(name).colour, look(name).marker) for name in ("Adam", "Adam-SA", "Adam-GA")}
 SINGLE = "single worker"
 BYTE, WORD, TIMES = "test perplexity of a byte", "test perplexity of a word", "times the single worker's, of a word"
 REGAINED = "share of Adam's loss that is regained, %"

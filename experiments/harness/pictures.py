@@ -5,6 +5,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from sgdlab.results import plots
+from sgdlab.results.panels import PALETTE, Style, style
+from sgdlab.runs.methods import methods
 
 STYLE = plots.STYLE | {
     "font.size": 12,
@@ -17,43 +19,57 @@ STYLE = plots.STYLE | {
 }
 """On top of the style of the reports: larger letters and thicker lines."""
 
-PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#332288", "#7a7a7a")
-"""Colours that red-green colour blind readers can tell apart; black is the paper's own numbers."""
-
 PAPER = "#000000"
 """The colour of the paper's own numbers."""
 
-_FAMILIES = (
-    ("synchronous", "full synchrony", "all_reduce", "all-reduce", "ssgd"),
-    ("asynchronous", "asgd", "hogwild", "nag_asgd"),
-    ("cutoff", "deep markov", "backup_workers", "backup workers"),
-    ("push_gossip", "push gossip", "gap_aware", "ga"),
-    ("pull_gossip", "pull gossip", "staleness_aware", "sa", "static"),
-    ("elastic_averaging", "elastic averaging", "dana_ga", "order"),
-    ("dana", "elfving", "kalman"),
-    ("oracle", "reference"),
-)
-"""Methods that share a colour; no picture shows two of one row."""
+_OTHERWISE = {
+    "full synchrony": "synchronous", "ssgd": "synchronous", "all-reduce": "all_reduce",
+    "backup workers": "backup_workers", "asynchronous": "asgd", "hogwild": "asgd", "deep markov": "cutoff",
+    "push gossip": "push_gossip", "pull gossip": "pull_gossip", "elastic averaging": "elastic_averaging",
+    "ga": "gap_aware", "sa": "staleness_aware",
+    "nag-asgd": "nag_asgd", "dana-sa": "dana_staleness_aware", "dana-ga": "dana_gap_aware",
+    "adam-sa": "adam_staleness_aware", "adam-ga": "adam_gap_aware",
+}  # fmt: skip
+"""Methods by what pictures call them."""
+
+_NO_METHODS = {"order": 6, "elfving": 5, "kalman": 5, "static": 4, "oracle": 7, "reference": 7}
+"""What cuts off by, or is compared with: its place in `PALETTE`."""
+
+
+def look(method: str) -> Style:
+    """Return the colour and the mark of a method, the same as in every report.
+
+    Args:
+      method: its name, or what pictures call it.
+
+    Raises:
+      ValueError: where there is no such method.
+
+    Example:
+      >>> look("GA") == look("gap_aware") != look("SA")
+      True
+    """
+    known, name = methods(), _OTHERWISE.get(method.lower(), method.lower())
+    if name not in known:
+        raise ValueError(f"{method=} must be a method; for anything else take a colour of PALETTE")
+    return style(list(known).index(name), baseline=known[name].baseline == name)
 
 
 def colour(method: str) -> str:
-    """Return the colour of a method, the same in every picture.
+    """Return the colour of a method, or of what it is compared with.
 
     Args:
-      method: its name or title.
+      method: its name, or what pictures call it.
 
     Raises:
-      ValueError: where the method has none.
+      ValueError: where it has none.
 
     Example:
-      >>> colour("synchronous") == colour("all-reduce") != colour("Hogwild")
+      >>> colour("synchronous") == colour("full synchrony") != colour("Hogwild")
       True
     """
-    for shade, names in zip(PALETTE, _FAMILIES, strict=True):
-        if method.lower() in names:
-            return shade
-    known = ", ".join(name for names in _FAMILIES for name in names)
-    raise ValueError(f"{method=} must be one of {known}; for anything else take a colour of PALETTE")
+    place = _NO_METHODS.get(method.lower())
+    return look(method).colour if place is None else PALETTE[place]
 
 
 def canvas(

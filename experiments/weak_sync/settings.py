@@ -64,7 +64,7 @@ class Setting:
 SETTINGS = (
     Setting(32, 1.0, 199.97, 14.79, colour("synchronous"), "s", "-"),
     Setting(28, 1.0, 164.97, 16.09, colour("backup_workers"), "D", "--"),
-    Setting(28, 0.9, 139.95, 15.65, PALETTE[1], "o", "-."),
+    Setting(28, 0.9, 139.95, 15.65, PALETTE[2], "o", "-."),
     Setting(20, 0.75, 136.54, 29.14, PALETTE[5], "^", ":"),
 )
 SYNCHRONOUS, PUSH, BOTH, SMALL = SETTINGS

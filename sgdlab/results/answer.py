@@ -1,12 +1,14 @@
 """What a comparison comes to, in three sentences: whose accuracy holds, who is fastest, and what that costs.
 
-Where runs are judged by another metric than the accuracy, its name and its direction take the place of the accuracy's.
+Methods that cannot be told apart from the best are named together (`ranking`). Where runs are judged by another metric
+than the accuracy, its name and its direction take the place of the accuracy's.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 
 from sgdlab.report.words import counted, listed
+from sgdlab.results import ranking
 from sgdlab.results.summary import Group, Spread, compared, largest, metric_of, single_workers
 
 TOLERANCE = 1.0
@@ -47,8 +49,8 @@ def keeps_up(group: Group, single: Mapping[str, Group]) -> bool:
 def fastest(groups: Sequence[Group]) -> list[Group]:
     """The groups in which no seed diverges, the fastest first.
 
-    With a target: those in which all seeds reach it, by their mean virtual time to it. Without: by gradients per
-    second and, where these are alike, by the metric.
+    With a target: those in which all seeds reach it, by their mean virtual time to it (`ranking` says who is first).
+    Without: by gradients per second and, where these are alike, by the metric.
     """
     sound = [group for group in groups if not group.num_diverged]
     if any(group.target is not None for group in groups):
@@ -72,7 +74,7 @@ def _kept(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
     if not references and len(crowd) == 1:
         return f"{_at(crowd)} {_with_metric(sound[0])} has no single worker to be compared with."
     if not references:
-        return f"{_at(crowd)} the {metric.best} test {metric.plural} are those of {_named(sound)}."
+        return f"{_at(crowd)} the {metric.best} test {metric.plural} are those of {_named(sound)}{_tie(crowd)}."
     alone = _of_single_workers(references)
     within = f"to within {TOLERANCE:g} {metric.margin}"
     kept = [group for group in sound if keeps_up(group, single)]
@@ -80,7 +82,7 @@ def _kept(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
         lacking = f"the {metric.noun} of {alone} {within}"
         if len(crowd) == 1:
             return f"{_at(crowd)} {_with_metric(sound[0])} does not keep {lacking}."
-        return f"{_at(crowd)} no method keeps {lacking}; the {metric.best} is {_with_metric(sound[0])}."
+        return f"{_at(crowd)} no method keeps {lacking}; the {metric.best} is {_with_metric(sound[0])}{_tie(crowd)}."
     if len(crowd) == 1:
         subject = f"{_with_metric(kept[0])} keeps"
     elif len(kept) == len(crowd):
@@ -88,7 +90,22 @@ def _kept(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
     else:
         subject = f"{len(kept)} of {len(crowd)} methods {'keeps' if len(kept) == 1 else 'keep'}"
     named = "" if len(crowd) == 1 else f": {_named(kept)}"
-    return f"{_at(crowd)} {subject} the {metric.noun} of {alone}, {within}{named}."
+    return f"{_at(crowd)} {subject} the {metric.noun} of {alone}, {within}{named}{_tie(crowd)}."
+
+
+def _tie(crowd: Sequence[Group]) -> str:
+    """Return who cannot be told apart from the best metric, as the end of a sentence that names some."""
+    ranked = ranking.by_metric(crowd)
+    if ranked is None or len(ranked.groups) < 2:
+        return ""
+    if not ranked.decides:
+        return f"; {ranked.undecided}"
+    first, best = ranked.first, crowd[0].metric.best
+    if len(first) == 1:
+        return f"; {first[0].title} has the {best}"
+    every = "both" if len(first) == 2 else f"all {len(first)} that are compared"
+    named = every if len(first) == len(ranked.groups) else listed([group.title for group in first], _MOST_NAMED)
+    return f"; {named} cannot be told apart from the {best}"
 
 
 def _speed(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
@@ -103,15 +120,37 @@ def _speed(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
         subject = "no method reaches" if len(crowd) > 1 else f"{first.title} does not reach"
         every = " in every run" if any(len(group.runs) > 1 for group in crowd) else ""
         return f"{_at(crowd)} {subject} {goal}{every}{''.join(f'; {text}' for text in beside)}."
+    ranked = ranking.by_time(crowd)
+    tied = ranked.first if ranked and ranked.decides else []
+    shown = tied if len(tied) > 1 else [*tied, *reached[:3]]
     for group in crowd:
-        if group.method == "synchronous" and group not in reached[:3]:
+        if group.method == "synchronous" and not any(group is one for one in shown):
             seconds = group.spread("seconds_to_target") if group in reached else None
-            beside.append(f"{group.title} {'takes ' + _seconds(seconds) if seconds else 'does not reach it'}")
-    before = f", before {listed(list(map(_with_seconds, reached[1:3])))}" if reached[1:] else ""
-    seconds = _seconds(first.spread("seconds_to_target"))
-    fast = f"is the fastest to {goal}," if len(crowd) > 1 else f"reaches {goal}"
-    text = f"{_at(crowd)} {first.title} {fast} in {seconds} of virtual time{before}"
-    return f"{text}; {listed(beside)}." if beside else f"{text}."
+            some = f"reaches it in {_share_that_reach(group)} runs"
+            never = some if group.num_with("seconds_to_target") else "does not reach it"
+            beside.append(f"{group.title} {'takes ' + _seconds(seconds) if seconds else never}")
+    after = [listed(beside)] if beside else []
+    if ranked and len(crowd) > 1 and not ranked.decides:
+        after.insert(0, ranked.undecided)
+    if ranked and len(tied) > 1:
+        named = listed([_with_seconds(group) for group in tied], _MOST_NAMED)
+        every = "both" if len(tied) == 2 else f"all {len(tied)}"
+        count = every if len(tied) == len(ranked.groups) else len(tied)
+        seeds = counted(len(ranked.seeds), "seed")
+        text = f"{count} methods tie as the fastest to {goal}, not told apart with {seeds}: {named}"
+    else:
+        first = tied[0] if tied else first
+        behind = [group for group in reached if group is not first][:2]
+        before = f", before {listed(list(map(_with_seconds, behind)))}" if behind else ""
+        spread = first.spread("seconds_to_target")
+        how = f"{_seconds(spread)} of virtual time" if spread else f"which {_share_that_reach(first)} runs reach"
+        if len(crowd) == 1:
+            text = f"{first.title} reaches {goal} in {how}"
+        elif tied:
+            text = f"{first.title} is the fastest to {goal}, {'in ' * bool(spread)}{how}{before}"
+        else:
+            text = f"{first.title} has the least mean time to {goal}, {how}{before}"
+    return f"{_at(crowd)} {'; '.join([text, *after])}."
 
 
 def _gradients_per_second(groups: Sequence[Group]) -> str:
@@ -224,7 +263,12 @@ def _named(groups: Sequence[Group]) -> str:
 
 
 def _with_seconds(group: Group) -> str:
-    return f"{group.title} ({_seconds(group.spread('seconds_to_target'))})"
+    spread = group.spread("seconds_to_target")
+    return f"{group.title} ({_seconds(spread) if spread else f'{_share_that_reach(group)} runs'})"
+
+
+def _share_that_reach(group: Group) -> str:
+    return f"{group.num_with('seconds_to_target')} of {len(group.runs)}"
 
 
 def _seconds(spread: Spread) -> str:

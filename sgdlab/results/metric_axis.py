@@ -67,22 +67,26 @@ def limits(metric: Metric, values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if metric.higher_is_better else (high, low)
 
 
-def set_scale(axes: Axes, metric: Metric, foot: float, top: float, *, most_ticks: int = 9) -> None:
-    """Makes the y axis one of a metric between two ends."""
+def set_scale(
+    axes: Axes, metric: Metric, foot: float, top: float, *, most_ticks: int = 9, across: bool = False
+) -> None:
+    """Makes the y axis, or the x axis (`across`), one of a metric between two ends."""
+    axis = axes.xaxis if across else axes.yaxis
+    scale = axes.set_xscale if across else axes.set_yscale
     if metric.is_share:
-        axes.set_yscale("function", functions=(height, lambda h: 100.0 - 10.0 ** -np.asarray(h, float)))
+        scale("function", functions=(height, lambda h: 100.0 - 10.0 ** -np.asarray(h, float)))
         labels = accuracy_ticks(foot, top, most_ticks)
     else:
         low, high = sorted((foot, top))
         logarithmic = _is_logarithmic(metric, low)
         # A label at the very foot would meet what stands below the panel.
         inside = _widened(low, high, -_FREE_OF_TICKS, logarithmic=logarithmic)
-        axes.set_yscale("log" if logarithmic else "linear")
+        scale("log" if logarithmic else "linear")
         labels = ticks(*inside, most_ticks, logarithmic=logarithmic)
-    axes.set_ylim(foot, top)
-    axes.yaxis.set_major_locator(mpl.ticker.FixedLocator(labels))
-    axes.yaxis.set_minor_locator(mpl.ticker.NullLocator())
-    axes.yaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
+    (axes.set_xlim if across else axes.set_ylim)(foot, top)
+    axis.set_major_locator(mpl.ticker.FixedLocator(labels))
+    axis.set_minor_locator(mpl.ticker.NullLocator())
+    axis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
 
 
 def ticks(low: float, high: float, most: int, *, logarithmic: bool) -> list[float]:

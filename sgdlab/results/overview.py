@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from sgdlab.results import labels, metric_axis
-from sgdlab.results.panels import ONE_PANEL, Style, family_styles, styles
+from sgdlab.results.panels import Style, styles
 from sgdlab.results.plots import STYLE
 from sgdlab.results.summary import Group, compared, largest, metric_of, single_workers
 
@@ -86,7 +86,7 @@ def overview(groups: Sequence[Group], layout: PictureSizes = WIDE) -> Figure:
         margin = max((_text_size(figure, text)[0] for text in texts), default=0.0) / figure.dpi + 0.32
         axes, foot = _panels(figure, heights, left=2.9 * layout.line, right=layout.width - margin)
         _scales(axes, foot, groups, layout)
-        marks, sizes = _marks(groups), _sizes(groups)
+        marks, sizes = styles(groups), _sizes(groups)
         _points(axes, sound, marks, sizes)
         points = _markers(axes, sound, sizes)
         lines = _single_worker_lines(axes, groups, points)
@@ -143,25 +143,11 @@ def _lost_label(found: Sequence[Group], most: int, layout: PictureSizes) -> str:
     return f"{_label(group, layout)}{several}"
 
 
-def _marks(groups: Sequence[Group]) -> dict[str, Style]:
-    """Of each method: its own where all share one panel in the other pictures, else that of its family."""
-    families = family_styles(groups)
-    if len({group.method for group in compared(groups)}) <= ONE_PANEL:
-        return styles(groups)
-    return {group.method: families[group.families[0]] for group in compared(groups)}
-
-
 def _legend(groups: Sequence[Group]) -> list[Line2D]:
-    """Families, where points are coloured by them, and the numbers of workers by their size."""
-    ours, sizes = compared(groups), _sizes(groups)
-    found = []
-    if len({group.method for group in ours}) > ONE_PANEL:
-        found = [
-            Line2D([], [], linestyle="none", color=style.colour, marker=style.marker, markersize=6, label=title)
-            for title, style in family_styles(groups).items()
-        ]
+    """The numbers of workers, by the size of the points."""
+    sizes = _sizes(groups)
     most = max(sizes)
-    return found + [
+    return [
         Line2D([], [], linestyle="none", color="#555555", marker="o", markersize=area**0.5, label=f"{count} workers",
                alpha=1.0 if count == most else _PALE, markeredgewidth=0)
         for count, area in sizes.items()

@@ -1,6 +1,6 @@
 """Which methods share a panel, and the colour and marker of each, from what the runs say of themselves."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sgdlab.results.summary import Group
@@ -11,30 +11,14 @@ ONE_PANEL = 6
 OTHERS = "Others"
 """Family of methods that name none: a reader's own, for example."""
 
-FAMILIES = (
-    "Rounds: fresh gradients",
-    "Staleness, limited or not",
-    "Penalties on momentum SGD",
-    "Look-ahead: DANA",
-    "Adam",
-    "No server",
-    "Corrections of plain SGD",
-    "Where staleness comes from",
-    "Local steps",
-    "For workers' own data",
-    "Rounds by the clock",
-    "Steps of one length",
-)
-"""Families of this library's methods, in the order of their colours; other families have the colours that remain."""
-
-PALETTE = ("#0072b2", "#e69f00", "#35b779", "#663333", "#56b4e9", "#332288", "#00bfc4")
-"""Apart from one another, and from the two colours of references, also for red-green colour blind readers.
+PALETTE = ("#0072b2", "#e69f00", "#35b779", "#663333", "#56b4e9", "#332288", "#00bfc4", "#7a7a7a")
+"""Apart from one another and from `BASELINE`, also for red-green colour blind readers.
 
 The first four are the farthest apart.
 """
 
-BASELINE, REFERENCE = "#c51b1b", "#7a7a7a"
-"""Of methods that others are compared with: those run by the single workers, and all others."""
+BASELINE = "#c51b1b"
+"""Of the methods that, run by a single worker, others are compared with."""
 
 _MARKERS = "osD^vP*<>Xphd"
 
@@ -47,7 +31,7 @@ class Panel(NamedTuple):
 
 
 class Style(NamedTuple):
-    """How a method is drawn, in every panel and picture."""
+    """The colour and the mark of a method."""
 
     colour: str
     marker: str
@@ -78,65 +62,26 @@ def panels(groups: Iterable[Group]) -> list[Panel]:
     return [Panel(title, found) for title, found in members.items()]
 
 
-def styles(groups: Sequence[Group]) -> dict[str, Style]:
-    """Colour and marker of each method that is compared.
+def style(rank: int, *, baseline: bool = False) -> Style:
+    """Return the colour and the mark of a method, which are the same in every picture of the project.
 
-    The colour of a method follows from its rank among all methods, so that neighbours differ and a method looks the
-    same in every comparison. Only where two methods of one panel would have the same colour, the one of the higher rank
-    takes another, which is that of no method of the panel. Methods that are drawn in several panels, or are somebody's
-    baseline, have the reserved colours; of those that share one panel only the first. Where a panel has more methods
-    than the palette has colours, markers differ.
+    Both follow from its rank among all methods alone, so that what else is compared does not matter. Neighbours differ
+    in both; of 104 methods in turn, no two have the same pair.
+
+    Args:
+      rank: position of the method among all methods.
+      baseline: whether others are compared with it, as a single worker.
+
+    Example:
+      >>> style(3), style(11).colour == style(3).colour
+      (Style(colour='#663333', marker='^'), True)
     """
-    ours = _in_order(group for group in groups if not group.serial)
-    baselines = {group.baseline for group in ours}
-    one_panel = len(ours) <= ONE_PANEL
-    members: dict[str, list[Group]] = {}
-    for group in ours:
-        members.setdefault("" if one_panel else group.families[0], []).append(group)
-    colours = {}
-    for here in members.values():
-        colours |= _colours(here, baselines, unique_references=one_panel)
-    return {group.method: Style(colours[group.method], _MARKERS[group.rank % len(_MARKERS)]) for group in ours}
+    return Style(BASELINE if baseline else PALETTE[rank % len(PALETTE)], _MARKERS[rank % len(_MARKERS)])
 
 
-def _colours(groups: Sequence[Group], baselines: Collection[str], *, unique_references: bool) -> dict[str, str]:
-    """The colours of one panel: first all that methods have of their own, then those of the methods in conflict."""
-    found: dict[str, str] = {}
-    for group in groups:
-        reserved = BASELINE if group.method in baselines else REFERENCE if len(group.families) > 1 else None
-        if reserved and not (unique_references and reserved in found.values()):
-            found[group.method] = reserved
-    for group in groups:
-        own = PALETTE[group.rank % len(PALETTE)]
-        if group.method not in found and own not in found.values():
-            found[group.method] = own
-    for group in groups:
-        if group.method not in found:
-            free = [colour for colour in PALETTE if colour not in found.values()]
-            found[group.method] = free[0] if free else PALETTE[group.rank % len(PALETTE)]
-    return found
-
-
-def family_styles(groups: Iterable[Group]) -> dict[str, Style]:
-    """Return colour and marker of each family that some method is at home in, in the order of the methods.
-
-    A family of `FAMILIES` looks alike in every comparison.
-    """
-    titles = list(dict.fromkeys(group.families[0] for group in _in_order(g for g in groups if not g.serial)))
-    colours = (*PALETTE, BASELINE)
-    # Each colour with each marker once, and a new colour for each as long as there is one.
-    pairs = [
-        Style(colour, _MARKERS[(place + turn) % len(_MARKERS)])
-        for turn in range(len(_MARKERS))
-        for place, colour in enumerate(colours)
-    ]
-    styles = {title: style for title, style in zip(FAMILIES, pairs, strict=False) if title in titles}
-    for title in titles:
-        if title not in styles:
-            used = {style.colour for style in styles.values()}
-            free = [pair for pair in pairs if pair not in styles.values()] or pairs
-            styles[title] = next((pair for pair in free if pair.colour not in used), free[0])
-    return {title: styles[title] for title in titles}
+def styles(groups: Iterable[Group]) -> dict[str, Style]:
+    """Return method -> `style`, of all that are compared."""
+    return {g.method: style(g.rank, baseline=g.method == g.baseline) for g in groups if not g.serial}
 
 
 def _in_order(groups: Iterable[Group]) -> list[Group]:

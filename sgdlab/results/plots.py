@@ -53,9 +53,9 @@ def save(figure: Figure, path: pathlib.Path) -> None:
 def metric_by_workers(groups: Sequence[Group]) -> Figure:
     """Mean final metric on the test set against the number of workers, with a small point for each seed.
 
-    With one number of workers, methods stand side by side instead. With more than five seeds, the standard deviation is
-    drawn in place of the points. Better is always higher up, and the scale is the same in all panels (`metric_axis`). A
-    cross at the foot is a number of workers at which some seed diverged.
+    With more than five seeds, the standard deviation is drawn in place of the points. Better is always higher up, and
+    the scale is the same in all panels (`metric_axis`). A cross at the foot is a number of workers at which some seed
+    diverged. One number of workers is `standing`'s.
     """
     ours, metric = compared(groups), metric_of(groups)
     ends = [level for group in groups if not group.num_diverged for level in _levels(group)]
@@ -75,7 +75,7 @@ def by_workers(
     line: Callable[[Axes, list[Group], Style, list[float]], None],
     references: Callable[[Axes, Sequence[Group], Sequence[Group]], None],
 ) -> Figure:
-    """Draws a line for each method against the number of workers; of one number, methods stand side by side.
+    """Draws a line for each method against the number of workers.
 
     Args:
       groups: single workers and methods.
@@ -86,31 +86,21 @@ def by_workers(
     """
     ours, style = compared(groups), styles(groups)
     counts = sorted({group.num_workers for group in ours})
-    one_count = len(counts) == 1
-    figure, drawn = figure_of(ours, share_x=not one_count)
+    figure, drawn = figure_of(ours)
     for axes, here in drawn:
         lines = [list(found) for _, found in itertools.groupby(here, key=lambda group: group.method)]
         for index, found in enumerate(lines):
             # Sideways, so that several methods' seeds and crosses stand side by side.
             shift = 2 ** (0.05 * (index - (len(lines) - 1) / 2))
-            at = [float(index)] if one_count else [shift * group.num_workers for group in found]
-            line(axes, found, style[found[0].method], at)
+            line(axes, found, style[found[0].method], [shift * group.num_workers for group in found])
         references(axes, groups, here)
-        if one_count:
-            _method_axis(axes, [found[0].title for found in lines])
-            axes.set_ylabel(up)
-        else:
-            dress(axes, "workers", up)
+        dress(axes, "workers", up)
     first = figure.axes[0]
-    if one_count:
-        _legend_of_references(figure)
-    else:
-        first.set_xscale("log", base=2)
-        first.set_xticks(counts, [str(count) for count in counts])
-        first.xaxis.set_minor_locator(mpl.ticker.NullLocator())
-    of = f", {counted(counts[0], 'worker')}" if one_count else ""
+    first.set_xscale("log", base=2)
+    first.set_xticks(counts, [str(count) for count in counts])
+    first.xaxis.set_minor_locator(mpl.ticker.NullLocator())
     # In one line they would be cut off.
-    figure.suptitle("\n".join([f"{titles[0]}{of}", *(f"({title})" for title in titles[1:])]))
+    figure.suptitle("\n".join([titles[0], *(f"({title})" for title in titles[1:])]))
     return figure
 
 
@@ -170,7 +160,7 @@ def staleness_and_gap(groups: Sequence[Group]) -> Figure | None:
     return figure
 
 
-def figure_of(groups: Sequence[Group], *, share_x: bool = True) -> tuple[Figure, Iterator[tuple[Axes, list[Group]]]]:
+def figure_of(groups: Sequence[Group]) -> tuple[Figure, Iterator[tuple[Axes, list[Group]]]]:
     """A figure with one panel or one for each family, all to one scale; its axes with the groups drawn there."""
     found = panels(groups)
     columns = min(len(found), 2)
@@ -180,8 +170,7 @@ def figure_of(groups: Sequence[Group], *, share_x: bool = True) -> tuple[Figure,
     def axes() -> Iterator[tuple[Axes, list[Group]]]:
         for index, panel in enumerate(found, start=1):
             first = figure.axes[0] if figure.axes else None
-            across = first if share_x else None
-            made = figure.add_subplot(rows, columns, index, title=panel.title, sharex=across, sharey=first)
+            made = figure.add_subplot(rows, columns, index, title=panel.title, sharex=first, sharey=first)
             here = [group for group in groups if group.method in panel.methods]
             yield made, sorted(here, key=lambda group: (panel.methods.index(group.method), group.num_workers))
 
@@ -203,20 +192,6 @@ def dress(axes: Axes, across: str, up: str) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2, borderaxespad=0)
 
 
-def _method_axis(axes: Axes, titles: Sequence[str]) -> None:
-    """Names the methods, which stand at 0, 1, ..., below the axis."""
-    axes.set_xticks(range(len(titles)), titles, rotation=25, ha="right", rotation_mode="anchor")
-    axes.set_xlim(-0.5, len(titles) - 0.5)
-    axes.grid(False, axis="x")
-
-
-def _legend_of_references(figure: Figure) -> None:
-    """One legend for the black lines of all panels, which stands below the names of the methods."""
-    lines = {line.get_label(): line for axes in figure.axes for line in axes.lines if line.get_color() == "black"}
-    if lines:
-        figure.legend(handles=list(lines.values()), loc="outside lower left", ncols=len(lines))
-
-
 def _levels(group: Group) -> list[float]:
     """Final metric on the test set of each seed that did not diverge, as it is drawn."""
     found = [summary[group.metric.test] for summary in group.summaries if not summary["diverged"]]
@@ -234,10 +209,8 @@ def _metric_line(axes: Axes, found: list[Group], style: Style, at: list[float]) 
     seeds = []
     if max(len(group.runs) for group in found) <= _FEW_SEEDS:
         seeds = [(x, level) for x, group in zip(at, found, strict=True) for level in _levels(group)]
-    elif len(found) > 1:
-        axes.fill_between(at, mean - std, mean + std, color=style.colour, alpha=0.15, linewidth=0)
     else:
-        axes.errorbar(at, mean, std, color=style.colour, capsize=3)
+        axes.fill_between(at, mean - std, mean + std, color=style.colour, alpha=0.15, linewidth=0)
     mark(axes, style, seeds, [x for x, group in zip(at, found, strict=True) if group.num_diverged], 0.02)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from sgdlab import files
 from sgdlab.peer_schedule import PeerSchedule
-from sgdlab.results import certificates, facts, overview, plots, report, table, target
-from sgdlab.results.summary import Group, metric_of
+from sgdlab.results import certificates, facts, overview, plots, report, standing, table, target
+from sgdlab.results.summary import Group, compared, largest, metric_of
 from sgdlab.results.swept import Swept
 from sgdlab.results.timeline import timeline
 from sgdlab.schedule import Schedule
@@ -22,9 +22,10 @@ def publish(
 ) -> pathlib.Path:
     """Write `table.md`, `table.csv`, `plots/*.png`, `plots/*.svg` and `report.html` below `path`.
 
-    The pictures are `answer` (the metric against speed-up; `answer_narrow` for a screen held upright), `accuracy`, or
-    what else the metric's name is, `loss`, `target` where some method reaches a target, `staleness` where some method
-    has a server, and `timeline` where schedules are given. `certificates.csv` is there where runs have certificates.
+    The pictures are `answer` (the metric against speed-up; `answer_narrow` for a screen held upright), `standing` (the
+    methods at the most workers in order), `loss`, `staleness` where some method has a server, and `timeline` where
+    schedules are given; with several numbers of workers also `accuracy`, or what else the metric's name is, and
+    `target` where some method reaches a target. `certificates.csv` is there where runs have certificates.
     Where further entries are varied, `sweep.csv` has every value, and the pictures `sweep_<entry>`; all else shows each
     method with its best.
 
@@ -42,12 +43,14 @@ def publish(
     """
     swept = Swept(groups, over) if over else None
     groups = swept.best() if swept else groups
+    several = len({group.num_workers for group in compared(groups)}) > 1
     figures = {
         report.ANSWER: overview.overview(groups, overview.WIDE),
         report.NARROW_ANSWER: overview.overview(groups, overview.NARROW),
-        metric_of(groups).name: plots.metric_by_workers(groups),
+        report.STANDING: standing.standing([*(group for group in groups if group.serial), *largest(groups)]),
+        metric_of(groups).name: plots.metric_by_workers(groups) if several else None,
         "loss": plots.loss_by_time(groups),
-        "target": target.seconds_to_target(groups),
+        "target": target.seconds_to_target(groups) if several else None,
         "staleness": plots.staleness_and_gap(groups),
         "timeline": timeline(schedules, messages=facts.titles_of_messages(groups)) if schedules else None,
         **{report.name_of_sweep(name): swept.figure(name) for name in over if swept},

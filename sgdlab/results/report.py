@@ -15,6 +15,9 @@ from sgdlab.results.swept import Swept
 ANSWER, NARROW_ANSWER = "answer", "answer_narrow"
 """Names of the picture that the page opens with, and of its form for narrow screens."""
 
+STANDING = "standing"
+"""Name of the picture of the methods in order."""
+
 _SWEEP = "sweep_"
 """So the names of pictures of entries begin that are varied."""
 
@@ -39,7 +42,7 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: S
 
     Args:
       groups: single workers, then the methods by number of workers.
-      pictures: "answer" and "answer_narrow", the metric's name ("accuracy"), "loss", "target", "staleness" or
+      pictures: "answer", "answer_narrow", "standing", the metric's name ("accuracy"), "loss", "target", "staleness" or
         "timeline" -> SVG file; any may be missing. `name_of_sweep` names those of `swept`.
       swept: where further entries are varied: every value of theirs.
 
@@ -158,8 +161,6 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
     """Above and below the folded pictures: only what is to be seen in them."""
     ours, most, metric = compared(groups), largest(groups)[0].num_workers, metric_of(groups)
     several = max(len(group.runs) for group in ours) > 1
-    one_count = len({group.num_workers for group in ours}) == 1
-    across = f"of each method, {most} workers" if one_count else "against the number of workers"
     better = "" if metric.higher_is_better else ", better higher up"
     final = [
         f"Final {metric.title}{better}"
@@ -173,8 +174,13 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
         *_mean_gaps(largest(groups)),
     ]
     return {
+        STANDING: (
+            f"Who is first, {most} workers",
+            "Methods in the order of their median time to the target. Each interval is of one method; names in bold "
+            "rest on differences with the same seed, by intervals that hold for all methods at once.",
+        ),
         metric.name: (
-            f"{metric.noun.capitalize()} {across}",
+            f"{metric.noun.capitalize()} against the number of workers",
             " ".join(sentence for sentence in final if sentence),
         ),
         "loss": (
@@ -182,7 +188,7 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
             ("Means over the seeds. " if several else "")
             + "Time is virtual: what a clock beside the cluster would show.",
         ),
-        "target": (f"Seconds to {facts.goal(groups)} {across}", _of_target(groups)),
+        "target": (f"Seconds to {facts.goal(groups)} against the number of workers", _of_target(groups)),
         "staleness": (f"Staleness and gap of the gradients, {most} workers", " ".join(staleness)),
         "timeline": (
             "Who computes, waits and is dropped",

@@ -21,6 +21,10 @@ class Spread:
     std: float
 
 
+_LEARNED = ("test_loss", "train_loss", "gap", "penalty", "consensus", "seconds_to_target", "epochs_to_target")
+"""Entries of summaries that divergence spoils, besides those of the metric; the others follow from the schedule."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
     """The runs of one method at one number of workers, one for each seed.
@@ -92,8 +96,13 @@ class Group:
         return sum(summary["diverged"] for summary in self.summaries)
 
     @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the runs, in order; runs of several groups with the same seed are pairs."""
+        return tuple(records[0].get("seed", 0) for records in self.runs)
+
+    @property
     def test(self) -> Any:  # Spread | None
-        """Mean and deviation of the metric on the test set; None where some seed has none."""
+        """Mean and deviation of the metric on the test set; None where some seed has none, or diverged."""
         return self.spread(self.metric.test)
 
     @property
@@ -107,27 +116,55 @@ class Group:
         return self.spread("speedup").mean
 
     def columns(self, names: Iterable[str]) -> dict[str, float | None]:
-        """Return means and deviations of entries as columns of a CSV file, None where some seed has none."""
-        spreads = {name: self.spread(name) for name in names}
-        kinds = ("mean", "std")
-        return {f"{name}_{kind}": at and getattr(at, kind) for name, at in spreads.items() for kind in kinds}
+        """Return means and deviations of entries as columns of a CSV file, None where some seed has none.
+
+        What is learned has a median besides, which it has where runs diverged and there is no mean.
+        """
+        found: dict[str, float | None] = {}
+        for name in names:
+            at = self.spread(name)
+            found |= {f"{name}_{kind}": at and getattr(at, kind) for kind in ("mean", "std")}
+            if self._is_learned(name):
+                found[f"{name}_median"] = self.median(name)
+        return found
 
     def spread(self, name: str) -> Any:  # Spread | None
-        """Mean and deviation of an entry of the summaries; None where some seed has none."""
+        """Mean and deviation of an entry of the summaries; None where some seed has none.
+
+        What is learned has no mean where some run diverged, whose values are of another kind: see `median`.
+        """
+        if self.num_diverged and self._is_learned(name):
+            return None
         return spread(summary.get(name) for summary in self.summaries)
+
+    def median(self, name: str) -> float | None:
+        """Median of an entry over all runs, those that diverged included; None where it is no finite number.
+
+        A run without a number of it counts as the worst.
+        """
+        worst = -math.inf if self.metric.sign > 0 and name.endswith(self.metric.name) else math.inf
+        found = statistics.median(worst if (value := s[name]) is None else value for s in self.summaries)
+        return found if math.isfinite(found) else None
+
+    def _is_learned(self, name: str) -> bool:
+        return name in _LEARNED or name.endswith(f"_{self.metric.name}")
 
     def num_with(self, name: str) -> int:
         """Seeds that have the entry."""
         return sum(summary[name] is not None for summary in self.summaries)
 
     def curve(self, x: str, y: str) -> tuple[list[float], list[float]]:
-        """Means over seeds of two entries, one point an evaluation, less the evaluations without them."""
+        """Means over seeds of two entries, one point an evaluation, less the evaluations without them.
+
+        Where some run diverged, they are medians, in which a run without a number counts as infinite.
+        """
         points: tuple[list[float], list[float]] = ([], [])
+        middle = _median if self.num_diverged else _mean
         for evaluations in zip(*(records[1:-1] for records in self.runs), strict=False):
-            here = [spread(evaluation[name] for evaluation in evaluations) for name in (x, y)]
+            here = [middle([evaluation[name] for evaluation in evaluations]) for name in (x, y)]
             if None not in here:
                 for values, value in zip(points, here, strict=True):
-                    values.append(value.mean)
+                    values.append(value)
         return points
 
 
@@ -163,7 +200,8 @@ def groups(runs: Iterable[Records]) -> list[Group]:
       >>> run = {"method": "dana", "title": "DANA", "protocol": "asynchronous", "rule": "dana", "families": ["DANA"],
       ...        "rank": 3, "baseline": "nag_asgd", "serial": False, "never_waits": True, "measures_gap": False,
       ...        "num_workers": 8, "about": {}, "target": 0.9, "config": {}}
-      >>> runs = [[run | {"seed": seed}, {"test_accuracy": 0.8 + 0.1 * seed}] for seed in range(2)]
+      >>> end = {"diverged": False}
+      >>> runs = [[run | {"seed": seed}, end | {"test_accuracy": 0.8 + 0.1 * seed}] for seed in range(2)]
       >>> [group] = groups(runs)
       >>> group.title, round(group.spread("test_accuracy").mean, 3)
       ('DANA', 0.85)
@@ -232,6 +270,16 @@ def single_workers(groups: Iterable[Group]) -> dict[str, Group]:
     found = list(groups)
     wanted = {group.baseline for group in found if not group.serial}
     return {g.method: g for g in found if g.serial and g.method in wanted and not g.num_diverged}
+
+
+def _mean(values: Sequence[Any]) -> Any:  # float | None
+    found = spread(values)
+    return found and found.mean
+
+
+def _median(values: Sequence[Any]) -> Any:  # float | None
+    found = statistics.median(math.inf if value is None else value for value in values)
+    return found if math.isfinite(found) else None
 
 
 def spread(values: Iterable[Any]) -> Any:  # Spread | None

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import counted
-from sgdlab.results import metric_axis
+from sgdlab.results import metric_axis, table
 from sgdlab.results.panels import Style, styles
 from sgdlab.results.plots import STYLE, mark, plain_ticks
 from sgdlab.results.summary import Group, compared, metric_of
@@ -56,13 +56,10 @@ class Swept:
         )
 
     def table(self) -> Table:
-        """Return the table: a row for each group; means and deviations over the seeds."""
+        """Return the table: a row for each group; means and deviations over seeds, or medians where some diverged."""
         found, best, metric = [], self.best(), metric_of(self.groups)
         for group in self._ordered():
-            several = len(group.runs) > 1
-            test, loss = group.test, group.spread("test_loss")
-            score = "-" if test is None else group.metric.number(test.mean, test.std if several else None)
-            lost = "-" if loss is None else f"{loss.mean:.4g}" + (f" ± {loss.std:.2g}" if several else "")
+            score, lost = table.score(group, metric.test).text, table.number(group, "test_loss", 4).text
             diverged = f"{group.num_diverged} of {len(group.runs)}" if group.num_diverged else ""
             values = ("-" if value is _ABSENT else _shown(value) for value in self._values(group))
             star = " *" if any(group is one for one in best) else ""

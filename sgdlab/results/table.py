@@ -1,16 +1,21 @@
 """The comparison as a table: for the terminal, as Markdown, as CSV, and cell by cell for a page."""
 
-from collections.abc import Sequence
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sgdlab.report import words
 from sgdlab.report.table import Table, in_csv
-from sgdlab.results import facts, floor
+from sgdlab.results import facts, floor, ranking, simultaneous
 from sgdlab.results.answer import short_title
 from sgdlab.results.metric import Metric
 from sgdlab.results.summary import Group, metric_of
 
 SPEEDUP = "x sync. SGD"
+
+SLOWER = "x fastest"
+"""Heading of the ratios of times to the target."""
 
 GAP = (
     "distance between the server's parameters and those the gradient was computed on, over the largest learning rate "
@@ -81,12 +86,19 @@ def columns(groups: Sequence[Group]) -> dict[str, str]:
         "reach it",
         f"epochs to {target}": "statistical efficiency: the same in epochs of used gradients",
     }
+    if _by_time(groups):
+        to_target[SLOWER] = (
+            "mean ratio of the seconds to the fastest method's with the same seed and number of workers; a miss counts "
+            f"as twice the longest run; in brackets {100 * simultaneous.LEVEL:.0f} % intervals of all methods at once; "
+            "*: cannot be told apart from the fastest"
+        )
     found = {
         "method": "whom the server waits for, and what it does with a gradient",
         "workers": "workers that compute gradients",
         test: f"{metric.noun} on the test set after the last gradient{order}",
         train: "the same on the training set",
-        "diverged": "runs that ended no better than guessing after their loss had blown up; the means include them",
+        "diverged": "runs that ended no better than guessing after their loss had blown up, and the 95 % interval of "
+        "their share (Clopper and Pearson); where there are some, what is learned is given as the median of all runs",
         "seconds": "virtual seconds of a whole run",
         SPEEDUP: "hardware efficiency: used gradients per virtual second, over those of synchronous SGD with the same "
         "workers",
@@ -112,26 +124,27 @@ def definitions(groups: Sequence[Group]) -> dict[str, str]:
 def cells(groups: Sequence[Group]) -> list[list[TableCell]]:
     """One row for each group, in the order of `columns`.
 
-    Accuracies, or other metrics, are means over all runs, those that diverged included. The time to the target is a
-    mean where all runs reached it, else how many did.
+    Accuracies, or other metrics, are means or, where some run diverged, medians of all runs. The time to the target is
+    a mean where all runs reached it, else how many did.
     """
-    metric = metric_of(groups)
+    metric, rankings = metric_of(groups), _by_time(groups)
     some_diverged, target = any(group.num_diverged for group in groups), facts.target(groups)
     return [
         [
             TableCell(group.title),
             TableCell(str(group.num_workers), group.num_workers),
-            _score(group, metric.test),
-            _score(group, metric.train),
+            score(group, metric.test),
+            score(group, metric.train),
             *([TableCell(_diverged(group), group.num_diverged / len(group.runs))] if some_diverged else []),
-            _number(group, "seconds", 0),
-            TableCell("-") if group.serial else _number(group, "speedup", 2),
+            number(group, "seconds", 0),
+            TableCell("-") if group.serial else number(group, "speedup", 2),
             *([_to_target(group, "seconds_to_target", 0), _to_target(group, "epochs_to_target", 1)] if target else []),
-            _number(group, "effective_workers", 1, spread=False),
+            *([_slower(group, rankings.get(group.num_workers))] if rankings else []),
+            number(group, "effective_workers", 1, spread=False),
             _of_any_size(group, "summed_rate"),
             _of_any_size(group, "effective_rate"),
-            _number(group, "staleness", 1, spread=False),
-            _number(group, "gap", 2, spread=False),
+            number(group, "staleness", 1, spread=False),
+            number(group, "gap", 2, spread=False),
         ]
         for group in groups
     ]
@@ -150,7 +163,7 @@ def notes(groups: Sequence[Group]) -> list[str]:
     found = [f"{seeds}; {facts.gradients(groups)} a run."]
     found += [f"Cluster: {cluster}."] if cluster else []
     found += facts.own_data(groups) + facts.of_messages(groups) + facts.not_used(groups)
-    found += _least(groups)
+    found += _least(groups) + _told_apart(groups)
     alone = [spread for group in groups if group.serial and (spread := group.spread("seconds"))]
     unequal = max((spread.std / spread.mean for spread in alone if spread.mean), default=0.0)
     if unequal > _UNEQUAL:
@@ -177,13 +190,39 @@ def _least(groups: Sequence[Group]) -> list[str]:
     ]
 
 
+def _by_time(groups: Sequence[Group]) -> dict[int, ranking.Ranking]:
+    """Return number of workers -> ranking by the time to the target, of several methods."""
+    ours = [group for group in groups if not group.serial]
+    found = {n: [g for g in ours if g.num_workers == n] for n in sorted({group.num_workers for group in ours})}
+    ranked = {n: ranking.by_time(here) for n, here in found.items() if len(here) > 1}
+    return {n: each for n, each in ranked.items() if each}
+
+
+def _told_apart(groups: Sequence[Group]) -> list[str]:
+    """Return who is first by the time to the target, and who cannot be compared, in a sentence each."""
+    rankings = _by_time(groups)
+    found = list(dict.fromkeys(words.sentence(each.undecided) for each in rankings.values() if not each.decides))
+    for count, ranked in rankings.items():
+        if ranked.decides:
+            names = words.listed([group.title for group in ranked.first], words.MOST_NAMED)
+            tie = " (not told apart)" if len(ranked.first) > 1 else ""
+            found.append(f"First to {facts.goal(groups)} at {count} workers: {names}{tie}.")
+        if ranked.left_out:
+            names = words.listed([group.title for group in ranked.left_out], words.MOST_NAMED)
+            found.append(f"Not compared at {count} workers, since the seeds are others: {names}.")
+    return found
+
+
 def text(groups: Sequence[Group]) -> str:
     """The table for a terminal of 120 columns, with units and definitions below.
 
-    The metric on the training set, the seconds of a whole run, the effective learning rate of one gradient and the gap
-    are left to `markdown` and `comma_separated`.
+    The metric on the training set, the seconds of a whole run and their ratios, the effective learning rate of one
+    gradient and the gap are left to `markdown` and `comma_separated`.
     """
-    return _table(groups).text(without=(headings(metric_of(groups))[1], "seconds", EFFECTIVE_RATE, "gap"))
+    whole, out = _table(groups), (headings(metric_of(groups))[1], "seconds", SLOWER, EFFECTIVE_RATE, "gap")
+    breaks = lambda cell: cell.replace(" (", "\n(").replace("median ", "median\n")
+    narrow = [[title, *map(breaks, others)] for title, *others in whole.rows]
+    return dataclasses.replace(whole, rows=narrow).text(without=out)
 
 
 def markdown(groups: Sequence[Group]) -> str:
@@ -196,8 +235,24 @@ def _table(groups: Sequence[Group]) -> Table:
 
 
 def comma_separated(groups: Sequence[Group]) -> str:
-    """Every number as CSV: mean and standard deviation over all seeds, empty where some seed has none."""
-    return in_csv(map(_plain, groups))
+    """Every number as CSV: mean and standard deviation over all seeds, empty where some seed has none.
+
+    What is learned has a median besides, which has no mean where some run diverged. `slower` is the ratio of the time
+    to the target to the fastest method's, between `slower_low` and `slower_high`; `first` is 1 where that is no slower.
+    """
+    rankings = _by_time(groups)
+    return in_csv([_plain(group) | _ratio(group, rankings.get(group.num_workers)) for group in groups])
+
+
+def _ratio(group: Group, ranked: ranking.Ranking | None) -> dict[str, object]:
+    """Return the columns of a group's standing; without ends where nothing is decided, empty where it has none."""
+    found = ranked.ratio(group) if ranked else None
+    if ranked is None or found is None:
+        return dict.fromkeys(("slower", "slower_low", "slower_high", "first"))
+    slower, *ends = found
+    low, high = ends if ranked.decides else (None, None)
+    first = int(ranked.is_first(group)) if ranked.decides else None
+    return {"slower": slower, "slower_low": low, "slower_high": high, "first": first}
 
 
 def _plain(group: Group) -> dict[str, object]:
@@ -218,23 +273,38 @@ def headings(metric: Metric) -> tuple[str, str]:
 
 
 def _diverged(group: Group) -> str:
+    """Return how many runs diverged, and the interval of their share."""
     lost, seeds = group.num_diverged, len(group.runs)
-    return f"{lost} of {seeds}" if lost else ""
+    low, high = simultaneous.share(lost, seeds)
+    return f"{lost} of {seeds} ({100 * low:.0f}-{100 * high:.0f} %)" if lost else ""
 
 
-def _score(group: Group, name: str) -> TableCell:
-    """A mean of the metric, with its deviation; one run has none."""
+def _slower(group: Group, ranked: ranking.Ranking | None) -> TableCell:
+    """Return the ratio to the fastest method's time, with its interval where there are seeds enough."""
+    found = ranked.ratio(group) if ranked else None
+    if ranked is None or found is None:
+        return TableCell("-")
+    slower, low, high = found
+    star = " *" if ranked.is_first(group) else ""
+    decided = ranked.decides and math.isfinite(high) and group is not ranked.groups[0]
+    between = f" ({low:.3g}-{high:.3g})" if decided else ""
+    return TableCell(f"{slower:.2f}{between}{star}", slower)
+
+
+def score(group: Group, name: str) -> TableCell:
+    """A mean of the metric, with its deviation, which one run has not; where some run diverged, a median of all."""
     found = group.spread(name)
     if found is None:
-        return TableCell("-")
+        return _median(group, name, group.metric.number, group.metric.scale)
     several = len(group.runs) > 1
     return TableCell(group.metric.number(found.mean, found.std if several else None), group.metric.scale * found.mean)
 
 
-def _number(group: Group, name: str, digits: int, *, spread: bool = True) -> TableCell:
+def number(group: Group, name: str, digits: int, *, spread: bool = True) -> TableCell:
+    """Return a mean, with its deviation unless there is one run; where some run diverged, a median of all."""
     found = group.spread(name)
     if found is None:
-        return TableCell("-")
+        return _median(group, name, f"{{:,.{digits}f}}".format)
     mean, deviation = f"{found.mean:,.{digits}f}", f"{found.std:,.{digits}f}"
     return TableCell(f"{mean} ± {deviation}" if spread and len(group.runs) > 1 else mean, found.mean)
 
@@ -244,11 +314,19 @@ def _of_any_size(group: Group, name: str) -> TableCell:
     return TableCell("-") if found is None else TableCell(words.number(found.mean), found.mean)
 
 
+def _median(group: Group, name: str, shown: Callable[[float], str], scale: float = 1.0) -> TableCell:
+    """Return what stands for a mean where some run diverged; nothing where only the entry is missing."""
+    found = group.median(name) if group.num_diverged else None
+    if found is None:
+        return TableCell("-")
+    return TableCell(shown(found) if len(group.runs) == 1 else f"median {shown(found)}", scale * found)
+
+
 def _to_target(group: Group, name: str, digits: int) -> TableCell:
     """A mean, or how many runs have one: that is said once, with the seconds."""
     reached, seeds = group.num_with(name), len(group.runs)
     if reached == seeds:
-        return _number(group, name, digits)
+        return number(group, name, digits)
     if name != "seconds_to_target":
         return TableCell("-")
     return TableCell(f"reached by {reached} of {seeds}" if reached else "never")

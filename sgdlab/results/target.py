@@ -27,8 +27,8 @@ def seconds_to_target(groups: Sequence[Group]) -> Figure | None:
     """Mean virtual seconds to the target against the number of workers, with a small point for each seed.
 
     A method has a point where all seeds reach the target; elsewhere a cross at the top. Dotted, for the single worker
-    that a panel's methods are compared with: its gradients, computed by all workers without waiting (`floor`). With one
-    number of workers, methods stand side by side. The scale is the same in all panels.
+    that a panel's methods are compared with: its gradients, computed by all workers without waiting (`floor`). The
+    scale is the same in all panels. One number of workers is `standing`'s.
 
     Returns:
       The figure; None where there is no target, or no method reaches it in every run.

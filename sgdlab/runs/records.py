@@ -101,6 +101,7 @@ def closing(
         "epochs_to_target": _at(reached, [record["epoch"] for record in evaluations]),
         "gap": _mean(gap(history, plan.rates) if history.distance is not None else np.empty(0)),
         **effective_rate.figures(plan),
+        "test_examples": len(plan.experiment.data.dataset.test),
         **plan.schedule.figures(),
         **plan.certified,
         "compute_seconds": compute_seconds,

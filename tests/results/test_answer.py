@@ -1,9 +1,10 @@
 """The three sentences a report opens with, from the numbers of the records."""
 
 import made_up
+import numpy as np
 import pytest
 
-from sgdlab.results import answer, summary
+from sgdlab.results import answer, ranking, summary
 
 
 def sentences(*runs):
@@ -149,3 +150,60 @@ class TestCost:
         methods = list(made_up.METHODS)
         runs = [ended(0.96, method=method, diverged=index < 7) for index, method in enumerate(methods)]
         assert f"7 of {len(methods)} methods" in sentences(single(), *runs)["Cost"]
+
+
+class TestTies:
+    """Times of ten seeds, with noise of a tenth: what differs by less is not told apart."""
+
+    def runs(self, seeds=10, **factors):
+        noise = np.random.default_rng(0).normal(0, 0.1, (len(factors), seeds))
+        return [
+            made_up.run(method, 32, seed, summary={
+                "seconds_to_target": float(100 * factor * np.exp(noise[row, seed])), "seconds": 400.0, "dropped": 0,
+                "test_accuracy": 1 - 0.01 * factor, "test_examples": 360,
+            })
+            for row, (method, factor) in enumerate(factors.items())
+            for seed in range(seeds)
+        ]  # fmt: skip
+
+    def test_a_tie_is_called_a_tie(self):
+        text = sentences(*self.runs(dana=1.0, gap_aware=1.0, asgd=3.0))["Speed"]
+        assert "2 methods tie as the fastest to 95 % test accuracy, not told apart with 10 seeds" in text
+        assert "ASGD" not in text
+        assert "both methods tie" in sentences(*self.runs(dana=1.0, gap_aware=1.0))["Speed"]
+
+    def test_one_that_is_faster_is_the_fastest(self):
+        text = sentences(*self.runs(dana=1.0, gap_aware=3.0))["Speed"]
+        assert text.startswith("At 32 workers DANA is the fastest to 95 % test accuracy, in ")
+
+    def test_with_two_seeds_nothing_is_told_apart(self):
+        found = sentences(*self.runs(seeds=2, dana=1.0, gap_aware=3.0))
+        for text in (found["Speed"], found["Accuracy"]):
+            assert "with 2 seeds nothing is told apart" in text
+            assert "fastest" not in text
+
+    def test_accuracies_that_one_test_example_separates_are_not_told_apart(self):
+        """Each method has the same accuracy with all seeds: 99 %, 98.8 % (less than an example below), 97 %."""
+        text = sentences(*self.runs(dana=1.0, gap_aware=1.2, asgd=3.0))["Accuracy"]
+        assert "; DANA and Gap-Aware cannot be told apart from the highest" in text
+        assert "; DANA has the highest" in sentences(*self.runs(dana=1.0, gap_aware=1.5, asgd=3.0))["Accuracy"]
+
+    def test_a_miss_is_twice_the_longest_run(self):
+        runs = self.runs(dana=1.0, gap_aware=1.0)
+        runs[0][-1]["seconds_to_target"] = None
+        runs[11][-1]["diverged"] = True
+        ranked = ranking.by_time(summary.groups(runs))
+        by_method = {group.method: values for group, values in zip(ranked.groups, ranked.values, strict=True)}
+        assert by_method["dana"][0] == by_method["gap_aware"][1] == np.log(800.0)
+        assert np.exp(by_method["dana"][1:]).max() < 200
+        assert ranking.by_metric(summary.groups(runs)).groups[0].method == "dana"
+
+    def test_other_seeds_are_left_out(self):
+        runs = [*self.runs(dana=1.0, gap_aware=1.0), ended(0.96, 1.0, "asgd")]
+        ranked = ranking.by_time(summary.groups(runs))
+        assert [group.method for group in ranked.left_out] == ["asgd"]
+        assert ranked.seeds == tuple(range(10))
+
+    def test_numbers_of_workers_are_not_mixed(self):
+        with pytest.raises(ValueError, match=r"num_workers=\[4, 8\]"):
+            ranking.by_time(summary.groups([made_up.run("dana", 4), made_up.run("dana", 8)]))

@@ -228,7 +228,7 @@ def test_the_page_and_its_pictures_never_speak_of_accuracy(target, tmp_path):
         publish(tmp_path, groups, {})
         # An SVG has its texts as comments.
         texts = {path.name: path.read_text() for path in tmp_path.rglob("*") if path.suffix not in (".png", "")}
-        for name in ("answer.svg", "answer_narrow.svg", "perplexity.svg", "report.html"):
+        for name in ("answer.svg", "answer_narrow.svg", "standing.svg", "report.html"):
             assert "perplexity" in texts[name]
     for name, text in texts.items():
         assert not re.search("accura", re.sub(r"data:image/[^\"]*", "", text), re.IGNORECASE), name

@@ -8,19 +8,13 @@ import pytest
 
 from sgdlab import protocols
 from sgdlab.results import plots, summary
-from sgdlab.results.panels import BASELINE, FAMILIES, ONE_PANEL, PALETTE, REFERENCE, family_styles, panels, styles
+from sgdlab.results.panels import BASELINE, ONE_PANEL, PALETTE, panels, style, styles
 from sgdlab.results.publish import publish
 from sgdlab.runs.methods import methods
 
 
 def groups(*methods, **changed):
     return summary.groups(made_up.comparison(methods or tuple(made_up.METHODS), **changed))
-
-
-def family(*ranks, title="One"):
-    return summary.groups(
-        [made_up.run(f"method{rank}", families=[title], rank=rank, title=f"{rank}") for rank in ranks]
-    )
 
 
 class TestPanels:
@@ -51,24 +45,16 @@ class TestPanels:
 
 
 class TestStyles:
-    def test_beyond_one_panel_they_do_not_depend_on_what_else_is_compared(self):
+    def test_they_do_not_depend_on_what_else_is_compared(self):
         everything = styles(groups())
-        for some in itertools.combinations(made_up.METHODS, ONE_PANEL + 1):
+        for some in itertools.combinations(made_up.METHODS, 3):
             found = styles(groups(*some, counts=(4,), seeds=1))
             assert found == {method: everything[method] for method in found}
 
-    def test_those_of_one_panel_differ_in_colour(self):
-        for some in itertools.combinations(made_up.METHODS, 5):
-            found = styles(summary.compared(groups(*some, counts=(4,), seeds=1)))
-            assert len({style.colour for style in found.values()}) == 5
-
-    def test_a_method_keeps_its_colour_unless_another_of_lower_rank_has_the_same(self):
-        for some in itertools.combinations(range(3, 16), ONE_PANEL - 2):
-            found = styles(family(*some))
-            for rank in some:
-                first = min(other for other in some if (other - rank) % len(PALETTE) == 0)
-                own = found[f"method{rank}"].colour == PALETTE[rank % len(PALETTE)]
-                assert own is (rank == first)
+    def test_no_two_methods_of_the_library_look_alike(self):
+        known = [style(rank, baseline=name == method.baseline) for rank, (name, method) in enumerate(methods().items())]
+        assert len(set(known)) == len(known)
+        assert all(a.colour != b.colour and a.marker != b.marker for a, b in itertools.pairwise(map(style, range(104))))
 
     def test_the_first_colours_are_the_farthest_apart(self):
         def least(colours):
@@ -76,44 +62,13 @@ class TestStyles:
 
         assert least(PALETTE[:4]) > 35 > 1.4 * max(least((*PALETTE[:4], colour)) for colour in PALETTE[4:6])
 
-    def test_a_family_has_its_own_colour_in_every_comparison(self):
-        def every(names):
-            known = methods()
-            return family_styles(
-                summary.groups(
-                    [made_up.run(n, families=list(known[n].families), rank=list(known).index(n)) for n in names]
-                )
-            )
-
-        everything = every(methods())
-        assert set(everything) == set(FAMILIES)
-        assert len(set(everything.values())) == len(FAMILIES)
-        assert len({everything[title].colour for title in FAMILIES[:8]}) == 8  # as many as there are colours
-        for name, method in methods().items():
-            assert every([name]) == {method.families[0]: everything[method.families[0]]}
-
-    def test_families_differ(self):
-        found = family_styles(summary.groups([*made_up.comparison(counts=(4,), seeds=1), made_up.run("mine")]))
-        assert list(found)[-1] == "Others"
-        assert len({style.colour for style in found.values()}) == len(found)
-        many = [made_up.run(f"m{i}", families=[f"F{i}"], rank=i) for i in range(30)]
-        assert len(set(family_styles(summary.groups(many)).values())) == 30
-
-    def test_references_have_reserved_colours(self):
+    def test_baselines_have_a_reserved_colour(self):
         found = styles(groups())
         assert {name for name, style in found.items() if style.colour == BASELINE} == {"nag_asgd", "adam"}
-        assert {name for name, style in found.items() if style.colour == REFERENCE} == {"asgd"}
-
-    def test_no_two_of_a_family_are_alike(self):
-        found = styles(family(*range(len(PALETTE))))
-        assert {style.colour for style in found.values()} == set(PALETTE)
-        scattered = styles(family(0, len(PALETTE), 2 * len(PALETTE), 3))
-        assert len({style.colour for style in scattered.values()}) == 4
-        many = styles(family(*range(3 * len(PALETTE))))
-        assert len(set(many.values())) == 3 * len(PALETTE)
+        assert BASELINE not in PALETTE
 
     def test_colours_differ_for_colour_blind_readers(self):
-        for one, other in itertools.combinations((*PALETTE, BASELINE, REFERENCE), 2):
+        for one, other in itertools.combinations((*PALETTE, BASELINE), 2):
             assert min(np.linalg.norm(seen(one) - seen(other)) for seen in SIGHTS) > 20
 
 
@@ -156,27 +111,6 @@ class TestPictures:
         np.testing.assert_array_equal(np.isnan(lines["DANA"].get_ydata()), [False, False, True])
         (lost,) = [line for line in axes.lines if line.get_marker() == "x"]
         assert list(lost.get_xdata()) == lines["DANA"].get_xdata()[2:]
-
-    @pytest.mark.parametrize("names", [("dana", "gap_aware", "adam"), tuple(made_up.METHODS)])
-    def test_with_one_number_of_workers_methods_stand_side_by_side(self, names):
-        found = groups(*names, counts=(32,))
-        figure = plots.metric_by_workers(found)
-        figure.draw_without_rendering()
-        titles = {group.method: group for group in summary.compared(found)}
-        for axes, panel in zip(figure.axes, panels(summary.compared(found)), strict=True):
-            ticks = [label.get_text() for label in axes.get_xticklabels()]
-            assert ticks == [titles[method].title for method in panel.methods]
-            lines = self.lines(axes)
-            for at, method in enumerate(panel.methods):
-                group = titles[method]
-                mean = np.nan if group.num_diverged else 100 * group.spread("test_accuracy").mean
-                np.testing.assert_allclose(lines[group.title].get_xydata(), [[at, mean]])
-            seeds = sum(len(points.get_offsets()) for points in axes.collections)
-            assert seeds == sum(len(titles[m].runs) - titles[m].num_diverged for m in panel.methods)
-        (legend,) = figure.legends
-        assert [text.get_text() for text in legend.get_texts()] == ["Single worker (NAG-ASGD)", "Single worker (Adam)"]
-        assert len({line.get_linestyle() for line in legend.get_lines()}) == 2
-        assert all(axes.get_legend() is None for axes in figure.axes)
 
     @pytest.mark.parametrize(("seeds", "bands"), [(5, 0), (6, 1)])
     def test_few_seeds_are_points_and_many_are_a_band(self, seeds, bands):
@@ -232,7 +166,7 @@ def test_a_comparison_is_published_from_records_alone(tmp_path):
     schedule = protocols.asynchronous(np.ones((3, 4)))
     page = publish(tmp_path, found, {"Asynchronous": schedule})
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    names = ("answer", "answer_narrow", "accuracy", "loss", "target", "staleness", "timeline")
+    names = ("answer", "answer_narrow", "standing", "loss", "staleness", "timeline")
     pictures = {f"plots/{name}.{kind}" for name in names for kind in ("png", "svg")}
     assert written == {"table.md", "table.csv", "report.html"} | pictures
     assert page.read_text(encoding="utf-8").count("data:image/svg+xml;base64,") == len(names)

@@ -5,6 +5,7 @@ import io
 import math
 
 import made_up
+import numpy as np
 import pytest
 
 from sgdlab.report import table as report_table
@@ -76,16 +77,60 @@ class TestSpread:
         assert group.curve("epoch", "gap") == ([1.0, 2.0], [2.5, 4.5])
 
 
+FAST = {"dana": 1.0, "gap_aware": 9.0}
+
+
 class TestTable:
-    def test_lost_runs_count_as_they_ended(self):
-        ends = (0.1, 0.1, 0.628)
-        mean = sum(ends) / 3
-        std = math.sqrt(sum((end - mean) ** 2 for end in ends) / 2)
-        lost = [made_up.run(seed=s, summary={"test_accuracy": a, "diverged": a == 0.1}) for s, a in enumerate(ends)]
-        assert cells(*lost)["test %"] == f"{100 * mean:.1f} ± {100 * std:.1f}"
-        assert cells(*lost)["diverged"] == "2 of 3"
-        assert cells(*lost[:2])["diverged"] == "2 of 2"
+    def test_lost_runs_are_in_no_mean_but_in_the_median_and_their_share(self):
+        ends = (0.1, 0.2, 0.628)
+        lost = [made_up.run(seed=s, summary={"test_accuracy": a, "diverged": a < 0.5}) for s, a in enumerate(ends)]
+        assert cells(*lost)["test %"] == "median 20.0"
+        assert cells(*lost)["diverged"] == "2 of 3 (9-99 %)"
+        assert cells(*lost[:2])["diverged"] == f"2 of 2 ({100 * 0.025**0.5:.0f}-100 %)"
         assert "diverged" not in cells(lost[2])
+
+    def test_a_lost_run_without_a_number_is_the_worst(self):
+        ends = (None, 0.9, 0.8)
+        runs = [made_up.run(seed=s, summary={"test_accuracy": a, "diverged": a is None}) for s, a in enumerate(ends)]
+        (group,) = summary.groups(runs)
+        assert (group.test, group.median("test_accuracy")) == (None, 0.8)
+        assert group.spread("seconds") == Spread(0.5, 0.0)  # which the schedule decides
+        (lost,) = summary.groups(runs[:1])
+        assert lost.median("test_accuracy") is None
+        assert cells(runs[0])["test %"] == "-"
+
+    def test_the_fastest_are_a_set_with_ratios(self):
+        """Times of 10 seeds: two methods alike but for noise, one three times slower, one with other seeds."""
+        noise = np.random.default_rng(0).normal(0, 0.1, (3, 10))
+        times = {"dana": np.exp(noise[0]), "gap_aware": np.exp(noise[1]), "asgd": 3 * np.exp(noise[2])}
+        runs = [
+            made_up.run(method, seed=seed, summary={"seconds_to_target": value, "seconds": 5.0})
+            for method, values in times.items()
+            for seed, value in enumerate(values.tolist())
+        ]
+        runs.append(made_up.run("synchronous", seed=20, summary={"seconds_to_target": 0.1}))
+        groups = summary.groups(runs)
+        found = {row[0]: row[list(table.columns(groups)).index(table.SLOWER)] for row in table.rows(groups)}
+        assert [found[name].endswith(" *") for name in ("DANA", "Gap-Aware", "ASGD")] == [True, True, False]
+        assert found["Synchronous SGD"] == "-"
+        assert any("Synchronous SGD" in note and "seeds are others" in note for note in table.notes(groups))
+        assert any(
+            "DANA and Gap-Aware (not told apart)" in n or "Gap-Aware and DANA (not" in n for n in table.notes(groups)
+        )
+        rows = {row["method"]: row for row in csv.DictReader(io.StringIO(table.comma_separated(groups)))}
+        best = min(("dana", "gap_aware"), key=lambda name: np.log(times[name]).mean())
+        ratio = np.exp(np.log(times["asgd"]).mean() - np.log(times[best]).mean())
+        assert float(rows["asgd"]["slower"]) == pytest.approx(ratio, rel=1e-12)
+        assert 1 < float(rows["asgd"]["slower_low"]) < ratio < float(rows["asgd"]["slower_high"])
+        assert [rows[name]["first"] for name in ("dana", "gap_aware", "asgd", "synchronous")] == ["1", "1", "0", ""]
+
+    def test_two_seeds_decide_nothing(self):
+        runs = [made_up.run(m, seed=s, summary={"seconds_to_target": t}) for s in range(2) for m, t in FAST.items()]
+        groups = summary.groups(runs)
+        assert "With 2 seeds nothing is told apart." in table.notes(groups)
+        at = list(table.columns(groups)).index(table.SLOWER)
+        assert [row[at] for row in table.rows(groups)] == ["9.00", "1.00"]
+        assert {row["first"] for row in csv.DictReader(io.StringIO(table.comma_separated(groups)))} == {""}
 
     def test_the_target_is_a_mean_only_where_all_reach_it(self):
         late, soon = ({"seconds_to_target": None, "epochs_to_target": None}, {"seconds_to_target": 7.0})
@@ -121,11 +166,12 @@ class TestTable:
         groups = summary.groups(made_up.comparison(["gap_aware", "nag_asgd", "pull_gossip"], counts=(4, 32)))
         index = {heading: index for index, heading in enumerate(table.columns(groups))}
         for group, row in zip(groups, table.cells(groups), strict=True):
-            assert row[index["test %"]].value == pytest.approx(100 * group.spread("test_accuracy").mean)
+            middle = group.median("test_accuracy") if group.num_diverged else group.test.mean
+            assert row[index["test %"]].value == pytest.approx(100 * middle)
             assert row[index["diverged"]].value == group.num_diverged / 2
             assert row[index["method"]].value is None
             gap = group.spread("gap")
-            assert row[index["gap"]].value == (gap.mean if gap else None)
+            assert row[index["gap"]].value == (gap.mean if gap else group.median("gap"))
 
     @pytest.mark.parametrize("title", ["Mine", "An own rule with a title that is longer than that of any other"])
     def test_the_terminals_is_not_too_wide_and_has_every_row(self, title):
@@ -144,7 +190,7 @@ class TestTable:
         terminal, markdown = table.text(groups).splitlines(), table.markdown(groups).splitlines()
         for heading, meaning in table.definitions(groups).items():
             (below,) = [line for line in terminal if line.startswith(f"{heading}  ")] or [None]
-            assert (below is None) == (heading in ("train %", "seconds", "effective rate", "gap"))
+            assert (below is None) == (heading in ("train %", "seconds", table.SLOWER, "effective rate", "gap"))
             assert below is None or meaning.startswith(below.removeprefix(heading).strip())
             assert f"* **{heading}**: {meaning}" in markdown
 

@@ -1,0 +1,163 @@
+"""Methods at one number of workers ranked by time to the target or by the metric, paired by seed, with ties as ties."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sgdlab.report.words import counted
+from sgdlab.results import simultaneous
+from sgdlab.results.summary import Group
+
+FEWEST = 3
+"""Seeds; with fewer nothing is decided."""
+
+_MISS = 2.0
+"""Times the longest run that a run takes which misses the target."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """Groups that are compared with the same seeds.
+
+    Attributes:
+      groups: those that are compared, the best mean first.
+      values: float64[groups, seeds], what their means are taken of.
+      standing: of the groups, in this order.
+      seeds: with which all of them were run.
+      left_out: groups with other seeds, which cannot be paired.
+    """
+
+    groups: tuple[Group, ...]
+    values: np.ndarray
+    standing: simultaneous.Standing
+    seeds: tuple[int, ...]
+    left_out: tuple[Group, ...]
+
+    @property
+    def decides(self) -> bool:
+        """Whether there are seeds enough to tell anything apart."""
+        return len(self.seeds) >= FEWEST
+
+    @property
+    def undecided(self) -> str:
+        """Return that nothing is decided, as the end of a sentence."""
+        return f"with {counted(len(self.seeds), 'seed')} nothing is told apart"
+
+    @property
+    def first(self) -> list[Group]:
+        """Those that cannot be told apart from the best; with too few seeds, all."""
+        return [group for group, first in zip(self.groups, self.standing.first, strict=True) if first]
+
+    def is_first(self, group: Group) -> bool:
+        """Return whether a group is one of the first, and not only since nothing is decided."""
+        return self.decides and any(group is one for one in self.first)
+
+    def ratio(self, group: Group) -> tuple[float, float, float] | None:
+        """Return how many times the value of the best a group has, and the simultaneous interval of that.
+
+        For values that are logarithms. The interval has no end where nothing is decided; None for a group that is not
+        compared.
+        """
+        at = next((index for index, one in enumerate(self.groups) if one is group), None)
+        if at is None:
+            return None
+        difference, half = float(self.standing.difference[at]), float(self.standing.half[at])
+        return math.exp(difference), math.exp(difference - half), float(np.exp(difference + half))
+
+
+def by_time(groups: Sequence[Group]) -> Ranking | None:
+    r"""Rank groups by the logarithm of their virtual seconds to the target.
+
+    A run that diverged or misses the target counts as one of twice the seconds of the longest run of all groups: a
+    method that misses often is slow, however soon its other runs are there.
+
+    Args:
+      groups: at one number of workers.
+
+    Returns:
+      The ranking; None where no run of them reaches a target.
+
+    Raises:
+      ValueError: where groups have different numbers of workers.
+    """
+    _check(groups)
+    compared, left_out, seeds = _paired(groups)
+    runs = [[seconds_to_target(summary) for summary in group.summaries] for group in compared]
+    reached = [seconds for run in runs for seconds in run if seconds is not None]
+    if not reached or compared[0].target is None:
+        return None
+    lengths = [summary.get("seconds") or 0.0 for group in compared for summary in group.summaries]
+    miss = _MISS * max(*reached, *lengths)
+    return _ranked(compared, np.log([[s or miss for s in run] for run in runs]), seeds, left_out)
+
+
+def by_metric(groups: Sequence[Group]) -> Ranking | None:
+    """Rank groups of which no run diverged by the metric on the test set; an accuracy is known to one test example.
+
+    The mean of a method of which some run diverged says nothing: it is not ranked.
+
+    Args:
+      groups: at one number of workers.
+
+    Returns:
+      The ranking; None where each has a run that diverged or has no value.
+
+    Raises:
+      ValueError: where groups have different numbers of workers.
+    """
+    _check(groups)
+    compared, left_out, seeds = _paired([group for group in groups if not group.num_diverged and group.test])
+    if not compared:
+        return None
+    metric = compared[0].metric
+    values = np.array([[summary[metric.test] for summary in group.summaries] for group in compared], float)
+    resolution = max((example(group) for group in compared), default=0.0)
+    if metric.logarithmic and not metric.is_share and (values > 0).all():
+        values = np.log(values)
+    higher = metric.higher_is_better
+    return _ranked(compared, values, seeds, left_out, higher_is_better=higher, resolution=resolution)
+
+
+def example(group: Group) -> float:
+    """Return one test example as a share of all of them, for metrics that are shares of examples; else 0."""
+    counts = [summary.get("test_examples") or 0 for summary in group.summaries]
+    return 1 / min(counts) if group.metric.is_share and all(counts) else 0.0
+
+
+def seconds_to_target(summary: Mapping[str, Any]) -> float | None:
+    """Return the virtual seconds of a run to the target; None of one that diverged or misses it."""
+    return None if summary["diverged"] else summary["seconds_to_target"]
+
+
+def _paired(groups: Sequence[Group]) -> tuple[list[Group], tuple[Group, ...], tuple[int, ...]]:
+    """Return the groups with the seeds that most groups have, those with others, and the seeds."""
+    counts: dict[tuple[int, ...], int] = {}
+    for group in groups:
+        counts[group.seeds] = counts.get(group.seeds, 0) + 1
+    seeds = max(counts, key=lambda key: (counts[key], len(key)), default=())
+    same = [group for group in groups if group.seeds == seeds]
+    return same, tuple(group for group in groups if group.seeds != seeds), seeds
+
+
+def _ranked(
+    groups: Sequence[Group],
+    values: np.ndarray,
+    seeds: tuple[int, ...],
+    left_out: tuple[Group, ...],
+    *,
+    higher_is_better: bool = False,
+    resolution: float = 0.0,
+) -> Ranking:
+    means = values.mean(axis=1)
+    order = np.argsort(-means if higher_is_better else means, kind="stable")
+    standing = simultaneous.compare(values[order], higher_is_better=higher_is_better, resolution=resolution)
+    return Ranking(tuple(groups[index] for index in order), values[order], standing, seeds, left_out)
+
+
+def _check(groups: Sequence[Group]) -> None:
+    counts = sorted({group.num_workers for group in groups})
+    if len(counts) > 1:
+        raise ValueError(f"groups: they have num_workers={counts}; they must have one number of workers")

@@ -1,0 +1,249 @@
+"""The picture of who is first: a row for each method, sorted by its time to the target, with its accuracy beside it."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+import scipy.stats
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+
+from sgdlab.report.words import counted
+from sgdlab.results import floor, metric_axis, ranking
+from sgdlab.results.panels import Style, styles
+from sgdlab.results.plots import STYLE
+from sgdlab.results.summary import Group, compared, metric_of, single_workers
+
+ROW = 0.19
+"""Height of a row, inches."""
+
+_LONGEST = 34
+"""Letters of a method's title; longer ones are cut, and the table has all of them."""
+
+_LEVEL = 0.95
+
+LOST = "#c51b1b"
+"""Colour of the share of diverged runs."""
+
+
+def standing(groups: Sequence[Group]) -> Figure:
+    """Draw the median time to the target, the median metric and the share of diverged runs of each method.
+
+    Rows are sorted by the time; each number of workers has a half of its own. Lines are intervals of the median
+    (`interval`), over all runs: a run that diverged or misses the target counts as the worst. A cross at the edge is a
+    median that is beyond it: half of the runs or more miss the target, or are lost. Bold and filled are those that
+    cannot be told apart from the fastest (`ranking.by_time`) and, in the panel of the metric, from the best. Dotted is
+    the least time that no loss to waiting would give (`floor`), dashed the single worker.
+
+    Args:
+      groups: single workers and methods.
+
+    Returns:
+      The figure. Without a target that some run reaches it has no panel of times, and rows are sorted by the metric.
+
+    Raises:
+      ValueError: where all groups are single workers, or are judged by different metrics.
+    """
+    ours = compared(groups)
+    counts = sorted({group.num_workers for group in ours})
+    by_count = [[group for group in ours if group.num_workers == count] for count in counts]
+    rows, least = max(map(len, by_count)), floor.seconds(groups)
+    timed = any(ranking.by_time(here) for here in by_count)
+    width = (9.2 if timed else 6.2) * len(counts)
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(width, ROW * rows + 1.8))
+        halves = figure.subfigures(1, len(counts), squeeze=False)[0]
+        for half, here in zip(halves, by_count, strict=True):
+            _half(half, here, groups, timed, [s for (_, n), s in least.items() if n == here[0].num_workers])
+        goal = f", time to {metric_of(groups).reach(*_targets(ours))}" if timed else ""
+        figure.suptitle(
+            "\n".join([f"{metric_of(groups).title.capitalize()}{goal}", *_meanings(groups, by_count, timed)])
+        )
+    return figure
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return an interval of the median of which the values are a sample: two of the values, by their order.
+
+    The narrowest pair that is symmetric and holds the median with 95 %; of fewer than six values the first and the
+    last, which hold it with 1 - 2^(1 - n).
+
+    Args:
+      values: at least one; infinite ones are the worst.
+
+    Example:
+      >>> interval([3.0, 1.0, 2.0]), interval(range(20))
+      ((1.0, 3.0), (5, 14))
+    """
+    ordered, count = sorted(values), len(values)
+    below = max(int(scipy.stats.binom.ppf((1 - _LEVEL) / 2, count, 0.5)), 1)
+    return ordered[below - 1], ordered[count - below]
+
+
+def name_rows(axes: Axes, titles: Sequence[str] = ()) -> None:
+    """Make the vertical axis one of rows at 0, 1, ..., from the top down; without titles, of a panel that shares it."""
+    if titles:
+        axes.set_ylim(len(titles) - 0.4, -0.6)
+        axes.set_yticks(range(len(titles)), titles)
+    axes.tick_params(axis="y", length=0, labelleft=bool(titles))
+    axes.grid(False, axis="y")
+    for row in range(0, len(axes.get_yticks()), 2):
+        axes.axhspan(row - 0.5, row + 0.5, color="#f4f4f4", zorder=0, linewidth=0)
+
+
+def _half(half: SubFigure, here: Sequence[Group], groups: Sequence[Group], timed: bool, least: Sequence[float]) -> None:
+    """Draw one number of workers: names, the panel of times, that of the metric, and bars of diverged runs."""
+    marks, alone = styles(groups), list(single_workers(groups).values())
+    by_time, by_metric = ranking.by_time(here), ranking.by_metric(here)
+    ordered = sorted(here, key=lambda group: _order(group, timed))
+    lost = any(group.num_diverged for group in here)
+    ratios = [*([1.25] if timed else []), 1.0, *([0.22] if lost else [])]
+    panels = half.subplots(1, len(ratios), sharey=True, squeeze=False, gridspec_kw={"width_ratios": ratios})[0].tolist()
+    if timed:
+        _times(panels[0], ordered, marks, by_time, least, alone)
+    _levels(panels[timed], ordered, marks, by_metric, alone)
+    if lost:
+        _bars(panels[-1], ordered)
+    name_rows(panels[0], [_title(group) for group in ordered])
+    for label, group in zip(panels[0].get_yticklabels(), ordered, strict=True):
+        if _is_first(by_time if timed else by_metric, group):
+            label.set_fontweight("bold")
+    for axes in panels[1:]:
+        name_rows(axes)
+    half.suptitle(counted(here[0].num_workers, "worker"), fontsize="medium")
+
+
+def _times(
+    axes: Axes,
+    ordered: Sequence[Group],
+    marks: Mapping[str, Style],
+    ranked: ranking.Ranking | None,
+    least: Sequence[float],
+    alone: Sequence[Group],
+) -> None:
+    """Draw the median times to the target, misses beyond the right edge."""
+    times = [_seconds(group) for group in ordered]
+    lines = [spread.mean for group in alone if (spread := group.spread("seconds_to_target"))]
+    found = [t for values in times for t in values if math.isfinite(t)] + [*least, *lines]
+    low, high = (min(found) / 1.15, max(found) * 1.15) if found else (1.0, 10.0)
+    edge = high * (high / low) ** 0.06
+    for row, (group, values) in enumerate(zip(ordered, times, strict=True)):
+        _row(axes, row, values, interval(values), (0.0, edge), marks[group.method], _is_first(ranked, group))
+    _lines(axes, lines, least)
+    axes.set_xscale("log")
+    axes.set_xlim(low, edge * (high / low) ** 0.03)
+    ticks = metric_axis.ticks(low, high, 7, logarithmic=True)
+    axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+    axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    axes.set_xlabel("virtual seconds to the target")
+
+
+def _levels(
+    axes: Axes,
+    ordered: Sequence[Group],
+    marks: Mapping[str, Style],
+    ranked: ranking.Ranking | None,
+    alone: Sequence[Group],
+) -> None:
+    """Draw the median metrics; the scale is that of the methods without lost runs, which leave others no space."""
+    metric = ordered[0].metric
+    levels = [_metrics(group) for group in ordered]
+    lines = [group.level for group in alone if group.test]
+    sound = [v for group, values in zip(ordered, levels, strict=True) if not group.num_diverged for v in values]
+    foot, top = metric_axis.limits(metric, [*(sound or itertools.chain(*levels)), *lines])
+    metric_axis.set_scale(axes, metric, foot, top, most_ticks=7, across=True)
+    # In the middle of the margin at the foot.
+    edge = axes.transData.inverted().transform(axes.transAxes.transform((0.025, 0.0)))[0]
+    bounds = (min(edge, top), max(edge, top))
+    for row, (group, values) in enumerate(zip(ordered, levels, strict=True)):
+        low, high = interval(values)
+        if len(values) > 1:
+            half, middle = 0.5 * metric.scale * ranking.example(group), float(np.median(values))
+            low, high = min(low, middle - half), max(high, middle + half)
+        _row(axes, row, values, (low, high), bounds, marks[group.method], _is_first(ranked, group))
+    _lines(axes, lines)
+    axes.set_xlabel(metric.test_label)
+
+
+def _row(
+    axes: Axes,
+    row: int,
+    values: Sequence[float],
+    ends: tuple[float, float],
+    bounds: tuple[float, float],
+    style: Style,
+    filled: bool,
+) -> None:
+    """Draw the median with its interval, within bounds."""
+    middle = float(np.median(values))
+    inside = [float(np.clip(value, *bounds)) for value in (*ends, middle)]
+    if len(values) > 1:
+        axes.plot(inside[:2], [row, row], color=style.colour, linewidth=1.6, alpha=0.7, solid_capstyle="butt", zorder=2)
+    look = {"marker": style.marker if inside[2] == middle else "x", "markersize": 5.5, "zorder": 3}
+    face = style.colour if filled else "white"
+    axes.plot(inside[2:], [row], color=style.colour, markerfacecolor=face, **look)
+
+
+def _lines(axes: Axes, single: Sequence[float], least: Sequence[float] = ()) -> None:
+    for values, dashes, width in ((single, "--", 1.0), (least, ":", 1.2)):
+        for value in values:
+            axes.axvline(value, color="black", linestyle=dashes, linewidth=width, zorder=1)
+
+
+def _bars(axes: Axes, ordered: Sequence[Group]) -> None:
+    """The share of diverged runs."""
+    shares = [100 * group.num_diverged / len(group.runs) for group in ordered]
+    axes.barh(range(len(ordered)), shares, height=0.45, color=LOST, zorder=2)
+    axes.set_xlim(0, 100)
+    axes.set_xticks([0, 50, 100])
+    axes.set_xlabel("diverged, %")
+
+
+def _seconds(group: Group) -> list[float]:
+    """Return the time of each run to the target, infinite where it diverged or misses it."""
+    found = (ranking.seconds_to_target(summary) for summary in group.summaries)
+    return [math.inf if seconds is None else seconds for seconds in found]
+
+
+def _metrics(group: Group) -> list[float]:
+    """Return the metric of each run as it is drawn, infinitely bad where there is none."""
+    found, metric = (summary[group.metric.test] for summary in group.summaries), group.metric
+    return [-metric.sign * math.inf if value is None else metric.scale * value for value in found]
+
+
+def _order(group: Group, timed: bool) -> tuple[float, float, int]:
+    """Return what rows are sorted by: the median time or, without, the median metric; then the rank."""
+    time = float(np.median(_seconds(group))) if timed else 0.0
+    return time, -group.metric.sign * float(np.median(_metrics(group))), group.rank
+
+
+def _is_first(ranked: ranking.Ranking | None, group: Group) -> bool:
+    return ranked is not None and len(ranked.groups) > 1 and ranked.is_first(group)
+
+
+def _meanings(groups: Sequence[Group], by_count: Sequence[Sequence[Group]], timed: bool) -> list[str]:
+    """Return how to read the picture: only of what is in it."""
+    ours, alone = compared(groups), single_workers(groups)
+    rankings = [rank(here) for here in by_count for rank in (ranking.by_time, ranking.by_metric)]
+    decided = any(ranked.decides and len(ranked.groups) > 1 for ranked in rankings if ranked)
+    seeds = min(len(group.runs) for group in ours)
+    intervals = "95 % intervals" if seeds >= 6 else "ranges of the seeds"
+    first = ["bold, filled: not told apart from the best"] if decided else []
+    first += [f"medians and {intervals}"] if max(len(group.runs) for group in ours) > 1 else []
+    second = ["dashed: the single worker"] if alone else []
+    second += ["dotted: no loss to waiting"] if timed and floor.seconds(groups) else []
+    lost = any(
+        group.num_diverged or (timed and group.num_with("seconds_to_target") < len(group.runs)) for group in ours
+    )
+    second += ["x at the edge: missed or lost"] if lost else []
+    return [f"({'; '.join(line)})" for line in (first, second) if line]
+
+
+def _title(group: Group) -> str:
+    return group.title if len(group.title) <= _LONGEST else f"{group.title[: _LONGEST - 1].rstrip()}…"
+
+
+def _targets(groups: Sequence[Group]) -> list[float]:
+    return sorted({group.target for group in groups if group.target is not None})
