@@ -61,12 +61,12 @@ def main(argv: Sequence[str]) -> None:
     for name in set(over) & set(launch.given_entries()):
         raise UsageError(f"--config.{name} must be left out: --sweep={name} gives it its values")
     sweep = runs.compare.comparison(config, names, num_workers, given.seeds, over)
-    runs.compare.check(sweep, [*launch.given_entries(), *over])
+    waste = runs.compare.check(sweep, [*launch.given_entries(), *over])
     if hosts.is_first():
         runs.store.check_ours(workdir)
         configs = {point.varied["method"]: point.settings for point in runs.compare.first_of_seeds(sweep)}.values()
         notes = (runs.parts.notes(one.rule.part, one.not_taken) for one in (runs.resolve(config) for config in configs))
-        for line in dict.fromkeys(itertools.chain.from_iterable(notes)):
+        for line in dict.fromkeys([*itertools.chain.from_iterable(notes), *waste]):
             print(line, flush=True)
     hosts.check_shared(workdir)
     session = runs.Session(

@@ -108,7 +108,8 @@ def compare(
         arguments.whole("num_workers", count)
     over, names = check_over(sweep, base), list(dict.fromkeys(methods))
     runs = comparison(base, names, sorted(set(num_workers)), arguments.whole("seeds", seeds), over)
-    check(runs, over)
+    for line in check(runs, over):
+        print(line)
     with contextlib.ExitStack() as stack:
         path = pathlib.Path(workdir or stack.enter_context(tempfile.TemporaryDirectory(prefix="sgdlab-")))
         files.check_writable(path, "workdir")
@@ -188,8 +189,11 @@ def first_of_seeds(sweep: Sweep) -> list[Point]:
     return [point for point in sweep.runs if point.varied["seed"] == 0]
 
 
-def check(sweep: Sweep, given: Iterable[str] = ()) -> None:
+def check(sweep: Sweep, given: Iterable[str] = ()) -> list[str]:
     """Plan one run of each kind, so that a comparison fails before it starts.
+
+    Returns:
+      What a person is told before the runs: of each method the first `Plan.waste`.
 
     Raises:
       UsageError: where a configuration is impossible; an entry that a person has set or varies makes no difference; or
@@ -205,8 +209,11 @@ def check(sweep: Sweep, given: Iterable[str] = ()) -> None:
                 f"{pairs[pair]} and {name} are both {pair}"
             )
     check_used(given, [experiment.identity for _, experiment in first])
+    found: dict[str, list[str]] = {}
     for _, experiment in first:
-        planned(experiment)
+        if waste := planned(experiment).waste:
+            found.setdefault(experiment.method.name, waste)
+    return [line for lines in found.values() for line in lines]
 
 
 def report(
