@@ -193,7 +193,7 @@ def check(sweep: Sweep, given: Iterable[str] = ()) -> list[str]:
     """Plan one run of each kind, so that a comparison fails before it starts.
 
     Returns:
-      What a person is told before the runs: of each method the first `Plan.waste`.
+      What a person is told before the runs: one `Plan.waste` of each method, that with the most workers.
 
     Raises:
       UsageError: where a configuration is impossible; an entry that a person has set or varies makes no difference; or
@@ -212,7 +212,7 @@ def check(sweep: Sweep, given: Iterable[str] = ()) -> list[str]:
     found: dict[str, list[str]] = {}
     for _, experiment in first:
         if waste := planned(experiment).waste:
-            found.setdefault(experiment.method.name, waste)
+            found[experiment.method.name] = waste
     return [line for lines in found.values() for line in lines]
 
 

@@ -337,6 +337,26 @@ def test_what_a_method_suggests_can_be_changed():
         make_plan(tiny.config(method="softsync", rule__fedbuff__exponent=2.0))
 
 
+def test_what_the_names_of_presets_mean_reaches_the_rules():
+    for method, part, meant in (
+        ("delay_compensated_adaptive", "delay_compensated", {"adaptive": True, "variance_control": 2.0}),
+        ("ringmaster_muon_code", "muon", {"form": "authors"}),
+        ("fadas", "fadas", {"adaptation": "divided"}),
+    ):
+        rule = resolve(tiny.config(method=method)).rule
+        assert rule.name == part
+        assert meant.items() <= rule.entries.items()
+    constant, adaptive = (
+        make_plan(tiny.config(method=f"delay_compensated{suffix}")).rule(1.0, 4) for suffix in ("", "_adaptive")
+    )
+    params = {"w": np.full(2, 0.5)}
+    use = {"worker": 0, "delay": 2, "read_params": {"w": np.zeros(2)}}
+    sizes = [made.penalty({"w": np.full(2, 0.1)}, made.init(params), params, **use) for made in (constant, adaptive)]
+    raw = 0.1 + 0.0005 * 0.5  # with the weight decay; the mean square begins at zero
+    assert sizes[0] == pytest.approx(0.04 * raw * 0.5, rel=1e-5)
+    assert sizes[1] == pytest.approx(2.0 * raw * 0.5 / math.sqrt(0.05 * raw**2 + 1e-7), rel=1e-5)
+
+
 def test_momentum_is_as_in_the_papers():
     for method, rule in (("bounded_staleness", "asgd"), ("softsync", "fedbuff")):
         plan = make_plan(tiny.config(method=method))
