@@ -174,16 +174,21 @@ def wasted(groups: Sequence[Group]) -> list[str]:
       ...          "never_waits": True, "measures_gap": False, "num_workers": 8, "target": 0.9, "about": {}}
       >>> run = [{"dropped": 300, "gradients": 100, "idle_share": 0.0}]
       >>> wasted([Group(method="rennala", title="Rennala SGD", runs=(run,), **facts)])
-      ['More than half of all gradients are thrown away under Rennala SGD (8 workers).']
+      ['Most gradients, or most of their time, are thrown away under Rennala SGD (8 workers).']
     """
     thrown, idle = {}, {}
     for group in compared(groups):
         dropped, used = (sum(run.get(name) or 0 for run in group.summaries) for name in ("dropped", "gradients"))
         waits = [run.get("idle_share") or 0.0 for run in group.summaries]
-        for where, more in ((thrown, dropped > used), (idle, sum(waits) > len(waits) / 2)):
+        lost = [run.get("wasted_share") or 0.0 for run in group.summaries]
+        half = len(group.runs) / 2
+        for where, more in ((thrown, dropped > used or sum(lost) > half), (idle, sum(waits) > half)):
             if more:
                 where.setdefault(group.title, []).append(str(group.num_workers))
-    found = ((thrown, "More than half of all gradients are thrown away"), (idle, "Workers wait most of the time"))
+    found = (
+        (thrown, "Most gradients, or most of their time, are thrown away"),
+        (idle, "Workers wait most of the time"),
+    )
     return [f"{what} under {_whose(where)}." for where, what in found if where]
 
 

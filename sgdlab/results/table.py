@@ -31,6 +31,7 @@ _NUMBERS = (
     "epochs_to_target",
     "staleness",
     "gap",
+    "penalty",
     "gradients",
     "updates",
     "dropped",

@@ -38,7 +38,7 @@ _BYTES_PER_WEIGHT = 24
 
 
 MOST = 0.5
-"""Share of the gradients that are thrown away, or of the time that workers wait, from which on a person is told."""
+"""Share of the gradients, or of the workers' time, from which on a person is told that it comes to nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,9 +130,13 @@ class Plan:
         figures, protocol = self.schedule.figures(), self.experiment.protocol
         thrown = figures["dropped"] / (figures["dropped"] + self.num_gradients)
         of = f"{self.schedule.num_workers} workers"
-        found = [f"throws away {100 * thrown:.0f} % of the gradients of {of}"] if thrown > MOST else []
-        if figures["idle_share"] > MOST:
-            found.append(f"lets {of} wait {100 * figures['idle_share']:.0f} % of the time")
+        found, wasted, idle = [], figures["wasted_share"], figures["idle_share"]
+        if max(thrown, wasted) > MOST:
+            found.append(
+                f"throws away {100 * thrown:.0f} % of the gradients of {of}, {100 * wasted:.0f} % of their time"
+            )
+        if idle > MOST:
+            found.append(f"lets {of} wait {100 * idle:.0f} % of the time")
         if not found:
             return []
         entry = protocol.facts.waste

@@ -95,6 +95,7 @@ def closing(
         "seconds_to_target": reached["seconds"] if reached else None,
         "epochs_to_target": reached["epoch"] if reached else None,
         "gap": _mean(gap(history, plan.rates) if history.distance is not None else np.empty(0)),
+        "penalty": _mean(history.penalty if history.penalty is not None else np.empty(0)),
         **plan.schedule.figures(),
         **plan.certified,
         "compute_seconds": compute_seconds,

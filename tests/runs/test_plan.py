@@ -308,9 +308,10 @@ def test_a_person_is_told_where_most_comes_to_nothing():
     for method, entry in (("rennala", "gradients_per_update"), ("ata", "gradients_per_update")):
         plan = make_plan(tiny.config(method=method, cluster__num_workers=12, epochs=4.0))
         dropped, used = plan.schedule.dropped().sum(), plan.schedule.used().sum()
-        idle = 1 - plan.schedule.busy_share().mean()
+        idle, wasted = 1 - plan.schedule.busy_share().mean(), plan.schedule.wasted_share().mean()
         says = {
-            "rennala": f"throws away {100 * dropped / (dropped + used):.0f} % of the gradients of 12 workers",
+            "rennala": f"throws away {100 * dropped / (dropped + used):.0f} % of the gradients of 12 workers, "
+            f"{100 * wasted:.0f} % of their time",
             "ata": f"lets 12 workers wait {100 * idle:.0f} % of the time",
         }[method]
         assert plan.waste == [f"Note: {method} {says}; see --config.protocol.{method}.{entry}"]
