@@ -2,6 +2,8 @@
 
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from docs.making import decision, measured, other_pages, paper_pages, part_sections, pictures, simulated, tables
 from sgdlab.protocols.family import PROTOCOLS
@@ -56,7 +58,7 @@ def page(method: Method) -> str:
         _live(protocol),
         "## Arguments",
         *part_sections.arguments(PROTOCOLS, protocol, method.entries),
-        *part_sections.arguments(RULES, rule),
+        *part_sections.arguments(RULES, rule, method.rule_entries),
         "## Reference",
         *part_sections.reference(protocol),
         *part_sections.reference(rule),
@@ -89,10 +91,15 @@ def _summary(method: Method) -> str:
         return part_sections.described(own).summary
     protocol, rule = PROTOCOLS[method.protocol], RULES[method.rule]
     local = f", messages of {pictures.local_steps(method)}" if "steps" in method.local else ""
-    meant = "".join(f", `{entry}={value}`" for entry, value in method.entries.items())
     return (
-        f"The protocol `{protocol.name}` ({protocol.title}{meant}) with the rule `{rule.name}` ({rule.title}){local}."
+        f"The protocol `{protocol.name}` ({protocol.title}{_meant(method.entries)}) with the rule `{rule.name}` "
+        f"({rule.title}{_meant(method.rule_entries)}){local}."
     )
+
+
+def _meant(entries: Mapping[str, Any]) -> str:
+    """Return the entries of a part that the method's name sets."""
+    return "".join(f", `{entry}={value}`" for entry, value in entries.items())
 
 
 def _sent(method: Method) -> str:
@@ -117,11 +124,11 @@ def _idea(method: Method, protocol: Part, rule: Part) -> list[str]:
     own = _own(method)
     lines = [f"**{_summary(method)}**"]
     if own is not None:
-        other = rule if own is protocol else protocol
+        other, meant = (rule, method.rule_entries) if own is protocol else (protocol, method.entries)
         role = "Gradients then enter the rule" if own is protocol else "Workers wait as in"
         lines += [
             part_sections.described(own).body,
-            f"{role} `{other.name}` ({other.title}): {part_sections.described(other).summary}",
+            f"{role} `{other.name}` ({other.title}{_meant(meant)}): {part_sections.described(other).summary}",
         ]
         if other.name == method.name:  # both are made for each other
             lines.append(part_sections.described(other).body)

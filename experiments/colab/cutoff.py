@@ -341,12 +341,12 @@ print(f"{inside:.0%} of the order statistics of the {len(test)} test iterations 
 tail = train[-500:]
 window = max(
     (1, 2, 3, 5, 8, 12, 20),
-    key=lambda size: cutoff.run_online(tail, cutoff.RunningMean(window=size)).gradients_per_second(),
+    key=lambda size: cutoff.run_online(tail, cutoff.RunningMean(size, at_least=0.0)).gradients_per_second(),
 )
 contenders = {
     "full synchrony": (cutoff.Static(), GREY),
     f"static, {static}": (cutoff.Static(static), GREEN),
-    f"running mean of {window}": (cutoff.RunningMean(window=window), ORANGE),
+    f"running mean of {window}": (cutoff.RunningMean(window, at_least=0.0), ORANGE),
     "deep Markov": (predictor, BLUE),
     "oracle": (cutoff.Oracle(test), "black"),
 }

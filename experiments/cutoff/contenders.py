@@ -104,7 +104,7 @@ def compared(config: ConfigDict, selected: Sequence[tuple[str, Mapping[str, Any]
 def tuned(*, machines: Mapping[str, Any], lag: int) -> dict[str, float]:
     """Tunes the predictors that have few parameters on a training run."""
     train = training_run(ConfigDict(machines), lag)
-    running = best(lambda window: RunningMean(window=window), WINDOWS, train, lag)
+    running = best(lambda window: RunningMean(window, at_least=0.0), WINDOWS, train, lag)
     grid = [(deviations, window) for deviations in DEVIATIONS for window in WINDOWS[::2]]
     deviations, window = best(lambda s: Deadline(deviations=s[0], window=s[1]), grid, train, lag)
     return {"static": tuning.static(train), "running": running, "deviations": deviations, "window": window}
@@ -166,7 +166,7 @@ def online(
         "informed": lambda: Informed(test.draw),
         "deep_markov": lambda: DeepMarkov(_loaded(model), samples=samples, **options),
         "kalman": lambda: Kalman(_kalman_law(json.dumps(machines, sort_keys=True), lag), samples=samples),
-        "running_mean": lambda: RunningMean(**options),
+        "running_mean": lambda: RunningMean(**options, at_least=0.0),  # the paper has no least share
         "deadline": lambda: Deadline(**options),
         "elfving": lambda: Elfving(**options),
         "static": lambda: Static(**options),

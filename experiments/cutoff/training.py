@@ -38,6 +38,7 @@ def configured(
     config.cluster.regimes = clusters.cluster.regimes
     config.protocol.cutoff.window = lag
     config.predictor.running_mean.window = config.predictor.elfving.window = lag
+    config.predictor.running_mean.at_least = 0.0  # as in the paper
     config.predictor.deep_markov.model = model
     config.optimizer.momentum = config.optimizer.weight_decay = 0.0
     config.rate.of, config.rate.warmup_epochs, config.rate.decay = "update", 0.0, "constant"

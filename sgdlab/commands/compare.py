@@ -68,10 +68,10 @@ def main(argv: Sequence[str]) -> None:
     trials, tuned = _checked_tune(given.tune, given.ledger)
     how: Any = {"over": over, "equal": given.equal}
     sweep = runs.compare.comparison(config, names, num_workers, given.seeds, tuned=tuned, **how)
-    runs.compare.check(sweep, [*launch.given_entries(), *over])
+    waste = runs.compare.check(sweep, [*launch.given_entries(), *over])
     if hosts.is_first():
         runs.store.check_ours(workdir)
-        _print_notes(sweep)
+        _print_notes(sweep, waste)
     hosts.check_shared(workdir)
     session = runs.Session(
         workdir,
@@ -101,11 +101,11 @@ def main(argv: Sequence[str]) -> None:
         print(f"\n{text}\n\nReport: {page}")
 
 
-def _print_notes(sweep: runs.Sweep) -> None:
-    """Print what a rule of one's own does not take of the configuration."""
+def _print_notes(sweep: runs.Sweep, waste: Sequence[str]) -> None:
+    """Print what a rule of one's own does not take of the configuration, and what methods waste."""
     configs = {point.varied["method"]: point.settings for point in runs.compare.first_of_seeds(sweep)}.values()
     notes = (runs.parts.notes(one.rule.part, one.not_taken) for one in (runs.resolve(config) for config in configs))
-    for line in dict.fromkeys(itertools.chain.from_iterable(notes)):
+    for line in dict.fromkeys([*itertools.chain.from_iterable(notes), *waste]):
         print(line, flush=True)
 
 

@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
     if finished:
         return
     notes = runs.parts.notes(experiment.rule.part, experiment.not_taken)
-    say("\n".join([*notes, plan.schedule.describe(experiment.local.unit)]))
+    say("\n".join([*notes, *plan.waste, plan.schedule.describe(experiment.local.unit)]))
     run = execute(plan, store, experiment.method.name, say, mesh)
     if hosts.is_first():
         leave_results(store, run)

@@ -21,9 +21,9 @@ class Prediction(NamedTuple):
     std: np.ndarray
 
     @classmethod
-    def of(cls, mean: np.ndarray, std: np.ndarray, rate: float | None) -> "Prediction":
-        """Return the prediction with the best cutoff for expected order statistics; `rate` as in `best_cutoff`."""
-        return cls(best_cutoff(mean, rate=rate), mean, std)
+    def of(cls, mean: np.ndarray, std: np.ndarray, rate: float | None, at_least: int = 1) -> "Prediction":
+        """Return the prediction with the best cutoff for expected order statistics, as `best_cutoff` has it."""
+        return cls(best_cutoff(mean, rate=rate, at_least=at_least), mean, std)
 
 
 class Predictor(Protocol):

@@ -4,6 +4,7 @@ Run-times of workers that were cut off are imputed by `censoring.from_window` fr
 """
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -64,6 +65,8 @@ class RunningMean(_Windowed):
 
     Args:
       window: number of iterations.
+      at_least: least share of the workers that every iteration waits for. Without one, a worker that is much faster
+        than all others is the only one that is waited for: serial SGD. The paper has none.
 
     Example:
       >>> predictor = RunningMean(window=2)
@@ -73,9 +76,14 @@ class RunningMean(_Windowed):
 
     title = "running mean"
 
+    def __init__(self, window: int = 5, *, at_least: float = 0.5):
+        super().__init__(window)
+        self._at_least = arguments.real("at_least", at_least, least=0, most=1)
+
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
         """Return the prediction of the next iteration."""
-        return Prediction.of(state.ordered.mean(axis=0), state.ordered.std(axis=0), rate)
+        least = max(math.ceil(self._at_least * state.ordered.shape[1]), 1)
+        return Prediction.of(state.ordered.mean(axis=0), state.ordered.std(axis=0), rate, least)
 
 
 @PREDICTORS.register("elfving", title="Elfving", source="Teng and Wood 2018, equation 3")

@@ -6,6 +6,7 @@ import math
 from sgdlab.bounds import Count, NotNegative
 from sgdlab.protocols.allotments import DividedRounds, allotted
 from sgdlab.protocols.register import register
+from sgdlab.protocols.softsync import half_of
 
 
 @dataclasses.dataclass
@@ -64,11 +65,17 @@ class TaskAllocation(DividedRounds):
         self.sums[worker] = self.sums.get(worker, 0.0) + seconds
 
 
-@register(title="ATA", source="Maranjyan et al. 2025c", families=("Rounds by the clock",), rule="nag_asgd")
+@register(
+    title="ATA",
+    source="Maranjyan et al. 2025c",
+    families=("Rounds by the clock",),
+    rule="nag_asgd",
+    waste="gradients_per_update",
+)
 def ata(
     *,
     num_workers: Count,
-    gradients_per_update: Count = 4,
+    gradients_per_update: Count | None = None,
     alpha: NotNegative | None = None,
     relative_alpha: NotNegative = 0.1,
     communication: NotNegative = 0.0,
@@ -83,7 +90,7 @@ def ata(
 
     Args:
       num_workers: N.
-      gradients_per_update: B.
+      gradients_per_update: B. None: N / 2, rounded up.
       alpha: scale of the confidence bounds, seconds: a bound on how heavy the tails of the times are. None: of each
         worker `relative_alpha` times its mean. 0: no confidence is asked for.
       relative_alpha: that factor; 2 is the paper's ATA-Empirical. While bounds are 0, workers take turns: of 8 workers
@@ -97,10 +104,9 @@ def ata(
       >>> import numpy as np
       >>> from sgdlab.protocols.family import PROTOCOLS
       >>> times = np.array([[1.0, 3.0]] * 20)
-      >>> schedule = PROTOCOLS["ata"].make(times, alpha=0.0, num_gradients=12)
+      >>> schedule = PROTOCOLS["ata"].make(times, gradients_per_update=4, alpha=0.0, num_gradients=12)
       >>> schedule.applied[:, 0], np.bincount(schedule.worker)
       (array([ 6.,  9., 12.]), array([8, 4]))
     """
-    return TaskAllocation(
-        communication=communication, total=gradients_per_update, alpha=alpha, relative_alpha=relative_alpha
-    )
+    total = half_of(num_workers) if gradients_per_update is None else gradients_per_update
+    return TaskAllocation(communication=communication, total=total, alpha=alpha, relative_alpha=relative_alpha)

@@ -151,9 +151,10 @@ def _fast(policy: BoundedStaleness, runtimes: np.ndarray, num_gradients: int | N
     title="Bounded staleness",
     source="Ho et al. 2013",
     families=("Staleness, limited or not",),
-    rule="nag_asgd",
+    rule="asgd",
     fast=_fast,
     ends="all",
+    waste="bound",
 )
 def bounded_staleness(*, num_workers: Count, bound: Whole = 2) -> BoundedStaleness:
     r"""Every gradient is an update of its own, but a worker waits while it is more than `bound` steps ahead.
@@ -164,7 +165,7 @@ def bounded_staleness(*, num_workers: Count, bound: Whole = 2) -> BoundedStalene
 
     with s and f the beginning and the end of a worker's k-th gradient. With a bound of 0 every gradient reads all
     gradients of the round before, as in `synchronous`; with a large one it is `asynchronous`. Without a number of
-    gradients the schedule has all T N of its run-times.
+    gradients the schedule has all T N of its run-times. The method of this name is plain SGD, as in the paper.
 
     Args:
       num_workers: N.

@@ -9,7 +9,7 @@ from sgdlab.bounds import Count
 from sgdlab.protocols.fast_arrivals import Arrivals, arrivals
 from sgdlab.protocols.policy import Action, Drop, Interrupt, Take
 from sgdlab.protocols.register import register
-from sgdlab.protocols.softsync import Softsync
+from sgdlab.protocols.softsync import Softsync, half_of
 from sgdlab.runtimes import NotEnoughRuntimes, too_short
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
@@ -130,8 +130,9 @@ def _check_advance(runtimes: np.ndarray, gradients: Arrivals, count: int) -> Non
     families=("Rounds: fresh gradients",),
     rule="nag_asgd",
     fast=_fast,
+    waste="gradients_per_update",
 )
-def rennala(*, num_workers: Count, gradients_per_update: Count = 4) -> Collect:
+def rennala(*, num_workers: Count, gradients_per_update: Count | None = None) -> Collect:
     """Every update averages the first n gradients on the newest version, of any workers.
 
     A worker that has sent one begins another on the same version, so fast workers may fill an update by themselves; a
@@ -139,7 +140,7 @@ def rennala(*, num_workers: Count, gradients_per_update: Count = 4) -> Collect:
 
     Args:
       num_workers: N.
-      gradients_per_update: n, number of gradients that one update averages.
+      gradients_per_update: n, number of gradients that one update averages. None: N / 2, rounded up.
 
     Source: Tyurin and Richtarik 2023, Rennala SGD.
 
@@ -149,7 +150,7 @@ def rennala(*, num_workers: Count, gradients_per_update: Count = 4) -> Collect:
       >>> schedule.worker, schedule.update[:, 0]
       (array([0, 0, 1, 0, 0, 1], dtype=int32), array([ 0,  0, -1,  1,  1, -2], dtype=int32))
     """
-    return Collect(size=gradients_per_update, max_delay=1)
+    return Collect(size=half_of(num_workers) if gradients_per_update is None else gradients_per_update, max_delay=1)
 
 
 @register(
@@ -158,6 +159,7 @@ def rennala(*, num_workers: Count, gradients_per_update: Count = 4) -> Collect:
     families=("Staleness, limited or not",),
     rule="asgd",
     fast=_fast,
+    waste="max_delay",
 )
 def ringmaster(*, num_workers: Count, max_delay: Count | None = None, interrupt: bool = False) -> Collect:
     """Every gradient is an update of its own, unless its delay (staleness + 1) is more than `max_delay`.
@@ -167,7 +169,8 @@ def ringmaster(*, num_workers: Count, max_delay: Count | None = None, interrupt:
 
     Args:
       num_workers: N.
-      max_delay: R, the largest delay of a gradient that is used: the paper's condition is staleness < R. None: N.
+      max_delay: R, the largest delay of a gradient that is used: the paper's condition is staleness < R. None: 2 N,
+        twice the mean delay of workers that never wait; the paper's grows with the noise, and its experiments tune it.
       interrupt: whether a worker restarts as soon as its gradient is too old (the paper's Algorithm 5, with calculation
         stops), rather than when it has finished it (Algorithm 4).
 
@@ -179,5 +182,5 @@ def ringmaster(*, num_workers: Count, max_delay: Count | None = None, interrupt:
       >>> schedule.worker, schedule.update[:, 0]
       (array([0, 0, 1, 0, 0, 1], dtype=int32), array([ 0,  1, -1,  2,  3, -2], dtype=int32))
     """
-    limit = num_workers if max_delay is None else max_delay
+    limit = 2 * num_workers if max_delay is None else max_delay
     return Collect(size=1, max_delay=limit, interrupt=bool(interrupt))

@@ -27,6 +27,7 @@ class ProtocolFacts(Facts):
       averages: how many parameters are averaged at once, `(entries, num_workers) -> int`.
       expected_gradients: gradients that an update is expected to have, `(entries, num_workers) -> int`.
       explores: whether nodes go ways of their own, held together loosely, so that each has a single worker's rate.
+      waste: the entry that says how many gradients are thrown away, or how long workers wait.
       pieces: the entry that says into how many gradients a worker's batch is divided, with its seconds.
       tunes: the entry that is tuned, besides the learning rate and the momentum, with its range.
     """
@@ -43,6 +44,7 @@ class ProtocolFacts(Facts):
     averages: Callable[[Mapping[str, Any], int], int] | None = None
     expected_gradients: Callable[[Mapping[str, Any], int], float] | None = None
     explores: bool = False
+    waste: str | None = None
     pieces: str | None = None
     tunes: Knob | None = None
 

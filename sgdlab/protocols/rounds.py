@@ -205,7 +205,7 @@ def synchronous(*, num_workers: Count) -> Rounds:
     return Rounds(at_least=num_workers)
 
 
-@_rounds(title="Backup workers", source="Chen et al. 2016, Alg. 3-4", rule="nag_asgd")
+@_rounds(title="Backup workers", source="Chen et al. 2016, Alg. 3-4", rule="nag_asgd", waste="backups")
 def backup_workers(*, num_workers: Count, backups: int = 1) -> Rounds:
     """Every update takes the first N of N + b gradients on the newest version; later ones are dropped.
 
@@ -231,7 +231,7 @@ def backup_workers(*, num_workers: Count, backups: int = 1) -> Rounds:
     return Rounds(at_least=num_workers - arguments.whole("backups", backups, least=0, most=num_workers - 1, why=why))
 
 
-@_rounds(title="Time-out", source="Chen et al. 2016, section 6", rule="linear_scaling")
+@_rounds(title="Time-out", source="Chen et al. 2016, section 6", rule="linear_scaling", waste="at_least")
 def timeout(
     *, num_workers: Count, at_least: int | float = 0.75, seconds: NotNegative = 4.0, interrupt: bool = False
 ) -> Rounds:

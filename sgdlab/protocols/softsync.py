@@ -59,17 +59,17 @@ def _fast(policy: Softsync, runtimes: np.ndarray, num_gradients: int | None) -> 
     )
 
 
-@register(
-    title="Softsync", source="Zhang et al. 2015b", families=("Staleness, limited or not",), rule="nag_asgd", fast=_fast
-)
-def softsync(*, num_workers: Count, gradients_per_update: Count = 4) -> Softsync:
+@register(title="Softsync", source="Zhang et al. 2015b", families=("Staleness, limited or not",), fast=_fast)
+def softsync(*, num_workers: Count, gradients_per_update: Count | None = None) -> Softsync:
     """Every n gradients that arrive are one update; their workers read the newest parameters and begin again at once.
 
-    With n = 1 it is `asynchronous`. With N workers the mean staleness is about N / n, counted in updates.
+    With n = 1 it is `asynchronous`. With N workers the mean staleness is about N / n, counted in updates. The method of
+    this name divides each gradient by its delay and has no momentum, as in the paper: the rule `fedbuff` with exponent
+    1. The paper divides by the staleness, and by 1 where that is 0.
 
     Args:
       num_workers: N.
-      gradients_per_update: n, number of gradients that one update averages.
+      gradients_per_update: n, number of gradients that one update averages. None: N / 2, rounded up.
 
     Example:
       >>> from sgdlab import protocols
@@ -77,7 +77,12 @@ def softsync(*, num_workers: Count, gradients_per_update: Count = 4) -> Softsync
       >>> schedule.update[:, 0], schedule.read[:, 0]
       (array([ 0,  0,  1,  1, -2], dtype=int32), array([0, 0, 0, 1, 1], dtype=int32))
     """
-    return Softsync(size=gradients_per_update)
+    return Softsync(size=half_of(num_workers) if gradients_per_update is None else gradients_per_update)
+
+
+def half_of(num_workers: int) -> int:
+    """Half of the workers, rounded up: gradients per update where nothing else is said."""
+    return -(-num_workers // 2)
 
 
 @register(title="Asynchronous SGD", source="Dean et al. 2012", families=(), fast=_fast, never_waits=True)

@@ -28,7 +28,8 @@ class History:
         recorded (`Watch.norms`).
       step: float[R[, S]], norm of the update that it completed, 0 if it completed none; None unless recorded.
       penalty: float[R[, S]], what the rule divided the gradient by, the mean over the parameters: the gap G of a
-        Gap-Aware rule; None unless recorded, or if it divides by nothing.
+        Gap-Aware rule; of DC-ASGD, the length of its correction over that of the gradient. None unless recorded, or if
+        the rule has none (`ServerRule.penalty`).
       norm: float[R], Euclidean norm of the gradient as the gradient function returned it; None unless recorded.
       evaluations: one dict for each evaluation: `gradients`, `updates` (of the block, or node, that has made most),
         `seconds`, and the values of `evaluate`. For peers these are of the average of the nodes, and, under names that

@@ -165,6 +165,40 @@ def not_used(groups: Sequence[Group]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def wasted(groups: Sequence[Group]) -> list[str]:
+    """Return where most gradients, or most of the workers' time, come to nothing, a sentence each; none without such.
+
+    Example:
+      >>> from sgdlab.results.summary import Group
+      >>> facts = {"protocol": "rennala", "rule": "nag", "families": (), "baseline": "nag", "serial": False, "rank": 0,
+      ...          "never_waits": True, "measures_gap": False, "num_workers": 8, "target": 0.9, "about": {}}
+      >>> run = [{"dropped": 300, "gradients": 100, "idle_share": 0.0}]
+      >>> wasted([Group(method="rennala", title="Rennala SGD", runs=(run,), **facts)])
+      ['Most gradients, or most of their time, are thrown away under Rennala SGD (8 workers).']
+    """
+    thrown, idle = {}, {}
+    for group in compared(groups):
+        dropped, used = (sum(run.get(name) or 0 for run in group.summaries) for name in ("dropped", "gradients"))
+        waits = [run.get("idle_share") or 0.0 for run in group.summaries]
+        lost = [run.get("wasted_share") or 0.0 for run in group.summaries]
+        half = len(group.runs) / 2
+        for where, more in ((thrown, dropped > used or sum(lost) > half), (idle, sum(waits) > half)):
+            if more:
+                where.setdefault(group.title, []).append(str(group.num_workers))
+    found = (
+        (thrown, "Most gradients, or most of their time, are thrown away"),
+        (idle, "Workers wait most of the time"),
+    )
+    return [f"{what} under {_whose(where)}." for where, what in found if where]
+
+
+def _whose(where: Mapping[str, Sequence[str]]) -> str:
+    """Return titles of methods with their numbers of workers; how many methods, where they are many."""
+    if len(where) > _MOST_NAMED:
+        return f"{len(where)} methods"
+    return listed([f"{title} ({listed(counts)} workers)" for title, counts in where.items()])
+
+
 def target(groups: Sequence[Group]) -> str | None:
     """The value that the time to target is measured to, as in "95 %" or "perplexity 100"; None where there is none."""
     targets = sorted({group.target for group in groups if group.target is not None})

@@ -42,7 +42,7 @@ def scale_by_ada_delay(noise: float) -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(lambda params: AdaDelayState(jnp.zeros([], jnp.int32)), update)
 
 
-@RULES.register(title="AdaDelay", source="Sra et al. 2016", families=("Corrections of plain SGD",))
+@RULES.register(title="AdaDelay", source="Sra et al. 2016", families=("Corrections of plain SGD",), own_schedule=True)
 def ada_delay(
     *, learning_rate: Rate, noise: float = 0.02, momentum: float = 0.0, weight_decay: float = 0.0
 ) -> ServerRule:
@@ -55,7 +55,8 @@ def ada_delay(
     counts less in the beginning, and hardly less once t is far above the delays. With c = 0 it is `asgd`.
 
     Args:
-      learning_rate: eta, or an optax schedule counted in updates; the fall comes on top of it.
+      learning_rate: eta, or an optax schedule counted in updates; the fall comes on top of it. Runs have it constant,
+        without `config.rate`'s warm-up and decay.
       noise: c, at least 0; the larger the noise of the gradients, the larger it should be.
       momentum: gamma in (-1, 1); the paper has none.
       weight_decay: lambda, added to the gradient at the server's parameters.

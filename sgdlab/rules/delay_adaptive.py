@@ -51,7 +51,8 @@ def delay_adaptive(
         \theta_{k+1} = \theta_k - \eta_k \frac{N}{\max(N, \tau_k)} v_{k+1}
 
     The mean delay of N workers that never wait is N, so only gradients of stragglers are scaled down; where no delay is
-    above N it is `asgd`.
+    above N it is `asgd`. The paper's delay of a fresh gradient is 1, as here; the code of Ringmaster's authors has the
+    staleness in its place, one less.
 
     Args:
       learning_rate: eta, or an optax schedule counted in updates.

@@ -52,7 +52,8 @@ def delay_compensated(
 
     .. math:: \lambda_k = \lambda_0 / \sqrt{s_k + \epsilon}, \qquad s_k = m s_{k-1} + (1 - m) g_k^2
 
-    A fresh gradient is not changed, so that with one worker it is plain SGD.
+    A fresh gradient is not changed, so that with one worker it is plain SGD. With small gradients, the correction by
+    DC-ASGD-c is void: the record of a run has its length, over that of the gradient, as `penalty`.
 
     Args:
       learning_rate: eta, or an optax schedule counted in updates.
@@ -103,14 +104,25 @@ class _DelayCompensated(Settings):
     ) -> Compensated:
         raw = decayed(grads, params, self.weight_decay)
         square = jax.tree.map(jnp.square, accumulators.wide(raw))
+        gradient = jax.tree.map(jnp.add, raw, self._correction(square, state, params, read_params))
+        return Compensated(accumulators.narrow(gradient, raw), square if self.adaptive else ())
+
+    def mean_penalty(
+        self, grads: Tree, state: DelayCompensatedState, params: Tree, *, read_params: Tree, **extra: Any
+    ) -> jax.Array:
+        """Return the length of the correction over that of the gradient: where it is about 0, this is plain SGD."""
+        raw = accumulators.wide(decayed(grads, params, self.weight_decay))
+        correction = self._correction(jax.tree.map(jnp.square, raw), state, params, read_params)
+        length = optax.tree.norm(raw)
+        return jnp.where(length > 0, optax.tree.norm(correction) / jnp.where(length > 0, length, 1), 0)
+
+    def _correction(self, square: Tree, state: DelayCompensatedState, params: Tree, read_params: Tree) -> Tree:
+        """Return lambda g g (theta - theta_read), given the squares of the gradient."""
         control = jax.tree.map(lambda s: like(self.variance_control, s), square)
         if self.adaptive:
             mean = accumulators.moving_average(state.mean_square, square, self.mean_square_decay)
             control = jax.tree.map(lambda c, s: c / jnp.sqrt(s + like(EPSILON, s)), control, mean)
-        gradient = jax.tree.map(
-            lambda g, c, s, now, then: g + c * s * (now - then), raw, control, square, params, read_params
-        )
-        return Compensated(accumulators.narrow(gradient, raw), square if self.adaptive else ())
+        return jax.tree.map(lambda c, s, now, then: c * s * (now - then), control, square, params, read_params)
 
     def update(
         self, message: Compensated, state: DelayCompensatedState, params: Tree, **extra: Any

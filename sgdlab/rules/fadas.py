@@ -33,7 +33,7 @@ def fadas(
     b2: float = 0.99,
     eps: float = 1e-8,
     weight_decay: float = 0.0,
-    adaptation: str = "capped",
+    adaptation: str = "divided",
     threshold: float = 1.0,
 ) -> ServerRule:
     r"""AMSGrad on the mean message of an update, with a rate that is smaller where the stalest message is too stale.
@@ -44,8 +44,8 @@ def fadas(
     The moments are not corrected for their start at zero. With u the largest staleness of the update's messages, and
     where u is above the `threshold`, the rate is eta / u ("divided"), or the smaller of eta and 1 / u ("capped");
     otherwise, and with "none", it is eta. So "capped" changes nothing where eta is at most the inverse of the largest
-    staleness. Messages are gradients, or the differences of local steps (`config.local`), which the paper has. Without
-    stale messages it is AMSGrad.
+    staleness: with eta = 0.01, unless a message is more than a hundred updates old. Messages are gradients, or the
+    differences of local steps (`config.local`), which the paper has. Without stale messages it is AMSGrad.
 
     Args:
       learning_rate: eta of the server, or an optax schedule counted in updates.
@@ -53,7 +53,7 @@ def fadas(
       b2: decay of the second moment, in [0, 1).
       eps: epsilon, added to the root of the second moment.
       weight_decay: lambda; lambda theta is added to each message.
-      adaptation: "capped", "divided" or "none".
+      adaptation: "divided", as the authors' code does, "capped" or "none".
       threshold: the largest staleness with the whole rate, tau_c.
 
     Returns:

@@ -16,6 +16,7 @@ class RuleFacts(Facts):
       families: groups in tables and pictures; None: the group of others.
       method: whether the rule alone names a method, with asynchronous workers.
       baseline: the method that tables compare it with.
+      own_schedule: whether its steps shrink by themselves, so that warm-up and decay are not put on top.
       rate: the entry of `config.optimizer` that is its learning rate; None: the one that most rules share.
       local: entries of `config.local` that its method sets.
       protocols: the only protocols whose schedules it can use; None: any.
@@ -32,6 +33,7 @@ class RuleFacts(Facts):
     families: tuple[str, ...] | None = None
     method: bool = True
     baseline: str = "nag_asgd"
+    own_schedule: bool = False
     rate: str | None = None
     local: Mapping[str, Any] | None = None
     protocols: tuple[str, ...] | None = None

@@ -5,18 +5,34 @@ where to go, and the learning rate alone says how far.
 """
 
 import dataclasses
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from sgdlab import arguments
 from sgdlab.bounds import Count
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, checked, decay_argument, like, scale, static
+from sgdlab.rules.hyperparameters import Rate, checked, decay_argument, scale, static
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
+
+FORMS = ("paper", "authors")
+
+QUINTIC = ((3.4445, -4.7750, 2.0315),)
+"""The coefficients of Muon's Newton-Schulz iterations, the same in each (Jordan et al. 2024)."""
+
+POLAR_EXPRESS = (
+    (8.156554524902461, -22.48329292557795, 15.878769915207462),
+    (4.042929935166739, -2.808917465908714, 0.5000178451051316),
+    (3.8916678022926607, -2.772484153217685, 0.5060648178503393),
+    (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
+    (2.3465413258596377, -1.7097828382687081, 0.42323551169305323),
+)
+"""Those of Polar Express, which ends nearer to 1 (Amsel et al. 2025, arXiv 2505.16932, with its safety factor 1.02)."""
 
 
 class UnitStepState(NamedTuple):
@@ -69,7 +85,12 @@ def normalised_momentum(*, learning_rate: Rate, momentum: float = 0.9, weight_de
 
 @RULES.register(title="Muon", source="Jordan et al. 2024", families=("Steps of one length",), rate="muon_learning_rate")
 def muon(
-    *, learning_rate: Rate, momentum: float = 0.95, weight_decay: float = 0.0, newton_schulz_steps: Count = 5
+    *,
+    learning_rate: Rate,
+    momentum: float = 0.95,
+    weight_decay: float = 0.0,
+    newton_schulz_steps: Count = 5,
+    form: str = "paper",
 ) -> ServerRule:
     r"""Muon: the averaged gradient of every matrix is made orthogonal, and is a step of spectral norm eta.
 
@@ -78,21 +99,26 @@ def muon(
 
     by Newton-Schulz iterations, nearly (`orthogonalised`). The kernel of a convolution
     is a matrix whose columns are the outputs; a vector or a number is divided by its length, the oracle of its norm.
-    With `ringmaster`, which drops gradients that are too old, it is Ringmaster-Muon.
+    With `ringmaster`, which drops gradients that are too old, it is Ringmaster-Muon. Its authors' code (`form`) has
+    Nesterov's momentum, :math:`\beta m_{k+1} + (1 - \beta) g_k` in the place of :math:`m_{k+1}`; it iterates with the
+    coefficients of Polar Express, multiplies the factor by :math:`\sqrt{\max(1, outputs / inputs)}`, and gives a
+    vector or a number the step of plain momentum SGD, :math:`\eta` times its average.
 
     Args:
       learning_rate: eta, the spectral norm of a step, or an optax schedule counted in updates.
       momentum: beta in [0, 1); the paper's alpha is 1 - beta.
       weight_decay: lambda, added to the gradient at the server's parameters.
-      newton_schulz_steps: number of Newton-Schulz iterations.
+      newton_schulz_steps: number of Newton-Schulz iterations; after the fifth, Polar Express repeats its last one.
+      form: "paper", as Algorithm 1, or "authors", as their code.
 
     Returns:
       A `ServerRule`; its state holds m.
 
     Source: Jordan et al. 2024, Muon; Sadiev, Maranjyan, Ilin and Richtarik 2026, Ringmaster LMO (arXiv 2605.18174),
     Algorithm 1 with the lmo of the spectral norm, verified in the LaTeX source of a draft that lies beside the authors'
-    code. Their code orthogonalises with the coefficients of Polar Express, adds Nesterov's momentum and the factor
-    sqrt(max(1, rows / columns)), and gives vectors steps of plain momentum SGD; here all of them are as in Algorithm 1.
+    code (vectozavr/ringmaster-lmo, `RingmasterMuon`, which is read for the form "authors"; in its language model only
+    the matrices of the transformer's blocks are orthogonalised, and here all are). By Algorithm 1 vectors are
+    normalised, and the iterations of "paper" are Jordan's.
 
     Example:
       >>> rule, params = muon(learning_rate=1.0), jnp.zeros((2, 2))
@@ -100,11 +126,13 @@ def muon(
       Array([[0.  , 1.11],
              [1.11, 0.  ]], dtype=float32)
     """
+    authors = arguments.one_of("form", form, FORMS) == "authors"
     return rule_of(
         _UnitSteps(
             **checked(learning_rate=learning_rate, weight_decay=weight_decay),
             momentum=decay_argument("momentum", momentum),
-            oracle=_Spectral(newton_schulz_steps),
+            oracle=_Spectral(newton_schulz_steps, authors),
+            nesterov=authors,
         )
     )
 
@@ -115,6 +143,7 @@ def muon(
     families=("Steps of one length",),
     rate="agnostic_learning_rate",
     method=False,
+    own_schedule=True,
 )
 def parameter_agnostic_muon(
     *, learning_rate: Rate, weight_decay: float = 0.0, newton_schulz_steps: Count = 5
@@ -127,7 +156,8 @@ def parameter_agnostic_muon(
     after k updates, with the orthogonal factor of `muon`. Whatever eta > 0 is, it converges at the same rate in k.
 
     Args:
-      learning_rate: eta, the spectral norm of the first step, or an optax schedule counted in updates.
+      learning_rate: eta, the spectral norm of the first step, or an optax schedule counted in updates. Runs have it
+        constant, without `config.rate`'s warm-up and decay.
       weight_decay: lambda, added to the gradient at the server's parameters.
       newton_schulz_steps: number of Newton-Schulz iterations.
 
@@ -164,6 +194,7 @@ class _UnitSteps(Settings):
       weight_decay: lambda, added to the gradient at the server's parameters.
       oracle: of the norm: -lmo, the step to subtract, like the average; hashable, since it is static.
       agnostic: whether beta = 1 - 1 / sqrt(k) and the step is eta / (k + 1)^(3/4), after k updates.
+      nesterov: whether the oracle is asked for beta m + (1 - beta) g, with the new m.
     """
 
     learning_rate: Rate
@@ -171,6 +202,7 @@ class _UnitSteps(Settings):
     weight_decay: Any
     oracle: Callable[[Tree], Tree] = static()  # noqa: RUF009 (a field, as the two others are)
     agnostic: bool = static(False)
+    nesterov: bool = static(False)
 
     def init(self, params: Tree, **extra: Any) -> UnitStepState:
         return UnitStepState(jnp.zeros([], jnp.int32), accumulators.zeros(params))
@@ -179,7 +211,8 @@ class _UnitSteps(Settings):
         made = state.count.astype(float)
         decay = 1 - jnp.maximum(made, 1) ** -0.5 if self.agnostic else self.momentum
         average = accumulators.moving_average(state.average, message, decay)
-        step = self.oracle(average)
+        ahead = accumulators.moving_average(average, message, decay) if self.nesterov else average
+        step = self.oracle(ahead)
         if self.agnostic:
             step = scale(step, (made + 1) ** -0.75)
         new_state = UnitStepState(optax.safe_increment(state.count), average)
@@ -192,9 +225,11 @@ class _Spectral:
 
     Attributes:
       steps: Newton-Schulz iterations.
+      authors: whether it is as in the code of Ringmaster-Muon's authors, which leaves vectors and numbers as they are.
     """
 
     steps: int
+    authors: bool = False
 
     def __call__(self, average: Tree) -> Tree:
         """Every matrix is orthogonalised, every vector divided by its length."""
@@ -202,9 +237,14 @@ class _Spectral:
 
     def _of_leaf(self, leaf: jax.Array) -> jax.Array:
         if leaf.ndim < 2:
-            return over_length(leaf)
+            return leaf if self.authors else over_length(leaf)
         # The kernel of a convolution: a matrix from all that one output sees, to the outputs.
-        return orthogonalised(leaf.reshape(-1, leaf.shape[-1]), self.steps).reshape(leaf.shape)
+        matrix = leaf.reshape(-1, leaf.shape[-1])
+        if not self.authors:
+            return orthogonalised(matrix, self.steps).reshape(leaf.shape)
+        inputs, outputs = matrix.shape
+        factor = math.sqrt(max(1.0, outputs / inputs))  # an output is a row in the authors' code
+        return scale(orthogonalised(matrix, self.steps, POLAR_EXPRESS), factor).reshape(leaf.shape)
 
 
 def over_length(tree: Tree) -> Tree:
@@ -219,18 +259,22 @@ def over_length(tree: Tree) -> Tree:
     return scale(tree, jnp.where(length > 0, 1 / jnp.where(length > 0, length, 1), 0))
 
 
-def orthogonalised(matrix: jax.Array, steps: int) -> jax.Array:
-    r"""Nearly the orthogonal polar factor of a matrix, by Newton-Schulz iterations with Muon's coefficients.
+def orthogonalised(
+    matrix: jax.Array, steps: int, coefficients: Sequence[tuple[float, float, float]] = QUINTIC
+) -> jax.Array:
+    r"""Nearly the orthogonal polar factor of a matrix, by Newton-Schulz iterations, Muon's by default.
 
     .. math:: X \leftarrow M / \|M\|_F, \qquad
-        X \leftarrow 3.4445\, X - 4.7750\, X X^T X + 2.0315\, (X X^T)^2 X \quad\text{(each step)}
+        X \leftarrow a X + b\, X X^T X + c\, (X X^T)^2 X \quad\text{(each step)}
 
-    With :math:`M = U S V^T` it ends at :math:`U S' V^T`, with the entries of S' from about 0.7 to 1.2 where those of S
-    are not tiny: the iteration does not converge, but is quick. Zeros stay zeros.
+    With Muon's (a, b, c) = (3.4445, -4.7750, 2.0315) and :math:`M = U S V^T` it ends at :math:`U S' V^T`, with the
+    entries of S' from about 0.7 to 1.2 where those of S are not tiny: the iteration does not converge, but is quick.
+    Zeros stay zeros.
 
     Args:
       matrix: [rows, columns].
       steps: number of iterations, 5 in the field.
+      coefficients: a, b and c of each iteration; the last ones are those of all that follow.
 
     Source: Jordan et al. 2024 (Muon). `optax.contrib.scale_by_muon` iterates in the same way.
 
@@ -239,11 +283,12 @@ def orthogonalised(matrix: jax.Array, steps: int) -> jax.Array:
       Array([[0.  , 1.11],
              [1.11, 0.  ]], dtype=float32)
     """
-    a, b, c = (like(value, matrix) for value in (3.4445, -4.7750, 2.0315))
+    table = jnp.asarray(coefficients, matrix.dtype)
     wide = matrix.shape[0] <= matrix.shape[1]
     found = over_length(matrix if wide else matrix.T)  # the smaller of the two products
 
-    def step(_: jax.Array, found: jax.Array) -> jax.Array:
+    def step(index: jax.Array, found: jax.Array) -> jax.Array:
+        a, b, c = table[jnp.minimum(index, len(table) - 1)]
         product = found @ found.T
         return a * found + (b * product + c * product @ product) @ found
 

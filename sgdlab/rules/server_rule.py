@@ -35,8 +35,9 @@ class ServerRule(NamedTuple):
         `worker` is the sender, or None where an update has several gradients.
       send: `(params, state) -> what a worker reads`.
       num_workers: number of workers that the state has entries for; None if it has none per worker.
-      penalty: `(grads, state, params, *, worker, delay, read_params) -> scalar`, what `receive` divides a gradient by,
-        the mean over the parameters: a replay can record it. None if gradients are divided by nothing.
+      penalty: `(grads, state, params, *, worker, delay, read_params) -> scalar`, what `receive` makes of a
+        gradient because of its age, in one number that a replay can record: what it divides it by, the mean over the
+        parameters; of DC-ASGD, the relative length of its correction. None if it says nothing of it.
       absorb: `(grads, state, params, *, worker, delay, read_params) -> state`, once per gradient, in the order of
         their arrival and before `receive`, which sees the new state: what the rule keeps of a gradient whatever update
         it is in, such as a table of the workers' gradients. None if the state changes by updates alone.

@@ -122,7 +122,8 @@ def compare(
     trials = 0 if isinstance(tune, str | os.PathLike) else arguments.whole("tune", tune, least=0)
     settings = tuning.read(tune) if isinstance(tune, str | os.PathLike) else {}
     runs = comparison(base, names, counts, seeds, over, equal=equal, tuned=settings)
-    check(runs, over)
+    for line in check(runs, over):
+        print(line)
     with contextlib.ExitStack() as stack:
         path = pathlib.Path(workdir or stack.enter_context(tempfile.TemporaryDirectory(prefix="sgdlab-")))
         files.check_writable(path, "workdir")
@@ -230,8 +231,11 @@ def first_of_seeds(sweep: Sweep) -> list[Point]:
     return [point for point in sweep.runs if point.varied["seed"] == 0]
 
 
-def check(sweep: Sweep, given: Iterable[str] = ()) -> None:
+def check(sweep: Sweep, given: Iterable[str] = ()) -> list[str]:
     """Plan one run of each kind, so that a comparison fails before it starts.
+
+    Returns:
+      What a person is told before the runs: one `Plan.waste` of each method, that with the most workers.
 
     Raises:
       UsageError: where a configuration is impossible; an entry that a person has set or varies makes no difference; or
@@ -247,8 +251,11 @@ def check(sweep: Sweep, given: Iterable[str] = ()) -> None:
                 f"{pairs[pair]} and {name} are both {pair}"
             )
     check_used(given, [experiment.identity for _, experiment in first])
+    found: dict[str, list[str]] = {}
     for _, experiment in first:
-        planned(experiment)
+        if waste := planned(experiment).waste:
+            found[experiment.method.name] = waste
+    return [line for lines in found.values() for line in lines]
 
 
 def report(

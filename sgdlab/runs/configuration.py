@@ -83,9 +83,7 @@ def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, An
     config.optimizer.adam_learning_rate = 0.001  # the same, for rules on Adam
     config.optimizer.normalised_learning_rate = 0.05  # for normalised_momentum: the length of a step
     config.optimizer.muon_learning_rate = 0.02  # for muon: the spectral norm of a step
-    # Warm-up and decay multiply the steps of parameter_agnostic_muon, which shrink by themselves; with
-    # `rate.warmup_epochs=0` and `rate.decay=constant` they are the paper's.
-    config.optimizer.agnostic_learning_rate = 0.5  # for parameter_agnostic_muon: of the first step, but for warm-up
+    config.optimizer.agnostic_learning_rate = 0.5  # for parameter_agnostic_muon: of the first step
     config.optimizer.momentum = config_dict.placeholder(float)  # None: as the rule has it: 0.9; asgd: 0
     config.optimizer.nesterov = config_dict.placeholder(bool)  # None: as the rule has it: yes; asgd: no
     config.optimizer.weight_decay = 0.0  # added to the gradient, before any penalty

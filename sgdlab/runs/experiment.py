@@ -273,6 +273,11 @@ class Experiment:
         """
         return math.ceil(self.epochs * self.data.batches_per_epoch / self.mean_steps)
 
+    @property
+    def rate_is_constant(self) -> bool:
+        """Return if the server's rate is without the warm-up and decay of `rate`: by local steps, or by the rule."""
+        return self.local.rate_is_constant or self.rule.facts.own_schedule
+
     def predictor_of(self, times: np.ndarray) -> Any:
         """Return the predictor, for a run of these run-times, float64[T, N], seconds."""
         return self.parts["predictor"].make(runtimes=times)

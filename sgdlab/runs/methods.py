@@ -37,7 +37,8 @@ class Method:
       title: the field's name for it.
       source: where it is described.
       families: titles of the panels in which it is drawn; the first is its own.
-      entries: of the protocol, where they differ from its defaults: what the name means.
+      entries: of the protocol, where they differ from its defaults: what the name means. One that the protocol leaves
+        open (None) is only a default of the method, which a configuration may change.
       local: of `config.local`, what it means where the configuration leaves them open.
       rule_entries: of the rule, as `entries`.
       tunes: the entry of the configuration that is tuned, besides the learning rate and the momentum, with its range.
@@ -106,13 +107,15 @@ _modules: dict[str, dict[str, Any]] = {}
 
 _NO_SERVER, _OWN_DATA, _LOCAL = ("No server",), ("For workers' own data",), ("Local steps",)
 _STALENESS, _CLOCK, _ONE_LENGTH = ("Staleness, limited or not",), ("Rounds by the clock",), ("Steps of one length",)
+_BUFFER = {"gradients_per_update": 4}  # the authors' buffers are a few messages, however many workers there are
 _ISLAMOV, _SADIEV, _JIN = "Islamov et al. 2024", "Sadiev et al. 2026", "Jin et al. 2016"
 
 
 def _local(name: str, protocol: str, rule: str, title: str, source: str, **entries: object) -> Method:
     """Return a method whose workers make eight steps for each message, unless the entries say otherwise."""
     local, steps = {"steps": 8, **entries}, Knob("local.steps", 2, 32, whole=True)
-    return Method(name, protocol, rule, title, source, _LOCAL, local=local, tunes=steps)
+    own = _BUFFER if protocol == "softsync" else {}
+    return Method(name, protocol, rule, title, source, _LOCAL, own, local=local, tunes=steps)
 
 
 PRESETS = (
@@ -120,8 +123,12 @@ PRESETS = (
     Method("push_gossip", "gossip", "nag_asgd", "Push gossip", f"{_JIN}, Alg. 4", _NO_SERVER, {"kind": "push"}),
     Method("osgp", "sgp", "nag_asgd", "Overlap stochastic gradient push", "Assran et al. 2019", _NO_SERVER,
            {"overlap": True}),
+    Method("delay_compensated_adaptive", "asynchronous", "delay_compensated", "DC-ASGD-a", "Zheng et al. 2017",
+           ("Corrections of plain SGD",), rule_entries={"adaptive": True, "variance_control": 2.0}),
     Method("dc_s3gd", "delayed_rounds", "dc_s3gd", "DC-S3GD", "Rigazzi 2019", ("Corrections of plain SGD",)),
-    Method("ca2fl", "softsync", "ca2fl", "CA2FL", "Wang et al. 2024", _OWN_DATA),
+    Method("softsync", "softsync", "fedbuff", "Softsync", "Zhang et al. 2015b", _STALENESS,
+           rule_entries={"exponent": 1.0}),
+    Method("ca2fl", "softsync", "ca2fl", "CA2FL", "Wang et al. 2024", _OWN_DATA, _BUFFER),
     Method("random_assignment", "assignment", "asgd", "Random assignment", _ISLAMOV, _STALENESS, {"kind": "random"}),
     Method("shuffled_assignment", "assignment", "asgd", "Shuffled assignment", _ISLAMOV, _STALENESS,
            {"kind": "shuffled"}),
@@ -129,14 +136,19 @@ PRESETS = (
     Method("ringmaster_normalised", "ringmaster", "normalised_momentum", "Ringmaster, normalised momentum", _SADIEV,
            _ONE_LENGTH),
     Method("ringmaster_muon", "ringmaster", "muon", "Ringmaster-Muon", _SADIEV, _ONE_LENGTH),
+    Method("ringmaster_muon_code", "ringmaster", "muon", "Ringmaster-Muon, as its authors' code", _SADIEV, _ONE_LENGTH,
+           rule_entries={"form": "authors"}),
     _local("local_sgd", "synchronous", "asgd", "Local SGD", "McMahan et al. 2017; Stich 2019", momentum=0.9),
     _local("diloco", "synchronous", "nag_asgd", "DiLoCo", "Douillard et al. 2023",
-           optimizer="adamw", keep_state=True, server_learning_rate=0.7),
+           optimizer="adamw", keep_state=True, follow_rate=True, server_learning_rate=0.7),
     _local("streaming_diloco", "synchronous", "streaming_nesterov", "Streaming DiLoCo", "Douillard et al. 2025",
-           steps=2, optimizer="adamw", keep_state=True, server_learning_rate=0.7, fragments=4, overlap=1, mix=0.5),
+           steps=2, optimizer="adamw", keep_state=True, follow_rate=True, server_learning_rate=0.7,
+           fragments=4, overlap=1, mix=0.5),
     _local("async_diloco", "asynchronous", "delayed_nesterov", "Async DiLoCo (DN + DyLU)", "Liu et al. 2024",
-           optimizer="adamw", by_speed=True, least_steps=2, server_learning_rate=0.7),
+           optimizer="adamw", keep_state=True, follow_rate=True, by_speed=True, least_steps=2,
+           server_learning_rate=0.7),
     _local("fedbuff", "softsync", "fedbuff", "FedBuff", "Nguyen et al. 2022", momentum=0.9),
+    # Over a largest staleness of about ten, this rate is the 0.001 of the authors' runs.
     _local("fadas", "softsync", "fadas", "FADAS", "Wang et al. 2024", momentum=0.9, server_learning_rate=0.01),
 )  # fmt: skip
 """Methods of this package that are more than a part with its usual partner."""
@@ -234,6 +246,7 @@ def chosen(config: ConfigDict) -> tuple[Method, UsedPart, UsedPart, int]:
 
 def _with_meant(method: Method, used: UsedPart, meant: Mapping[str, Any]) -> UsedPart:
     """Return a method's part with the entries that the method's name means, which nothing may contradict."""
+    meant = {name: value for name, value in meant.items() if not _changed(used, name)}
     for name, value in meant.items():
         if name in used.entries and used.entries[name] not in (value, used.part.defaults[name]):
             raise UsageError(
@@ -241,6 +254,11 @@ def _with_meant(method: Method, used: UsedPart, meant: Mapping[str, Any]) -> Use
                 f"{method.name} is {used.name} with {name}={value}"
             )
     return dataclasses.replace(used, entries={**used.entries, **meant})
+
+
+def _changed(used: UsedPart, name: str) -> bool:
+    """Return if a configuration sets an entry that its part leaves open, and a method therefore only suggests."""
+    return used.part.defaults[name] is None and used.entries.get(name) is not None
 
 
 def register_method(

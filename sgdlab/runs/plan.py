@@ -37,6 +37,10 @@ _BYTES_PER_WEIGHT = 24
 3000."""
 
 
+MOST = 0.5
+"""Share of the gradients, or of the workers' time, from which on a person is told that it comes to nothing."""
+
+
 @dataclasses.dataclass(frozen=True)
 class RecordedEvents:
     """The events of a run on processes that it has recorded besides its schedule.
@@ -114,6 +118,33 @@ class Plan:
         seconds, found = self.worker_seconds, self.certificate
         capacity = None if seconds is None else float(np.sum(1 / seconds))
         return found.figures() | {"steps": found.gradients, "capacity": capacity}
+
+    @property
+    def waste(self) -> list[str]:
+        """Return what a person is told where most gradients, or most of the workers' time, come to nothing: a line.
+
+        Example:
+          >>> from configs import digits
+          >>> config = digits.get_config()
+          >>> config.method = "ata"
+          >>> print(*make_plan(config).waste)
+          Note: ata lets 8 workers wait 72 % of the time; see --config.protocol.ata.gradients_per_update
+        """
+        figures, protocol = self.schedule.figures(), self.experiment.protocol
+        thrown = figures["dropped"] / (figures["dropped"] + self.num_gradients)
+        of = f"{self.schedule.num_workers} workers"
+        found, wasted, idle = [], figures["wasted_share"], figures["idle_share"]
+        if max(thrown, wasted) > MOST:
+            found.append(
+                f"throws away {100 * thrown:.0f} % of the gradients of {of}, {100 * wasted:.0f} % of their time"
+            )
+        if idle > MOST:
+            found.append(f"lets {of} wait {100 * idle:.0f} % of the time")
+        if not found:
+            return []
+        entry = protocol.facts.waste
+        by = f"; see --config.protocol.{protocol.name}.{entry}" if entry else ""
+        return [f"Note: {self.experiment.method.name} {' and '.join(found)}{by}"]
 
     @property
     def gradients_per_epoch(self) -> float:
@@ -210,7 +241,7 @@ def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> P
     nodes = _nodes(experiment, schedule)
     updates_per_epoch = per_epoch / nodes / schedule.gradients_per_update()
     table = rates(
-        CONSTANT if experiment.local.rate_is_constant else experiment.rate,
+        CONSTANT if experiment.rate_is_constant else experiment.rate,
         peak=_peak(experiment, schedule),
         num_workers=workers,
         epochs=experiment.epochs,

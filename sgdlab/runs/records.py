@@ -31,8 +31,9 @@ def evaluation(plan: Plan, history: History) -> Record:
     """Return the record of the newest evaluation.
 
     Its `train_loss`, `staleness`, `gap` and `penalty` are means over the gradients since the evaluation before; the
-    penalty is what the rule itself divides gradients by, such as Gap-Aware's own gap. Gap and penalty are not a number
-    where they were not measured, as in a run on processes.
+    penalty is what the rule itself divides gradients by, such as Gap-Aware's own gap; of DC-ASGD, the length of its
+    correction over that of the gradient. Gap and penalty are not a number where they were not measured, as in a run on
+    processes.
     """
     kind = plan.experiment.kind
     newest, served, metric = history.evaluations[-1], plan.schedule.has_server, kind.metric
@@ -100,6 +101,7 @@ def closing(
         "seconds_to_target": _at(reached, [record["seconds"] for record in evaluations]),
         "epochs_to_target": _at(reached, [record["epoch"] for record in evaluations]),
         "gap": _mean(gap(history, plan.rates) if history.distance is not None else np.empty(0)),
+        "penalty": _mean(history.penalty if history.penalty is not None else np.empty(0)),
         **effective_rate.figures(plan),
         "test_examples": len(plan.experiment.data.dataset.test),
         **plan.schedule.figures(),
@@ -186,7 +188,7 @@ def about_run(plan: Plan) -> dict[str, str]:
     steps = {"local steps": _words(used["local"])} if "local" in used else {}
     if plan.inner is not None:
         steps["local steps"] += f"; their rate: {over_time}"
-    if local.rate_is_constant:
+    if experiment.rate_is_constant:
         over_time = "constant"
     rule = [_words({**used["rule"][experiment.rule.name], **_set(used["optimizer"])})]
     rule = [words for words in (*rule, *parts.clauses(experiment.not_taken)) if words]

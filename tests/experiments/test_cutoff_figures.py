@@ -218,7 +218,9 @@ class TestContenders:
         train = cases.training_run(toy().cluster, LAG)
         found = contenders.tuned(machines=toy().cluster.to_dict(), lag=LAG)
         rates = {
-            window: cutoff.run_online(train, cutoff.RunningMean(window), window=LAG).gradients_per_second()
+            window: cutoff.run_online(
+                train, cutoff.RunningMean(window, at_least=0.0), window=LAG
+            ).gradients_per_second()
             for window in contenders.WINDOWS
         }
         assert rates[found["running"]] == max(rates.values())

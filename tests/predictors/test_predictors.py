@@ -84,10 +84,11 @@ class TestContract:
         if name in RATE_BLIND:
             assert len({prediction.cutoff for prediction in found.values()}) == 1
         else:
+            least = -(-workers // 2) if name.startswith("running mean") else 1  # its own default
             for rate, prediction in found.items():
-                assert prediction.cutoff == predictors.best_cutoff(prediction.mean, rate=rate)
+                assert prediction.cutoff == predictors.best_cutoff(prediction.mean, rate=rate, at_least=least)
             assert found[0.0].cutoff == workers  # time is worth nothing
-            assert found[99.0].cutoff == 1  # time is worth everything
+            assert found[99.0].cutoff == least  # time is worth everything
 
     def test_the_same_state_gives_the_same_answer(self, name, workers):
         runtimes, predictor, state = begun(name, workers)
@@ -183,6 +184,15 @@ class TestByHand:
             square = [sum(x * x for x in column) / len(seen) for column in zip(*seen, strict=True)]
             np.testing.assert_allclose(found.mean, mean, rtol=1e-12)
             np.testing.assert_allclose(found.std**2, np.array(square) - np.array(mean) ** 2, atol=1e-12)
+
+    @pytest.mark.parametrize(("at_least", "cutoff"), [(0.0, 1), (0.4, 2), (0.5, 3), (0.75, 4), (1.0, 5)])
+    @pytest.mark.parametrize("rate", [None, 0.1])
+    def test_running_mean_waits_for_a_share_of_the_workers(self, at_least, cutoff, rate):
+        window = np.array([[1.0, 30.0, 70.0, 100.0, 150.0]])  # the fastest alone is best, and each further one worse
+        predictor = predictors.RunningMean(1, at_least=at_least)
+        assert predictor.predict(predictor.start(window, seed=0), rate=rate).cutoff == cutoff
+        default = predictors.RunningMean(1)
+        assert default.predict(default.start(window, seed=0), rate=rate).cutoff == 3
 
     @pytest.mark.parametrize("window", [1, 7, 20])
     def test_elfving(self, window):

@@ -1,6 +1,7 @@
 """Every protocol is a part: it runs as it stands in the registry, and all that it takes by keyword has a default."""
 
 import inspect
+import math
 import subprocess
 import sys
 
@@ -64,9 +65,23 @@ def test_one_layer_is_asynchronous():
     np.testing.assert_array_equal(one.read, same.read)
 
 
-def test_by_default_a_gradient_may_be_as_old_as_there_are_workers():
-    default, explicit = (protocols.ringmaster(RUNTIMES, **given) for given in ({}, {"max_delay": 6}))
+@pytest.mark.parametrize("workers", [1, 5, 6])
+@pytest.mark.parametrize(
+    ("name", "entry", "of"),
+    [
+        ("rennala", "gradients_per_update", lambda n: math.ceil(n / 2)),
+        ("softsync", "gradients_per_update", lambda n: math.ceil(n / 2)),
+        ("ata", "gradients_per_update", lambda n: math.ceil(n / 2)),
+        ("ringmaster", "max_delay", lambda n: 2 * n),
+    ],
+)
+def test_what_scales_with_the_number_of_workers_does_so_by_default(name, entry, of, workers):
+    given = {"num_gradients": 48}
+    default = PROTOCOLS[name].make(RUNTIMES[:, :workers], **given)
+    explicit = PROTOCOLS[name].make(RUNTIMES[:, :workers], **{entry: of(workers)}, **given)
     np.testing.assert_array_equal(default.update, explicit.update)
+    other = PROTOCOLS[name].make(RUNTIMES[:, :workers], **{entry: of(workers) + 1}, **given)
+    assert workers == 1 or name == "ringmaster" or other.num_updates != default.num_updates
 
 
 @pytest.mark.parametrize("module", ["protocols", "policies", "predictors", "cutoff"])

@@ -84,6 +84,25 @@ def test_it_is_what_gradients_are_divided_by(rule, options):
     np.testing.assert_allclose(made.penalty(ones, state, start, **extra), 1 / divided[0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_of_delay_compensation_it_is_the_length_of_the_correction(adaptive):
+    """As the difference of the gradient that enters and the one that came, over the length of the latter."""
+    made = rules.delay_compensated(learning_rate=RATE, variance_control=0.5, adaptive=adaptive, weight_decay=0.1)
+    state, start = made.init(params()), jax.tree.map(lambda leaf: leaf + 0.3, params())
+    for _ in range(2):
+        extra = {"worker": 1, "delay": 3, "read_params": params()}
+        grads = grad_fn(params(), batch_fn(1))[0]
+        raw = jax.tree.map(lambda g, p: g + 0.1 * p, grads, start)
+        message = made.receive(grads, state, start, **extra)
+        flat = lambda tree: np.concatenate([np.asarray(tree[k]) for k in "wb"])
+        size = np.linalg.norm(flat(message.gradient) - flat(raw)) / np.linalg.norm(flat(raw))
+        assert size > 0.01
+        np.testing.assert_allclose(made.penalty(grads, state, start, **extra), size, rtol=1e-10)
+        _, state = made.update(message, state, start, num_gradients=1, delay=3, worker=1)
+    nothing = jax.tree.map(jnp.zeros_like, start)
+    assert made.penalty(nothing, made.init(nothing), nothing, worker=0, delay=1, read_params=nothing) == 0
+
+
 def test_the_delay_and_rules_without_a_penalty():
     history = replayed(rules.dana_staleness_aware(learning_rate=RATE, num_workers=4))
     np.testing.assert_array_equal(history.penalty, history.delay)

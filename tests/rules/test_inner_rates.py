@@ -187,11 +187,19 @@ class TestOfRuns:
             last = plan.inner.steps_per_update * plan.schedule.num_updates
             assert last == pytest.approx(length, rel=0.05)
 
+    @pytest.mark.parametrize("method", ["diloco", "streaming_diloco", "async_diloco"])
+    def test_workers_of_diloco_anneal_and_keep_their_state(self, method):
+        config = tiny.config(method=method, rate__decay="cosine", rate__warmup_epochs=0.0, epochs=4.0)
+        plan = make_plan(config)
+        assert plan.experiment.local.keep_state
+        half = 4.0 * plan.experiment.data.batches_per_epoch / plan.schedule.num_workers / 2  # steps of a worker
+        close(plan.inner.factors[: int(half)], 0.5 + 0.5 * np.cos(np.pi * np.arange(int(half)) / (2 * half)))
+
     def test_what_is_constant_has_no_entry(self):
-        before = resolve(tiny.config(method="diloco")).identity
+        before = resolve(tiny.config(method="fedbuff")).identity
         assert "follow_rate" not in before["local"]
-        assert resolve(tiny.config(method="diloco", local__follow_rate=False)).identity == before
-        asked = resolve(tiny.config(method="diloco", local__follow_rate=True)).identity
+        assert resolve(tiny.config(method="fedbuff", local__follow_rate=False)).identity == before
+        asked = resolve(tiny.config(method="fedbuff", local__follow_rate=True)).identity
         assert asked["local"] == before["local"] | {"follow_rate": True}
         check_used(["local.follow_rate"], [asked])
 

@@ -52,7 +52,31 @@ def muon_step(m):
     return found
 
 
-def algorithm_1(runtimes, *, limit, alpha, eta, lmo, decay=0.0):
+POLAR = (
+    (8.156554524902461, -22.48329292557795, 15.878769915207462),
+    (4.042929935166739, -2.808917465908714, 0.5000178451051316),
+    (3.8916678022926607, -2.772484153217685, 0.5060648178503393),
+    (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
+    (2.3465413258596377, -1.7097828382687081, 0.42323551169305323),
+)
+
+
+def authors_step(m):
+    """As in the code of Ringmaster-Muon's authors, whose matrices have a row for each output, by singular values."""
+    found = dict(m)
+    for name, value in m.items():
+        if value.ndim >= 2:
+            matrix = np.moveaxis(value, -1, 0).reshape(value.shape[-1], -1)
+            left, s, right = np.linalg.svd(matrix, full_matrices=False)
+            s = s / np.sqrt(np.sum(s**2))
+            for a, b, c in POLAR:
+                s = a * s + b * s**3 + c * s**5
+            step = math.sqrt(max(1, matrix.shape[0] / matrix.shape[1])) * left @ np.diag(s) @ right
+            found[name] = np.moveaxis(step.reshape(value.shape[-1], *value.shape[:-1]), 0, -1)
+    return found
+
+
+def algorithm_1(runtimes, *, limit, alpha, eta, lmo, decay=0.0, nesterov=False):
     """Ringmaster LMO: its clock, its delays, its momentum. Returns x, and (worker, delay) of the gradients used."""
     x, m = dict(START), {name: np.zeros(shape) for name, shape in SHAPES.items()}
     workers = runtimes.shape[1]
@@ -65,7 +89,7 @@ def algorithm_1(runtimes, *, limit, alpha, eta, lmo, decay=0.0):
         if delay < limit(k):
             g = {n: CURVATURE[n] * point[i][n] + NOISE[n][k] + decay * x[n] for n in SHAPES}
             m = {n: alpha(k) * g[n] + (1 - alpha(k)) * m[n] for n in SHAPES}
-            step = lmo(m)
+            step = lmo({n: alpha(k) * g[n] + (1 - alpha(k)) * m[n] for n in SHAPES} if nesterov else m)
             x = {n: x[n] - eta(k) * step[n] for n in SHAPES}
             record.append((i, delay))
             k += 1
@@ -106,6 +130,17 @@ CASES = {
         functools.partial(protocols.ringmaster, max_delay=2),
         rules.muon(learning_rate=0.04, momentum=0.9, weight_decay=0.01),
         {"limit": constant(2), "alpha": constant(0.1), "eta": constant(0.04), "lmo": muon_step},
+    ),
+    "ringmaster, muon as in the authors' code": (
+        functools.partial(protocols.ringmaster, max_delay=5),
+        rules.muon(learning_rate=0.02, momentum=0.95, weight_decay=0.01, form="authors"),
+        {
+            "limit": constant(5),
+            "alpha": constant(1 - 0.95),
+            "eta": constant(0.02),
+            "lmo": authors_step,
+            "nesterov": True,
+        },
     ),
     "parameter-agnostic": (
         lambda runtimes, num_gradients: policies.simulate(

@@ -40,6 +40,14 @@ def test_the_baseline_has_its_own_rule_where_another_is_set():
         compare.check(compare.comparison(config, ["asgd", "nag_asgd"], [4], 1))
 
 
+def test_a_person_is_told_once_of_each_method_where_most_comes_to_nothing():
+    config = tiny.config(epochs=4.0)
+    sweep = compare.comparison(config, ["asgd", "rennala", "ata"], [8, 12], 2)
+    lines = compare.check(sweep)
+    assert [line.split()[1] for line in lines] == ["rennala", "ata"]
+    assert all("12 workers" in line for line in lines)
+
+
 def test_all_that_is_swept_is_done_of_every_run():
     over = {"optimizer.learning_rate": [0.1, 0.2], "batch_size": [16, 32]}
     sweep = compare.comparison(tiny.config(), ["asgd"], [4], 2, over)

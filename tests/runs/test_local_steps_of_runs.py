@@ -28,7 +28,8 @@ class TestIdentity:
         assert "local" not in resolve(tiny.config()).identity
         assert resolve(local(local_steps=1)).identity == resolve(local()).identity
         plain = {"method": "diloco", "local_optimizer": "sgd", "local_steps": 1, "local_server_learning_rate": 0.5}
-        plan = make_plan(local(**plain, local_keep_state=False, local_learning_rate=1.0, rate__warmup_epochs=0.0))
+        plain |= {"local_keep_state": False, "local_follow_rate": False, "local_learning_rate": 1.0}
+        plan = make_plan(local(**plain, rate__warmup_epochs=0.0))
         assert not plan.experiment.local.active
         assert plan.rates.max() == 0.5  # and so it is synchronous SGD
         plan = make_plan(local())

@@ -16,7 +16,7 @@ from sgdlab import protocols, replay, theory
 from sgdlab.errors import UsageError
 from sgdlab.registry import PROTOCOLS, RULES
 from sgdlab.runs import plan as plans
-from sgdlab.runs import resolve
+from sgdlab.runs import records, resolve
 from sgdlab.runs.methods import PRESETS, REPRESENTATIVE, baselines, methods
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.train import train
@@ -163,7 +163,7 @@ def test_identity_holds_the_entries_of_the_parts_that_are_used_alone():
     config.rule.gap_aware.granularity = "layer"
     assert resolve(config).identity != before
     cutoff = resolve(tiny.config(method="cutoff")).identity
-    assert cutoff["predictor"] == {"kind": "running_mean", "running_mean": {"window": 5}}
+    assert cutoff["predictor"] == {"kind": "running_mean", "running_mean": {"window": 5, "at_least": 0.5}}
     assert "predictor" not in before
 
 
@@ -301,3 +301,71 @@ def test_impossible_entries_are_refused_by_flag_and_value(method, name, value):
     if name.startswith(("protocol.partial", "protocol.gossip")):  # of another part it has no meaning
         config.method = "asgd"
         make_plan(config)
+
+
+def test_a_person_is_told_where_most_comes_to_nothing():
+    """By the schedule itself: how many of its gradients are dropped, and how long its workers compute."""
+    for method, entry in (("rennala", "gradients_per_update"), ("ata", "gradients_per_update")):
+        plan = make_plan(tiny.config(method=method, cluster__num_workers=12, epochs=4.0))
+        dropped, used = plan.schedule.dropped().sum(), plan.schedule.used().sum()
+        idle, wasted = 1 - plan.schedule.busy_share().mean(), plan.schedule.wasted_share().mean()
+        says = {
+            "rennala": f"throws away {100 * dropped / (dropped + used):.0f} % of the gradients of 12 workers, "
+            f"{100 * wasted:.0f} % of their time",
+            "ata": f"lets 12 workers wait {100 * idle:.0f} % of the time",
+        }[method]
+        assert plan.waste == [f"Note: {method} {says}; see --config.protocol.{method}.{entry}"]
+    assert not make_plan(tiny.config(method="rennala", protocol__rennala__gradients_per_update=40)).waste
+    assert not make_plan(tiny.config(method="gap_aware")).waste
+
+
+def test_steps_that_shrink_by_themselves_have_a_constant_rate():
+    decaying = {"rate__decay": "cosine", "rate__warmup_epochs": 0.5}
+    for method, rate in (("growing_ringmaster", 0.5), ("ada_delay", 0.05)):
+        plan = make_plan(tiny.config(method=method, **decaying))
+        np.testing.assert_array_equal(plan.rates, plan.rates.max())
+        assert plan.rates.max() == pytest.approx(rate)
+        assert records.about_run(plan)["learning rate"].endswith("; constant")
+    assert np.unique(make_plan(tiny.config(method="asgd", **decaying)).rates).size > 2
+
+
+def test_what_a_method_suggests_can_be_changed():
+    """A part's entry that is open by default (None) is not what the method's name means, but its own default."""
+    assert make_plan(tiny.config(method="fedbuff")).schedule.gradients_per_update() == 4
+    changed = tiny.config(method="fedbuff", protocol__softsync__gradients_per_update=3)
+    assert make_plan(changed).schedule.gradients_per_update() == 3
+    with pytest.raises(UsageError, match=r"--config\.rule\.fedbuff\.exponent=2.0 must be left out: softsync is"):
+        make_plan(tiny.config(method="softsync", rule__fedbuff__exponent=2.0))
+
+
+def test_what_the_names_of_presets_mean_reaches_the_rules():
+    for method, part, meant in (
+        ("delay_compensated_adaptive", "delay_compensated", {"adaptive": True, "variance_control": 2.0}),
+        ("ringmaster_muon_code", "muon", {"form": "authors"}),
+        ("fadas", "fadas", {"adaptation": "divided"}),
+    ):
+        rule = resolve(tiny.config(method=method)).rule
+        assert rule.name == part
+        assert meant.items() <= rule.entries.items()
+    constant, adaptive = (
+        make_plan(tiny.config(method=f"delay_compensated{suffix}")).rule(1.0, 4) for suffix in ("", "_adaptive")
+    )
+    params = {"w": np.full(2, 0.5)}
+    use = {"worker": 0, "delay": 2, "read_params": {"w": np.zeros(2)}}
+    sizes = [made.penalty({"w": np.full(2, 0.1)}, made.init(params), params, **use) for made in (constant, adaptive)]
+    raw = 0.1 + 0.0005 * 0.5  # with the weight decay; the mean square begins at zero
+    assert sizes[0] == pytest.approx(0.04 * raw * 0.5, rel=1e-5)
+    assert sizes[1] == pytest.approx(2.0 * raw * 0.5 / math.sqrt(0.05 * raw**2 + 1e-7), rel=1e-5)
+
+
+def test_momentum_is_as_in_the_papers():
+    for method, rule in (("bounded_staleness", "asgd"), ("softsync", "fedbuff")):
+        plan = make_plan(tiny.config(method=method))
+        assert plan.experiment.rule.name == rule
+        made, params = plan.rule(1.0, 4), {"w": np.zeros(2)}
+        state, use = made.init(params), {"worker": 0, "delay": 3, "read_params": params}
+        for _ in range(2):  # the second step is as long as the first
+            message = made.receive({"w": np.ones(2)}, state, params, **use)
+            updates, state = made.update(message, state, params, num_gradients=2, delay=3, worker=None)
+            expected = -1 / 3 if method == "softsync" else -1.0
+            np.testing.assert_allclose(updates["w"], expected, rtol=1e-6)

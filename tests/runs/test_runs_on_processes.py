@@ -13,7 +13,12 @@ from sgdlab.runs.tasks import batches_of
 from sgdlab.runs.train import train
 
 RUNS = {
-    "other steps": {"method": "async_diloco", "local__steps": 4, "cluster__gamma__heterogeneous": True},
+    "other steps": {
+        "method": "async_diloco",
+        "local__keep_state": False,
+        "local__steps": 4,
+        "cluster__gamma__heterogeneous": True,
+    },
     "a state": {"method": "streaming_diloco", "local__steps": 2, "cluster__gamma__heterogeneous": True},
     "own examples": {"method": "asgd", "heterogeneity__alpha": 0.1},
 }
