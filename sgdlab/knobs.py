@@ -11,7 +11,7 @@ class Knob:
     """A hyperparameter of a part or a method, and the values that tuning tries.
 
     Attributes:
-      entry: of the part's configuration; of a method, its whole name, such as "local.steps".
+      entry: of the part's configuration; of a method, or of another part, its whole name, such as "local.steps".
       low: least value.
       high: largest value.
       log: whether values are spread evenly over the logarithm.

@@ -9,6 +9,7 @@ import numpy as np
 
 from sgdlab import arguments, graphs
 from sgdlab.bounds import NotNegative, Positive
+from sgdlab.knobs import Knob
 from sgdlab.ordering import by_time
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.protocols.family import PROTOCOLS
@@ -27,6 +28,7 @@ SAMPLE = 16
     rule="nag_asgd",
     averages=lambda entries, num_workers: graphs.Size(edges=4 + 10 * entries["rate"], matrices=1),
     no_policy="its pairs average by a Poisson clock beside the gradients, which exists in simulation only",
+    tunes=Knob("rate", 0.25, 4.0),
 )
 @in_seconds
 def a2cid2(

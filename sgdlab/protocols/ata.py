@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 from sgdlab.bounds import Count, NotNegative
+from sgdlab.knobs import Knob
 from sgdlab.protocols.allotments import DividedRounds, allotted
 from sgdlab.protocols.register import register
 from sgdlab.protocols.softsync import half_of
@@ -71,6 +72,7 @@ class TaskAllocation(DividedRounds):
     families=("Rounds by the clock",),
     rule="nag_asgd",
     waste="gradients_per_update",
+    tunes=Knob("gradients_per_update", 0.125, 2.0, whole=True, per_worker=True),
 )
 def ata(
     *,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab.bounds import Count, Whole
+from sgdlab.knobs import Knob
 from sgdlab.ordering import by_time
 from sgdlab.protocols.policy import Action, Base, Take
 from sgdlab.protocols.register import register
@@ -155,6 +156,7 @@ def _fast(policy: BoundedStaleness, runtimes: np.ndarray, num_gradients: int | N
     fast=_fast,
     ends="all",
     waste="bound",
+    tunes=Knob("bound", 1, 16, whole=True),
 )
 def bounded_staleness(*, num_workers: Count, bound: Whole = 2) -> BoundedStaleness:
     r"""Every gradient is an update of its own, but a worker waits while it is more than `bound` steps ahead.

@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 
 from sgdlab.bounds import Count
+from sgdlab.knobs import Knob
 from sgdlab.protocols.fast_arrivals import Arrivals, arrivals
 from sgdlab.protocols.policy import Action, Drop, Interrupt, Take
 from sgdlab.protocols.register import register
@@ -131,6 +132,7 @@ def _check_advance(runtimes: np.ndarray, gradients: Arrivals, count: int) -> Non
     rule="nag_asgd",
     fast=_fast,
     waste="gradients_per_update",
+    tunes=Knob("gradients_per_update", 0.125, 2.0, whole=True, per_worker=True),
 )
 def rennala(*, num_workers: Count, gradients_per_update: Count | None = None) -> Collect:
     """Every update averages the first n gradients on the newest version, of any workers.
@@ -160,6 +162,7 @@ def rennala(*, num_workers: Count, gradients_per_update: Count | None = None) ->
     rule="asgd",
     fast=_fast,
     waste="max_delay",
+    tunes=Knob("max_delay", 0.25, 8.0, whole=True, per_worker=True),
 )
 def ringmaster(*, num_workers: Count, max_delay: Count | None = None, interrupt: bool = False) -> Collect:
     """Every gradient is an update of its own, unless its delay (staleness + 1) is more than `max_delay`.

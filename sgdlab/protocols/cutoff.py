@@ -8,6 +8,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.bounds import Count, Whole
+from sgdlab.knobs import Knob
 from sgdlab.predictors import asking
 from sgdlab.predictors.online import OBJECTIVES, CutoffRecord, run_online
 from sgdlab.predictors.predictor import Prediction, Predictor
@@ -134,6 +135,7 @@ def _fast(policy: Cutoff, runtimes: np.ndarray, num_gradients: int | None) -> Sc
     rule="nag_asgd",
     fast=_fast,
     ends="rows",
+    tunes=Knob("predictor.running_mean.at_least", 0.25, 0.95, log=False),
 )
 def cutoff(
     *, num_workers: Count, predictor: Predictor, window: Count = 20, objective: str = "throughput", seed: Whole = 0

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from sgdlab import arguments
 from sgdlab.bounds import Count
+from sgdlab.knobs import Knob
 from sgdlab.protocols import fast_peers
 from sgdlab.protocols.peer_policy import Mix, PeerAction, PeerBase, Source
 from sgdlab.protocols.register import register
@@ -44,6 +45,7 @@ class ElasticAveraging(PeerBase):
     explores=True,
     peers=True,
     fast=fast_peers.elastic_averaging,
+    tunes=Knob("period", 1, 16, whole=True),
 )
 def elastic_averaging(
     *,

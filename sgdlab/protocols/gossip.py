@@ -7,6 +7,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.bounds import Count, Whole
+from sgdlab.knobs import Knob
 from sgdlab.protocols import fast_peers
 from sgdlab.protocols.peer_policy import PeerAction, PeerBase, Source
 from sgdlab.protocols.register import register
@@ -80,7 +81,12 @@ class Gossip(PeerBase):
 
 
 @register(
-    title="Gossip", source="Jin et al. 2016, Alg. 3-4", families=("No server",), peers=True, fast=fast_peers.gossip
+    title="Gossip",
+    source="Jin et al. 2016, Alg. 3-4",
+    families=("No server",),
+    peers=True,
+    fast=fast_peers.gossip,
+    tunes=Knob("period", 1, 8, whole=True),
 )
 def gossip(
     *,

@@ -3,6 +3,7 @@
 import dataclasses
 
 from sgdlab.bounds import Count, Decay, NotNegative
+from sgdlab.knobs import Knob
 from sgdlab.protocols.allotments import DividedRounds, allotted
 from sgdlab.protocols.register import register
 
@@ -51,6 +52,7 @@ class LoadBalancing(DividedRounds):
     families=("Rounds by the clock",),
     rule="nag_asgd",
     pieces="gradients",
+    tunes=Knob("decay", 0.1, 0.95, log=False),
 )
 def lb_bsp(
     *, num_workers: Count, gradients: Count = 2, decay: Decay = 0.5, communication: NotNegative = 0.0

@@ -4,6 +4,7 @@ import dataclasses
 import fractions
 
 from sgdlab.bounds import Count, NotNegative
+from sgdlab.knobs import Knob
 from sgdlab.protocols.policy import Action, Base, Drop, Interrupt, Take
 from sgdlab.protocols.register import register
 
@@ -59,6 +60,7 @@ class Malenia(Base):
     source="Tyurin and Richtarik 2023",
     families=("For workers' own data",),
     rule="malenia",
+    tunes=Knob("collected", 0.125, 4.0, per_worker=True),
 )
 def malenia(*, num_workers: Count, collected: NotNegative | None = None, interrupt: bool = False) -> Malenia:
     r"""An update collects fresh gradients of all workers until their numbers have a harmonic mean above S / n.

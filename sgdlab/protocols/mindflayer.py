@@ -11,6 +11,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.bounds import Count, NotNegative, Share
+from sgdlab.knobs import Knob
 from sgdlab.protocols.policy import Action
 from sgdlab.protocols.quotas import Quotas
 from sgdlab.protocols.register import register
@@ -221,7 +222,13 @@ def _limit(name: str, value: Any) -> float:
     return math.inf if value == math.inf else arguments.real(name, value, above=0)
 
 
-@register(title="MindFlayer SGD", source="Maranjyan et al. 2025b", families=(FAMILY,), rule="expected_count")
+@register(
+    title="MindFlayer SGD",
+    source="Maranjyan et al. 2025b",
+    families=(FAMILY,),
+    rule="expected_count",
+    tunes=Knob("share", 0.1, 0.9, log=False),
+)
 def mindflayer(
     *,
     num_workers: Count,
@@ -278,7 +285,13 @@ def mindflayer(
     )
 
 
-@register(title="Vecna SGD", source="Maranjyan et al. 2025b", families=(FAMILY,), rule="vecna")
+@register(
+    title="Vecna SGD",
+    source="Maranjyan et al. 2025b",
+    families=(FAMILY,),
+    rule="vecna",
+    tunes=Knob("share", 0.1, 0.9, log=False),
+)
 def vecna(
     *,
     num_workers: int,

@@ -7,6 +7,7 @@ import numpy as np
 from sgdlab import arguments
 from sgdlab.bounds import Count, NotNegative, Whole
 from sgdlab.cluster.messages import MessageDelays
+from sgdlab.knobs import Knob
 from sgdlab.ordering import by_number, by_time
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.protocols.in_seconds import in_seconds
@@ -27,6 +28,7 @@ _OPEN, _TIMER = -3, -1
     rule="linear_scaling",
     blocks="num_servers",
     no_policy="its parameters are spread over several servers",
+    tunes=Knob("push_at_least", 0.25, 1.0, log=False),
 )
 @in_seconds
 def partial(  # noqa: PLR0913 (its entries are those of the method: what servers wait for, and what workers do)

@@ -7,6 +7,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.bounds import Count, NotNegative
+from sgdlab.knobs import Knob
 from sgdlab.ordering import by_time
 from sgdlab.protocols.policy import Action, Base, Drop, Interrupt, Take, Wake
 from sgdlab.protocols.register import register
@@ -205,7 +206,13 @@ def synchronous(*, num_workers: Count) -> Rounds:
     return Rounds(at_least=num_workers)
 
 
-@_rounds(title="Backup workers", source="Chen et al. 2016, Alg. 3-4", rule="nag_asgd", waste="backups")
+@_rounds(
+    title="Backup workers",
+    source="Chen et al. 2016, Alg. 3-4",
+    rule="nag_asgd",
+    waste="backups",
+    tunes=Knob("backups", 0.03, 0.5, whole=True, per_worker=True),
+)
 def backup_workers(*, num_workers: Count, backups: int = 1) -> Rounds:
     """Every update takes the first N of N + b gradients on the newest version; later ones are dropped.
 
@@ -231,7 +238,13 @@ def backup_workers(*, num_workers: Count, backups: int = 1) -> Rounds:
     return Rounds(at_least=num_workers - arguments.whole("backups", backups, least=0, most=num_workers - 1, why=why))
 
 
-@_rounds(title="Time-out", source="Chen et al. 2016, section 6", rule="linear_scaling", waste="at_least")
+@_rounds(
+    title="Time-out",
+    source="Chen et al. 2016, section 6",
+    rule="linear_scaling",
+    waste="at_least",
+    tunes=Knob("at_least", 0.25, 1.0, log=False),
+)
 def timeout(
     *, num_workers: Count, at_least: int | float = 0.75, seconds: NotNegative = 4.0, interrupt: bool = False
 ) -> Rounds:

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from sgdlab.bounds import Count
+from sgdlab.knobs import Knob
 from sgdlab.protocols.fast_arrivals import arrivals
 from sgdlab.protocols.policy import Action, Base, Take
 from sgdlab.protocols.register import register
@@ -59,7 +60,13 @@ def _fast(policy: Softsync, runtimes: np.ndarray, num_gradients: int | None) -> 
     )
 
 
-@register(title="Softsync", source="Zhang et al. 2015b", families=("Staleness, limited or not",), fast=_fast)
+@register(
+    title="Softsync",
+    source="Zhang et al. 2015b",
+    families=("Staleness, limited or not",),
+    fast=_fast,
+    tunes=Knob("gradients_per_update", 0.0625, 1.0, whole=True, per_worker=True),
+)
 def softsync(*, num_workers: Count, gradients_per_update: Count | None = None) -> Softsync:
     """Every n gradients that arrive are one update; their workers read the newest parameters and begin again at once.
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from sgdlab.bounds import Count
+from sgdlab.knobs import Knob
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent, KeptGradients
 from sgdlab.rules.family import RULES
@@ -111,7 +112,12 @@ class AcedState(NamedTuple):
     velocity: Tree  # *params_shape, float32 at least.
 
 
-@RULES.register(title="ACED", source="Chang et al. 2025", families=("For workers' own data",))
+@RULES.register(
+    title="ACED",
+    source="Chang et al. 2025",
+    families=("For workers' own data",),
+    tunes=Knob("max_staleness", 0.5, 8.0, whole=True, per_worker=True),
+)
 def aced(
     *,
     learning_rate: Rate,

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sgdlab.knobs import Knob
 from sgdlab.rules.accumulators import momentum_chains
 from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, checked, like, number
@@ -42,7 +43,13 @@ def scale_by_ada_delay(noise: float) -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(lambda params: AdaDelayState(jnp.zeros([], jnp.int32)), update)
 
 
-@RULES.register(title="AdaDelay", source="Sra et al. 2016", families=("Corrections of plain SGD",), own_schedule=True)
+@RULES.register(
+    title="AdaDelay",
+    source="Sra et al. 2016",
+    families=("Corrections of plain SGD",),
+    own_schedule=True,
+    tunes=Knob("noise", 0.002, 0.2),
+)
 def ada_delay(
     *, learning_rate: Rate, noise: float = 0.02, momentum: float = 0.0, weight_decay: float = 0.0
 ) -> ServerRule:

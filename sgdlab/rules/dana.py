@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from sgdlab import arguments
+from sgdlab.knobs import Knob
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
 from sgdlab.rules.gap import COEFFICIENTS, Gap, Penalised, Printed
@@ -132,7 +133,12 @@ def dana_gap_aware(
     return _rule(learning_rate, momentum, weight_decay, num_workers, gap, _PrintedDana if printed else _Dana)
 
 
-@RULES.register(title="DANA-DC", source="Hakimi et al. 2019", families=("Look-ahead: DANA",))
+@RULES.register(
+    title="DANA-DC",
+    source="Hakimi et al. 2019",
+    families=("Look-ahead: DANA",),
+    tunes=Knob("variance_control", 0.05, 5.0),
+)
 def dana_delay_compensated(
     *,
     learning_rate: Rate,

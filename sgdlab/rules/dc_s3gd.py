@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from sgdlab.bounds import Count
+from sgdlab.knobs import Knob
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, checked, like, number, static
@@ -30,6 +31,7 @@ class DcS3gdState(NamedTuple):
     families=(),
     method=False,
     protocols=("delayed_rounds",),
+    tunes=Knob("variance_control", 0.02, 2.0),
 )
 def dc_s3gd(
     *,

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sgdlab.knobs import Knob
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, checked, decay_argument, like, number, static
@@ -31,7 +32,12 @@ class DelayCompensatedState(NamedTuple):
     mean_square: Tree  # *params_shape; empty unless `adaptive`.
 
 
-@RULES.register(title="DC-ASGD", source="Zheng et al. 2017", families=("Corrections of plain SGD",))
+@RULES.register(
+    title="DC-ASGD",
+    source="Zheng et al. 2017",
+    families=("Corrections of plain SGD",),
+    tunes=Knob("variance_control", 0.01, 4.0),
+)
 def delay_compensated(
     *,
     learning_rate: Rate,

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sgdlab.knobs import Knob
 from sgdlab.rules.accumulators import momentum_chains
 from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, checked, like, number
@@ -34,7 +35,12 @@ def scale_by_exponential_delay(penalty: float) -> optax.GradientTransformationEx
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
-@RULES.register(title="Exponential penalty", source="Chan and Lane 2014", families=("Penalties on momentum SGD",))
+@RULES.register(
+    title="Exponential penalty",
+    source="Chan and Lane 2014",
+    families=("Penalties on momentum SGD",),
+    tunes=Knob("penalty", 0.01, 1.0),
+)
 def exponential_penalty(
     *,
     learning_rate: Rate,

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from sgdlab import arguments
+from sgdlab.knobs import Knob
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, number, static
@@ -25,6 +26,7 @@ class FedAsyncState(NamedTuple):
     source="Xie et al. 2019",
     families=("Local steps",),
     local={"steps": 8, "momentum": 0.9, "server_learning_rate": 0.6},
+    tunes=Knob("a", 0.1, 2.0),
 )
 def fedasync(
     *,

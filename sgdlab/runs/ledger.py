@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import io
 import json
 import pathlib
 from collections.abc import Iterable, Mapping
@@ -64,10 +65,11 @@ class Ledger:
         self.rows |= {row["key"]: row for row in rows}
         if self.path is None or len(self.rows) == before:
             return
-        with files.replacing(self.path) as new:
-            writer = csv.DictWriter(new, COLUMNS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(_written(row) for row in self.rows.values())
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(_written(row) for row in self.rows.values())
+        files.write_text(self.path, text.getvalue())
 
 
 def row_of(key: str, records: Records, **facts: Any) -> Row:

@@ -1,5 +1,6 @@
 """The space that tuning searches: the same points of a unit cube for every method, each in units of its own."""
 
+import dataclasses
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -88,8 +89,8 @@ def own(experiment: Experiment) -> Knob | None:
         return experiment.method.tunes
     for used in (experiment.protocol, experiment.rule):
         if (knob := used.facts.tunes) is not None:
-            whole = f"{used.registry.family}.{used.name}.{knob.entry}"
-            return Knob(whole, knob.low, knob.high, knob.log, knob.whole, knob.per_worker)
+            own_entry = "." not in knob.entry
+            return dataclasses.replace(knob, entry=f"{used.registry.family}.{used.name}." * own_entry + knob.entry)
     return None
 
 

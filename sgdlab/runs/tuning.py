@@ -164,9 +164,11 @@ class Tuning:
             base.update_from_flattened_dict(dict(BY_TIME))
         over = []
         for (method, count), stage, _, seed, settings in asked:
-            reported = stage in ("evaluation", "untuned")
-            own = {"split": "rotating"} if reported else {"split": "validation", "until_target": True}
-            over.append({"method": method, "cluster.num_workers": count, **settings, "seed": seed, **own})
+            if stage in ("evaluation", "untuned"):
+                base.split = "rotating"
+            else:
+                base.split, base.until_target = "validation", True
+            over.append({"method": method, "cluster.num_workers": count, **settings, "seed": seed})
         return Sweep(base, over, label=label)
 
     def _rows(self, asked: Sequence[Any], session: Session, ledger: Ledger) -> list[Row]:

@@ -71,7 +71,7 @@ class Point:
         if shown.pop("cluster.first_workers", None) == 1:
             shown["cluster.num_workers"] = 1
         unsaid = lambda name: ".kind" in name or name == "budget"
-        words = (_in_words(name, value) for name, value in shown.items() if not (value is None and unsaid(name)))
+        words = [_in_words(name, value) for name, value in shown.items() if not (value is None and unsaid(name))]
         return ", ".join(words) or "the run"
 
 
@@ -301,4 +301,5 @@ def _in_words(name: str, value: Any) -> str:
         return str(value)
     if name == "cluster.num_workers":
         return f"{value} worker{'s' * (value != 1)}"
-    return f"seed {value}" if name == "seed" else f"{name.rpartition('.')[2]}={value}"
+    text = f"{value:.4g}" if isinstance(value, float) else value
+    return f"seed {value}" if name == "seed" else f"{name.rpartition('.')[2]}={text}"
