@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from sgdlab.report.words import counted
-from sgdlab.results import floor, metric_axis, ranking
+from sgdlab.results import floor, metric_axis, ranking, simultaneous
 from sgdlab.results.panels import Style, styles
 from sgdlab.results.plots import STYLE
 from sgdlab.results.summary import Group, compared, metric_of, single_workers
@@ -193,9 +193,13 @@ def _lines(axes: Axes, single: Sequence[float], least: Sequence[float] = ()) -> 
 
 
 def _bars(axes: Axes, ordered: Sequence[Group]) -> None:
-    """The share of diverged runs."""
+    """Draw the share of diverged runs and, where there are some, its 95 % interval (Clopper and Pearson)."""
     shares = [100 * group.num_diverged / len(group.runs) for group in ordered]
     axes.barh(range(len(ordered)), shares, height=0.45, color=LOST, zorder=2)
+    for row, group in enumerate(ordered):
+        if group.num_diverged:
+            ends = [100 * end for end in simultaneous.share(group.num_diverged, len(group.runs))]
+            axes.plot(ends, [row, row], color="black", linewidth=0.8, zorder=3)
     axes.set_xlim(0, 100)
     axes.set_xticks([0, 50, 100])
     axes.set_xlabel("diverged, %")

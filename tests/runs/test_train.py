@@ -125,6 +125,7 @@ def test_records_say_what_was_run():
     assert (first["protocol"], first["rule"], first["baseline"]) == ("backup_workers", "nag_asgd", "nag_asgd")
     assert not first["serial"]
     assert summary["speedup"] == plan.speedup
+    assert summary["test_examples"] == len(plan.experiment.data.dataset.test.labels)
     assert set(first["made"]) == {"version", "jax", "device", "commit"}
     assert records.what(make_plan(tiny.config(method="adam", cluster__first_workers=1)))["serial"]
 
