@@ -148,7 +148,7 @@ PRESETS = (
            optimizer="adamw", keep_state=True, follow_rate=True, by_speed=True, least_steps=2,
            server_learning_rate=0.7),
     _local("fedbuff", "softsync", "fedbuff", "FedBuff", "Nguyen et al. 2022", momentum=0.9),
-    # Over a largest staleness of about ten, this rate is the 0.001 of the authors' runs.
+    # Its rate is divided by the largest staleness of an update: over ten it is 0.001, Adam's usual one.
     _local("fadas", "softsync", "fadas", "FADAS", "Wang et al. 2024", momentum=0.9, server_learning_rate=0.01),
 )  # fmt: skip
 """Methods of this package that are more than a part with its usual partner."""

@@ -173,7 +173,7 @@ def test_a_mistake_is_one_line_in_a_process_of_its_own(tmp_path):
 @pytest.mark.usefixtures("undrawn")
 def test_a_refused_command_does_not_claim_its_directory(call, tmp_path):
     where = f"--workdir={tmp_path / 'runs'}"
-    one_line(call(compare, *TINY, "--methods=softsync", "--num_workers=2", "--config.rule.kind=dana", where))
+    one_line(call(compare, *TINY, "--methods=softsync", "--num_workers=3", "--config.rule.kind=dana", where))
     code, output, errors = call(
         compare, *TINY, "--methods=asgd", "--num_workers=2", "--seeds=1", "--processes=1", where
     )

@@ -25,7 +25,7 @@ class Told(predictors.RunningMean):
 
 
 def make(num_workers):
-    return policies.cutoff(num_workers=num_workers, predictor=Told(window=3), window=2)
+    return policies.cutoff(num_workers=num_workers, predictor=Told(window=3, at_least=0.0), window=2)
 
 
 def test_all_begin_the_first_round_after_the_server_was_killed(tmp_path):
