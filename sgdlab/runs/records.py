@@ -78,7 +78,8 @@ def closing(
 ) -> Record:
     """Return the last record of a finished run: `final` has loss and metric on the training set, or a sample of it."""
     kind, last = plan.experiment.kind, evaluations[-1]
-    metric, reached = kind.metric, crossing_of(plan, evaluations)
+    metric = kind.metric
+    reached = None if plan.experiment.reporting.target is None else crossing_of(plan, evaluations).place()
     whole = plan.schedule.wall_clock()
     if plan.experiment.ending.until_target:  # the rest of its schedule was not executed
         plan = dataclasses.replace(plan, schedule=plan.schedule.until(last["seconds"]))
@@ -110,39 +111,38 @@ def closing(
     }
 
 
-def crossing_of(plan: Plan, evaluations: Sequence[Mapping[str, Any]], metric: str | None = None) -> float | None:
-    """Return the place among a run's evaluations at which it reaches its target (`crossing.first`); None where nowhere.
+class End:
+    """The end of a run that ends at its target, or once it has diverged: asked after each evaluation of its replay.
+
+    It has reached the target when later evaluations leave its crossing where it is. It has diverged where its loss is
+    not finite, or where it is no better than guessing, after it had blown up, at `_IN_A_ROW` evaluations.
 
     Args:
       plan: of the run.
-      evaluations: its records, or the evaluations of a replay's history.
-      metric: what they call the metric; by default as records do.
     """
+
+    def __init__(self, plan: Plan):
+        kind, self._outcomes = plan.experiment.kind, plan.experiment.outcomes
+        self._metric, self._seen, self._lost = kind.metric, 0, 0
+        self._crossing = crossing_of(plan)
+
+    def __call__(self, evaluations: Sequence[Mapping[str, Any]]) -> bool:
+        """Return if the run is to end with the last of its evaluations."""
+        for end in range(self._seen + 1, len(evaluations) + 1):
+            newest, losses = evaluations[end - 1], [found["loss"] for found in evaluations[:end]]
+            self._crossing.add(newest["gradients"], newest[self._metric])
+            self._lost = self._lost + 1 if _lost(losses, self._outcomes) else 0
+        self._seen = len(evaluations)
+        return self._crossing.known() or self._lost >= _IN_A_ROW or not math.isfinite(evaluations[-1]["loss"])
+
+
+def crossing_of(plan: Plan, evaluations: Sequence[Record] = ()) -> crossing.Crossing:
+    """Return the crossing of a run's target by its evaluations."""
     kind, target = plan.experiment.kind, plan.experiment.reporting.target
-    if target is None:
-        return None
-    values = [found[metric or f"test_{kind.metric}"] for found in evaluations]
-    numbers = [found["gradients"] for found in evaluations]
-    return crossing.first(numbers, values, target, higher_is_better=kind.higher_is_better)
-
-
-def ends(plan: Plan, evaluations: Sequence[Mapping[str, Any]]) -> bool:
-    """Return if a run that ends at its target has reached it for certain, or has diverged for good.
-
-    It has diverged where its loss is not finite, or by the criterion of `diverged` at each of `_IN_A_ROW` evaluations.
-
-    Args:
-      plan: of the run.
-      evaluations: of a replay's history.
-    """
-    place = crossing_of(plan, evaluations, plan.experiment.kind.metric)
-    if crossing.known([found["gradients"] for found in evaluations], place):
-        return True
-    losses = [found["loss"] for found in evaluations]
-    return not math.isfinite(losses[-1]) or (
-        len(losses) > _IN_A_ROW
-        and all(_lost(losses[: len(losses) - late], plan.experiment.outcomes) for late in range(_IN_A_ROW))
-    )
+    found = crossing.Crossing(math.inf if target is None else target, higher_is_better=kind.higher_is_better)
+    for record in evaluations:
+        found.add(record["gradients"], record[f"test_{kind.metric}"])
+    return found
 
 
 def _at(place: float | None, values: Sequence[float]) -> float | None:

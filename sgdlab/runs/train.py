@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
 import math
 import pathlib
@@ -122,7 +121,7 @@ def train(
     watch = replay.Watch(
         evaluate=on_test,
         report=evaluated,
-        ends=functools.partial(records.ends, plan) if experiment.ending.until_target else None,
+        ends=records.End(plan) if experiment.ending.until_target else None,
         average_decay=reporting.average_decay if served else None,
         norms=served,
     )

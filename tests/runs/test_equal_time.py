@@ -9,7 +9,6 @@ from sgdlab.errors import UsageError
 from sgdlab.results.summary import groups
 from sgdlab.runs.methods import REPRESENTATIVE, methods
 from sgdlab.runs.plan import make_plan, synchronous_twin
-from sgdlab.runs.records import crossing_of
 from sgdlab.runs.train import train
 
 
@@ -93,4 +92,3 @@ def test_split_rotates_with_the_seed_and_seeds_stay_together():
     assert not any(np.array_equal(tuned, test) for test in tests)
     runs = [train(plan).records for plan in plans[:2]]
     assert len(groups(runs)) == 1
-    assert crossing_of(plans[0], []) is None
