@@ -119,7 +119,11 @@ def train(
 
     add(records.opening(plan))
     watch = replay.Watch(
-        evaluate=on_test, report=evaluated, average_decay=reporting.average_decay if served else None, norms=served
+        evaluate=on_test,
+        report=evaluated,
+        average_decay=reporting.average_decay if served else None,
+        norms=served,
+        nodes_at_end=True,  # as the summary needs them
     )
     common = {"watch": watch, "checkpoints": checkpoints, "stop": stop}
     if plan.recorded is not None and plan.recorded.repeat is not None:
