@@ -59,13 +59,15 @@ def apart(function: Callable[..., Tree], index: jax.Array, *arguments: Tree) -> 
 
 def _in_a_branch(buffer: jax.Array, index: jax.Array) -> jax.Array:
     # Branches with names, not lambdas: outside of a compiled function those would be compiled again at every call.
-    return jax.lax.cond(index >= 0, _plain, _zeros, buffer, index)
+    return jax.lax.cond(index >= 0, _plain, _first, buffer, index)
 
 
 def _plain(buffer: jax.Array, index: jax.Array) -> jax.Array:
     return jax.lax.dynamic_index_in_dim(buffer, index, keepdims=False)
 
 
-def _zeros(buffer: jax.Array, index: jax.Array) -> jax.Array:
+def _first(buffer: jax.Array, index: jax.Array) -> jax.Array:
+    # Never taken. It has the same arguments, so that XLA sees that two reads of a row are one: a second one, which may
+    # come after the row is written, would be a reason to copy the buffer.
     del index
-    return jnp.zeros_like(buffer[0])
+    return buffer[0]

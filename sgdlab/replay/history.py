@@ -34,7 +34,8 @@ class History:
       evaluations: one dict for each evaluation: `gradients`, `updates` (of the block, or node, that has made most),
         `seconds`, and the values of `evaluate`. For peers these are of the average of the nodes, and, under names that
         begin with `node_mean_`, `node_lowest_`, `node_highest_` and `center_`, of the nodes, each with its own running
-        statistics, and of the center; `consensus` is `sgdlab.replay.mixing.consensus_distance`.
+        statistics (with `Watch.nodes_at_end` in the last one alone), and of the center; `consensus` is
+        `sgdlab.replay.mixing.consensus_distance`.
     """
 
     gradient: np.ndarray

@@ -51,7 +51,7 @@ class PeerEngine(Engine):
     ):
         super().__init__(program, params, params, waves=waves, mesh=mesh, layout=layout)
         self.parts, self.evaluate = self.layout.put((parts, as_pytree(watch.evaluate)))
-        self._lanes, self._scale = lanes, scale * program.scale
+        self._lanes, self._scale, self._nodes_at_end = lanes, scale * program.scale, watch.nodes_at_end
         self._place(program, workers=program.num_nodes, stateful=stateful)
 
     def _prepare(self, width: int, lane: np.ndarray) -> None:
@@ -75,7 +75,8 @@ class PeerEngine(Engine):
 
         All processes evaluate: the parameters of the nodes may be too many for one.
         """
-        return evaluated_peers(self.evaluate, *self._parameters(carry, pause), carry.stats)
+        each = not self._nodes_at_end or pause == len(self.program.pauses)
+        return evaluated_peers(self.evaluate, *self._parameters(carry, pause), carry.stats, each=each)
 
     def outcome(self, carry: PeerCarry) -> dict[str, Tree]:
         """The fields of `Result`. What grows with the number of nodes stays where it is."""
@@ -90,9 +91,8 @@ class PeerEngine(Engine):
     def _parameters(self, carry: PeerCarry, pause: int) -> tuple[Tree, Tree]:
         """Every node's parameters, and the center's, at the start or a pause."""
         newest = self.program.newest[pause]
-        nodes = jax.tree.map(lambda buffer: buffer[newest[: self.program.num_nodes]], carry.slots)
-        center = jax.tree.map(lambda buffer: buffer[newest[-1]], carry.slots) if self.program.has_center else None
-        return nodes, center
+        nodes = _versions(carry.slots, newest[: self.program.num_nodes])
+        return nodes, _versions(carry.slots, newest[-1]) if self.program.has_center else None
 
 
 def on_device(program: PeerProgram, lane: np.ndarray, scale: np.ndarray, layout: MeshLayout) -> PeerRows:
@@ -115,7 +115,14 @@ def on_device(program: PeerProgram, lane: np.ndarray, scale: np.ndarray, layout:
 
 
 @jax.jit
-def evaluated_peers(evaluate: Any, nodes: Tree, center: Tree, stats: Tree) -> dict[str, jax.Array]:
+def _versions(slots: Tree, index: jax.Array) -> Tree:
+    # Compiled: array by array, the rows of a small net take longer than its training between two pauses.
+    return jax.tree.map(lambda buffer: buffer[index], slots)
+
+
+def evaluated_peers(
+    evaluate: Any, nodes: Tree, center: Tree, stats: Tree, *, each: bool = True
+) -> dict[str, jax.Array]:
     """The values of `evaluate` for the average of the nodes, summaries of those of each node, and the center's.
 
     Args:
@@ -123,14 +130,33 @@ def evaluated_peers(evaluate: Any, nodes: Tree, center: Tree, stats: Tree) -> di
       nodes: [N, *shape], the parameters of every node.
       center: the parameters of the center; None if there is none.
       stats: [N, ...], the running statistics of every node.
+      each: whether each node is evaluated, which takes N times as long as their average.
     """
-    own, stats = stats, mean_of_nodes(stats)
-    values = dict(evaluate(mean_of_nodes(nodes), stats)) | {"consensus": consensus_distance(nodes)}
-    each = jax.lax.map(lambda node: evaluate(*node), (nodes, own))
+    mean, mean_stats, consensus = _means(nodes, stats)
+    values = _evaluated(evaluate, mean, mean_stats) | {"consensus": consensus}
+    if each:
+        values |= _of_each_node(evaluate, nodes, stats)
+    if center is not None:
+        values |= {f"center_{name}": value for name, value in _evaluated(evaluate, center, mean_stats).items()}
+    return values
+
+
+@jax.jit
+def _means(nodes: Tree, stats: Tree) -> tuple[Tree, Tree, jax.Array]:
+    return mean_of_nodes(nodes), mean_of_nodes(stats), consensus_distance(nodes)
+
+
+@jax.jit
+def _evaluated(evaluate: Any, params: Tree, stats: Tree) -> dict[str, jax.Array]:
+    return dict(evaluate(params, stats))
+
+
+@jax.jit
+def _of_each_node(evaluate: Any, nodes: Tree, stats: Tree) -> dict[str, jax.Array]:
+    values: dict[str, jax.Array] = {}
+    each = jax.lax.map(lambda node: evaluate(*node), (nodes, stats))
     for kind, summary in (("mean", jnp.mean), ("lowest", jnp.min), ("highest", jnp.max)):
         values |= {f"node_{kind}_{name}": summary(value) for name, value in each.items()}
-    if center is not None:
-        values |= {f"center_{name}": value for name, value in evaluate(center, stats).items()}
     return values
 
 

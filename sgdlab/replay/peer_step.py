@@ -149,8 +149,11 @@ def _averaged(slots: Tree, rows: PeerRows, row: jax.Array, mode: PeerMode) -> tu
     move = lambda e, slots: _write(slots, rows.publish[e], _sum(slots, rows, e))
     if mode.leads:
         slots = jax.lax.fori_loop(rows.first[row], event, move, slots)
-    own = jax.tree.map(lambda buffer: read_row(buffer, rows.own[row]), slots)
     averaged = _sum(slots, rows, event)
+    # Read together with the average, which is written next: else XLA, which does not know that the read comes first,
+    # copies all slots.
+    both = lambda own, slots, averaged: (jax.tree.map(lambda buffer: buffer[own], slots), averaged)
+    own, averaged = (None, averaged) if mode.fresh else apart(both, rows.own[row], slots, averaged)
     if mode.publishes:
         slots = _write(slots, rows.publish[event], averaged)
     if mode.publishes and not mode.leads:

@@ -148,9 +148,12 @@ def used(
 
         def use(k: jax.Array, state: State, block: int = block) -> State:
             of = rows.row[k, block]
-            grads = jax.tree.map(lambda buffer: read_row(buffer, rows.kept[of]), kept[block])
-            read = jax.tree.map(lambda buffer: read_row(buffer, rows.reload[k, block]), state[0].slots)
-            return _used_by(state, stats, rows, (k, of, block), (read, grads), parts, mode)
+            row_of = lambda tree, index: jax.tree.map(lambda buffer: buffer[index], tree)
+            both = lambda k, slots, kept: (row_of(slots, rows.reload[k, block]), row_of(kept, rows.kept[of]))
+            # Read together: a version that only records need might be read after the new one is stored, for all that
+            # XLA knows, and all versions would be copied.
+            inputs = apart(both, k, state[0].slots, kept[block])
+            return _used_by(state, stats, rows, (k, of, block), inputs, parts, mode)
 
         span = rows.ends[row, block], rows.ends[row + 1, block]
         state = jax.lax.fori_loop(*span, use, (servers[block], records, average_stats))

@@ -34,6 +34,8 @@ class Watch:
         (with several blocks, after each update of the first one). None: no average.
       norms: whether to record the norm of each gradient, the distance between the server's parameters and those it was
         computed on, and the norm of each update; this costs about one more pass over the parameters per gradient.
+      nodes_at_end: whether peers are evaluated one by one at the last evaluation only, and at the others only their
+        average and the center. Evaluating all of them can take several times as long as training them.
 
     Raises:
       ValueError: if `average_decay` is out of its range, or `evaluate` is not a function.
@@ -45,6 +47,7 @@ class Watch:
     ends: Callable[[Sequence[Evaluation]], bool] | None = None
     average_decay: float | None = None
     norms: bool = False
+    nodes_at_end: bool = False
 
     def __post_init__(self) -> None:
         if self.average_decay is not None and not 0 <= self.average_decay < 1:

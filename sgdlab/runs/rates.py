@@ -88,7 +88,17 @@ class RateSchedule:
                 schedule = optax.cosine_decay_schedule(1.0, length, self.final)
             case "exponential":
                 schedule = optax.exponential_decay(1.0, self.period, self.factor)
-        return lambda position: np.maximum(np.asarray(schedule(position), float), self.final)
+        return lambda position: np.maximum(_at(schedule, position), self.final)
+
+
+def _at(schedule: Any, position: np.ndarray) -> np.ndarray:
+    """Return a schedule's values, computed on arrays of few sizes: JAX compiles every operation for each size anew."""
+    found = np.asarray(schedule(np.pad(position, (0, _rounded(position.size) - position.size), mode="edge")), float)
+    return found[: position.size]
+
+
+def _rounded(size: int) -> int:
+    return 1 << max(size - 1, 0).bit_length()
 
 
 CONSTANT = RateSchedule()
@@ -185,8 +195,7 @@ class InnerRate:
         """Return the rate of the workers of a run; what `rate` counts in updates is counted in a worker's steps."""
         found = rates(rate, peak=1.0, num_workers=num_workers, epochs=epochs, updates_per_epoch=steps_per_epoch)
         # Of few sizes, so that runs of about equal length share a compiled program.
-        size = 1 << max(found.size - 1, 0).bit_length()
-        return cls(np.pad(found, (0, size - found.size), mode="edge"), steps_per_update)
+        return cls(np.pad(found, (0, _rounded(found.size) - found.size), mode="edge"), steps_per_update)
 
     def place(self, version: np.ndarray | int) -> np.ndarray:
         """Return int32, of the shape of `version`: the place in `factors` of the first step on that version."""

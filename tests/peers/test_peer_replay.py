@@ -217,6 +217,19 @@ class TestWatch:
                 assert values[key] == pytest.approx(value, rel=1e-12, abs=1e-12), key
                 assert isinstance(values[key], int | float)
 
+    @both_modes
+    def test_nodes_at_end(self, mode):
+        """The nodes are looked at one by one in the last evaluation alone; all other values are the same."""
+        program = lower(SCHEDULES["elastic"](), every=5, capacity=ROOM, width=NODES)
+        always, at_end = (
+            small(program, mode=mode, watch=Watch(evaluate=look, nodes_at_end=at_end)).history.evaluations
+            for at_end in (False, True)
+        )
+        assert len(always) > 2
+        assert at_end[-1] == always[-1]
+        for whole, found in zip(always[:-1], at_end[:-1], strict=True):
+            assert found == {name: value for name, value in whole.items() if not name.startswith("node_")}
+
     def test_report_comes_during_the_run(self):
         seen = []
 
