@@ -14,9 +14,9 @@ from sgdlab.runs.tuning import BY_TIME
 
 METHODS = ("synchronous", "asgd", "gap_aware", "d_psgd", "rennala")
 SEEDS = 4
-DENSE = 800
+DENSE = 2400
 """Evaluations of a run whose crossing is taken to be the true one."""
-FEWER = (25, 50, 100, 200)
+FEWER = (25, 100, 300, 600)
 TARGETS = (0.90, 0.95)
 LARGEST = 1.0
 """Mean error, in % of the time, that the number of evaluations of comparisons may have."""
@@ -39,7 +39,7 @@ def figures() -> Iterator[Figure]:
                     errors[number].append(100 if found is None else 100 * abs(found / true - 1))
     for number, found in errors.items():
         mean, counted = float(np.mean(found)), number == BY_TIME["evaluations"]
-        detail = f"{len(found)} crossings; median {np.median(found):.2f} %, 90 % of them below {np.quantile(found, 0.9):.2f} %"
+        detail = f"{len(found)} crossings; median {np.median(found):.2f} %, 90 % below {np.quantile(found, 0.9):.2f} %"
         goal = f"<= {LARGEST:g}" if counted else ""
         yield Figure(
             f"Time to target, {number} evaluations: mean error", mean, "%", goal, mean <= LARGEST or not counted, detail

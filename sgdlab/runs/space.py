@@ -84,11 +84,16 @@ def settings(config: ConfigDict, point: Sequence[float]) -> dict[str, Any]:
 
 
 def own(experiment: Experiment) -> Knob | None:
-    """Return the own knob of a method, its protocol or its rule, by its whole name; None where none has one."""
+    """Return the own knob of a method, its protocol or its rule, by its whole name; None where none has one.
+
+    An entry that the method's name means is none.
+    """
     if experiment.method.tunes is not None:
         return experiment.method.tunes
-    for used in (experiment.protocol, experiment.rule):
-        if (knob := used.facts.tunes) is not None:
+    method = experiment.method
+    for used, meant in ((experiment.protocol, method.entries), (experiment.rule, method.rule_entries)):
+        knob = used.facts.tunes
+        if knob is not None and (knob.entry not in meant or used.part.defaults[knob.entry] is None):
             own_entry = "." not in knob.entry
             return dataclasses.replace(knob, entry=f"{used.registry.family}.{used.name}." * own_entry + knob.entry)
     return None
