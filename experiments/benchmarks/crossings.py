@@ -16,7 +16,7 @@ METHODS = ("synchronous", "asgd", "gap_aware", "d_psgd", "rennala")
 SEEDS = 4
 DENSE = 2400
 """Evaluations of a run whose crossing is taken to be the true one."""
-FEWER = (25, 100, 300, 600)
+FEWER = (25, 100, 300, 800)
 TARGETS = (0.90, 0.95)
 LARGEST = 1.0
 """Mean error, in % of the time, that the number of evaluations of comparisons may have."""

@@ -116,9 +116,11 @@ def _tuned(
     given = flags.FLAGS
     ledger = None if given.ledger is None else pathlib.Path(given.ledger)
     tuning = runs.tuning.Tuning(sweep.base, names, num_workers, trials, given.seeds)
-    tuned = runs.tuning.tune(tuning, session, ledger)
+    outcome = runs.tuning.tune(tuning, session, ledger)
+    if hosts.is_first():
+        print(f"\n{runs.tuned_report.publish(tuning, outcome, session.path)}\n", flush=True)
     base = runs.compare.rotating(sweep.base)
-    return runs.compare.comparison(base, names, num_workers, given.seeds, tuned=tuned, **how)
+    return runs.compare.comparison(base, names, num_workers, given.seeds, tuned=outcome.chosen, **how)
 
 
 def _checked_tune(value: str | None, ledger: str | None) -> tuple[int, runs.tuning.Tuned]:

@@ -71,7 +71,7 @@ class Ranking:
 def by_time(groups: Sequence[Group]) -> Ranking | None:
     r"""Rank groups by the logarithm of their virtual seconds to the target.
 
-    A run that diverged or misses the target counts as one of twice the seconds of the longest run of all groups: a
+    A run that diverged or misses the target counts as one of twice the seconds of the longest run with its seed: a
     method that misses often is slow, however soon its other runs are there.
 
     Args:
@@ -89,9 +89,10 @@ def by_time(groups: Sequence[Group]) -> Ranking | None:
     reached = [seconds for run in runs for seconds in run if seconds is not None]
     if not reached or compared[0].target is None:
         return None
-    lengths = [summary.get("seconds") or 0.0 for group in compared for summary in group.summaries]
-    miss = _MISS * max(*reached, *lengths)
-    return _ranked(compared, np.log([[s or miss for s in run] for run in runs]), seeds, left_out)
+    lengths = np.array([[summary.get("seconds") or 0.0 for summary in group.summaries] for group in compared])
+    times = np.array([[np.nan if seconds is None else seconds for seconds in run] for run in runs], float)
+    miss = _MISS * np.nanmax([*lengths, *times], axis=0)
+    return _ranked(compared, np.log(np.where(np.isnan(times), miss, times)), seeds, left_out)
 
 
 def by_metric(groups: Sequence[Group]) -> Ranking | None:

@@ -5,9 +5,9 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
-        "compare", "configuration", "datasets", "digests", "executor", "experiment", "live",
+        "compare", "configuration", "datasets", "digests", "executor", "experiment", "ledger", "live",
         "live_as_trace", "live_run", "local_steps", "methods", "parts", "plan", "pool", "rates",
-        "recorded", "records", "space", "store", "sweep", "tasks", "train", "tuning", "work",
+        "recorded", "records", "space", "store", "sweep", "tasks", "train", "tuned_report", "tuning", "work",
     ),
     submod_attrs={
         "experiment": ["resolve"], "methods": ["register_method"], "store": ["Store"],

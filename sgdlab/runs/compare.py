@@ -130,7 +130,7 @@ def compare(
         check_ours(path)
         session = Session(path, processes, folder=METRICS)
         if trials:
-            settings = tuning.tune(tuning.Tuning(runs.base, names, counts, trials, seeds), session)
+            settings = tuning.tune(tuning.Tuning(runs.base, names, counts, trials, seeds), session).chosen
             runs = comparison(rotating(runs.base), names, counts, seeds, over, equal=equal, tuned=settings)
         found = finish([runs], session)
         if workdir is not None:

@@ -34,8 +34,11 @@ MISS = 2.0
 
 STAGES = ("trial", "repeat", "evaluation", "untuned")
 
-BY_TIME: Mapping[str, Any] = {"budget": 1.5, "spacing": "geometric", "evaluations": 600}
+BY_TIME: Mapping[str, Any] = {"budget": 1.5, "spacing": "geometric", "evaluations": 800}
 """Entries with which methods are compared at equal time: that which synchronous SGD takes for 1.5 times the epochs."""
+
+PRICE = 1.5e-4
+"""Seconds of a core for a gradient of the small conv net of `configs/digits.py`, by which a cost is said beforehand."""
 
 COARSE = 100
 """At most so many evaluations of a trial, whose time to the target decides on no more than its settings."""
@@ -105,15 +108,15 @@ class Tuning:
     def cost(self) -> str:
         """Return what it will take at most, in words: no trial may reach the target."""
         runs = self.trials + BEST * REPEATED + self.seeds + min(UNTUNED_SEEDS, self.seeds)
-        plans = (make_plan(self._sweep([(kind, "untuned", None, 0, {})]).runs[0].settings) for kind in self.kinds)
+        plans = (make_plan(self.settings(kind, {})) for kind in self.kinds)
         gradients = runs * sum(plan.num_gradients for plan in plans)
         return (
-            f"{runs * len(self.kinds):,} runs of at most {gradients / 1e6:,.3g} million gradients in all; at 0.15 ms of "
-            f"a core for one, {gradients * 1.5e-4 / 3600:,.2g} core-hours"
+            f"{runs * len(self.kinds):,} runs of at most {gradients / 1e6:,.3g} million gradients in all, which at "
+            f"{1e3 * PRICE:g} ms of a core for each are {gradients * PRICE / 3600:,.2g} core-hours"
         )
 
-    def run(self, session: Session, ledger: Ledger, say: Callable[[str], None] = print) -> dict[Kind, Choice]:
-        """Do what is missing, some methods after the other, and return what was chosen.
+    def run(self, session: Session, ledger: Ledger, say: Callable[[str], None] = print) -> "Outcome":
+        """Do what is missing, some methods after the other, and return what was chosen, and the rows of all runs.
 
         Runs that the ledger has are not done again; those that are done are added to it.
 
@@ -121,7 +124,8 @@ class Tuning:
           UsageError: where a configuration is impossible.
           RunFailed: where a run raises an error.
         """
-        chosen: dict[Kind, Choice] = {}
+        chosen: dict[Kind, Mapping[str, Any]] = {}
+        rows: list[Row] = []
         for first in range(0, len(self.kinds), _TOGETHER):
             kinds = self.kinds[first : first + _TOGETHER]
             say(f"Tuning {first + 1} to {first + len(kinds)} of {len(self.kinds)}: {', '.join(map(_words, kinds))}")
@@ -134,11 +138,16 @@ class Tuning:
                 for row in rows
                 for seed in range(REPEATED)
             ]
-            repeats = _by_kind(self._rows(asked, session, ledger))
-            found = {kind: choose([*best[kind], *repeats[kind]]) for kind in kinds}
-            chosen |= found
-            self._rows(self._reported(found), session, ledger)
-        return chosen
+            repeats = self._rows(asked, session, ledger)
+            again = _by_kind(repeats)
+            found = {kind: choose([*best[kind], *again[kind]]) for kind in kinds}
+            chosen |= {kind: choice.settings for kind, choice in found.items()}
+            rows += [*trials, *repeats, *self._rows(self._reported(found), session, ledger)]
+        return Outcome(chosen, rows)
+
+    def settings(self, kind: Kind, settings: Mapping[str, Any]) -> ConfigDict:
+        """Return the configuration of a run that is reported."""
+        return self._sweep([(kind, "evaluation", None, 0, settings)]).runs[0].settings
 
     def _trials(self, kind: Kind) -> Iterable[tuple[int, int, dict[str, Any]]]:
         method, count = kind
@@ -190,7 +199,20 @@ class Tuning:
         return [ledger.rows[point.key] for point in sweep.runs]
 
 
-def tune(tuning: Tuning, session: Session, ledger: str | os.PathLike[str] | None = None) -> Tuned:
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """The outcome of tuning.
+
+    Attributes:
+      chosen: the entries of each method.
+      rows: of all runs: of trials, of the best ones' further seeds, and of those that are reported.
+    """
+
+    chosen: Tuned
+    rows: Sequence[Row]
+
+
+def tune(tuning: Tuning, session: Session, ledger: str | os.PathLike[str] | None = None) -> Outcome:
     """Tune methods in a work directory, and leave what was chosen there.
 
     Args:
@@ -199,7 +221,7 @@ def tune(tuning: Tuning, session: Session, ledger: str | os.PathLike[str] | None
       ledger: a CSV file with a row of each run; those that it has are not done again. None: one in the work directory.
 
     Returns:
-      The entries that were chosen.
+      The `Outcome`.
 
     Raises:
       UsageError: where a configuration is impossible.
@@ -209,12 +231,11 @@ def tune(tuning: Tuning, session: Session, ledger: str | os.PathLike[str] | None
     part, alone = dataclasses.replace(tuning, shard=session.shard), dataclasses.replace(session, shard=None)
     rows = Ledger.read(pathlib.Path(ledger) if ledger is not None else session.path / _of_shard(session.shard))
     print(f"Tuning by {tuning.trials} trials of each method: {part.cost()}.", flush=True)
-    chosen = part.run(alone, rows)
+    outcome = part.run(alone, rows)
     if session.shard is not None:  # the last to finish has all
-        chosen = tuning.run(dataclasses.replace(alone, noted=Noted()), Ledger.read(None))
-    settings = {kind: choice.settings for kind, choice in chosen.items()}
-    write(session.path / CHOSEN, settings, tuning)
-    return settings
+        outcome = tuning.run(dataclasses.replace(alone, noted=Noted()), Ledger.read(None))
+    write(session.path / CHOSEN, outcome.chosen, tuning)
+    return outcome
 
 
 def _of_shard(shard: Shard | None) -> str:

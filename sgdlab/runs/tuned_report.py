@@ -1,0 +1,169 @@
+"""A tuned comparison as tables and pictures, from the rows of its runs alone."""
+
+import math
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sgdlab import files
+from sgdlab.report.table import Table
+from sgdlab.results import panels, plots, ranking, simultaneous, standing, tuned
+from sgdlab.results.metric import Metric
+from sgdlab.results.summary import Group
+from sgdlab.runs import records
+from sgdlab.runs.ledger import Row
+from sgdlab.runs.methods import methods
+from sgdlab.runs.plan import Plan, make_plan
+from sgdlab.runs.tuning import MISS, Outcome, Tuning
+
+FOLDER = "tuned"
+"""Of a work directory."""
+
+
+def publish(tuning: Tuning, outcome: Outcome, path: pathlib.Path) -> str:
+    """Write what tuning has found to the folder `tuned` of a work directory, and return it for a terminal.
+
+    `table.md` has the methods at their best beside the configuration as it is, `trials.md` how much hangs on tuning;
+    for each number of workers, the pictures `standing`, `budget` and `sensitivity` show the same.
+
+    Args:
+      tuning: what was tuned.
+      outcome: of it.
+      path: the work directory.
+    """
+    folder, texts, trials = path / FOLDER, [], []
+    for count in sorted({count for _, count in tuning.kinds}):
+        names = [method for method, of in tuning.kinds if of == count]
+        plans = {name: make_plan(tuning.settings((name, count), outcome.chosen[name, count])) for name in names}
+        groups = {stage: _groups(plans, outcome, count, stage) for stage in ("evaluation", "untuned")}
+        own = table(groups["evaluation"], groups["untuned"], outcome)
+        texts.append(own)
+        titles, values = {name: methods()[name].title for name in names}, _trials(outcome, names, count)
+        looks = {group.method: panels.style(group.rank) for group in groups["evaluation"]}
+        miss = MISS * max((row["whole_seconds"] for row in _rows(outcome, count, "trial")), default=math.nan)
+        trials += [tuned.budget_table(values, titles, miss=miss), tuned.sensitivity_table(values, titles)]
+        for name, figure in {
+            "standing": standing.standing(groups["evaluation"]),
+            "budget": tuned.budget_figure(values, titles, looks, miss=miss),
+            "sensitivity": tuned.sensitivity_figure(values, titles, looks),
+        }.items():
+            plots.save(figure, folder / f"{name}-n{count}")
+    files.write_text(folder / "table.md", "\n\n".join(text.markdown() for text in texts) + "\n")
+    files.write_text(folder / "trials.md", "\n\n".join(text.markdown() for text in trials) + "\n")
+    return "\n\n".join(text.text(without=("tuned",)) for text in texts)
+
+
+def table(best: Sequence[Group], untuned: Sequence[Group], outcome: Outcome) -> Table:
+    """Return a row for each method, the soonest at the target first.
+
+    Args:
+      best: the methods at one number of workers with the settings that were chosen.
+      untuned: the same with those of the configuration.
+      outcome: with the trials, and what was chosen.
+    """
+    plain, ranked = {group.method: group for group in untuned}, ranking.by_time(best)
+    rows, count = [], best[0].num_workers
+    for group in sorted(best, key=lambda group: (float(np.median(_times([group]))), group.rank)):
+        ratio = ranked.ratio(group) if ranked is not None and ranked.decides else None
+        first = "*" if ranked is not None and ranked.is_first(group) else ""
+        values = _trials(outcome, [group.method], count)[group.method]
+        lost = group.num_diverged
+        low, high = simultaneous.share(lost, len(group.runs))
+        rows.append([
+            group.title,
+            _with_interval(_times([group])),
+            "-" if ratio is None else f"{ratio[0]:.2f} ({ratio[1]:.2f}-{ratio[2]:.2f}){first}",
+            group.metric.number(float(np.median([summary[group.metric.test] for summary in group.summaries]))),
+            f"{lost} of {len(group.runs)} ({100 * low:.0f}-{100 * high:.0f} %)" if lost else "",
+            _with_interval(_times([plain[group.method]])),
+            f"{np.isfinite(values).sum()} of {values.size}",
+            words(outcome.chosen[group.method, count]),
+        ])  # fmt: skip
+    metric, target = best[0].metric, best[0].target
+    goal = metric.reach(target) if target is not None else "the target"
+    columns = {
+        "method": "",
+        "seconds": f"median virtual seconds to {goal}, and the 95 % interval of the median",
+        "x fastest": "mean ratio of the seconds to the fastest method's with the same seed; a miss counts as twice the "
+        f"longest run; in brackets {100 * simultaneous.LEVEL:.0f} % intervals of all methods at once; *: cannot be "
+        "told apart from the fastest",
+        f"test {metric.short}": "median at the end of the run",
+        "diverged": "runs, and the 95 % interval of their share (Clopper and Pearson)",
+        "untuned": "the same seconds with the configuration as it is",
+        "trials": "that reach the target, of those that are tuned by",
+        "tuned": "what was chosen",
+    }
+    seeds = len(best[0].runs)
+    notes = [
+        f"{count} workers; {seeds} seeds, each with its own cluster and one of four folds to test on; the runs without "
+        f"tuning, {len(untuned[0].runs)} of them. All runs with one seed end at one instant, "
+        f"{best[0].about.get('length', '')}."
+    ]
+    return Table(columns, rows, notes, obvious=["method"])
+
+
+def words(settings: Mapping[str, Any]) -> str:
+    """Return chosen settings as a reader wants them.
+
+    Example:
+      >>> words({"optimizer.learning_rate": 0.01234, "optimizer.momentum": 0.5, "rate.warmup_epochs": 0.0,
+      ...        "rate.decay": "cosine", "protocol.ringmaster.max_delay": 9})
+      'rate 0.0123, momentum 0.5, max delay 9, no warm-up, cosine'
+    """
+    found = []
+    for name, value in settings.items():
+        last = name.rpartition(".")[2]
+        if name == "rate.warmup_epochs":
+            found.append("warm-up" if value is None else "no warm-up")
+        elif name == "rate.decay":
+            found.append(value)
+        else:
+            short = "rate" if last.endswith("learning_rate") else last.replace("_", " ")
+            found.append(f"{short} {value:.3g}" if isinstance(value, float) else f"{short} {value}")
+    order = ("warm-up", "no warm-up", "constant", "cosine")
+    return ", ".join(sorted(found, key=lambda text: text in order))
+
+
+def _groups(plans: Mapping[str, Plan], outcome: Outcome, count: int, stage: str) -> list[Group]:
+    """Return the runs of one stage as those of records are."""
+    by_method: dict[str, list[Row]] = {}
+    for row in _rows(outcome, count, stage):
+        by_method.setdefault(row["method"], []).append(row)
+    found = []
+    for name, plan in plans.items():
+        about = {"config": {}, "about": records.about_run(plan), **records.what(plan)}
+        test = {"test_examples": len(plan.experiment.data.dataset.test)}
+        runs = []
+        for row in sorted(by_method[name], key=lambda row: row["seed"]):
+            last = {**row, **test, Metric.of(about).test: row["metric"]}
+            runs.append([about | {"seed": row["seed"]}, last])
+        found.append(Group.of(runs))
+    return found
+
+
+def _rows(outcome: Outcome, count: int, stage: str) -> Iterable[Row]:
+    return [row for row in outcome.rows if row["num_workers"] == count and row["stage"] == stage]
+
+
+def _trials(outcome: Outcome, names: Sequence[str], count: int) -> dict[str, np.ndarray]:
+    """Return method -> float64[trials], seconds to the target of each; infinite for a miss."""
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for row in _rows(outcome, count, "trial"):
+        if row["method"] in found:
+            seconds = ranking.seconds_to_target(row)
+            found[row["method"]].append(math.inf if seconds is None else seconds)
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def _times(groups: Iterable[Group]) -> list[float]:
+    found = (ranking.seconds_to_target(summary) for group in groups for summary in group.summaries)
+    return [math.inf if seconds is None else seconds for seconds in found]
+
+
+def _with_interval(times: Sequence[float]) -> str:
+    """Return the median and its interval; a miss is beyond all."""
+    shown = lambda value: f"{value:,.0f}" if math.isfinite(value) else "never"
+    low, high = standing.interval(times)
+    return f"{shown(float(np.median(times)))} ({shown(low)}-{shown(high)})"
