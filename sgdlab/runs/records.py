@@ -210,7 +210,8 @@ def _length(plan: Plan) -> str:
     experiment, ending = plan.experiment, plan.experiment.ending
     if ending.budget is not None:
         epochs = experiment.source["epochs"]
-        length = f"{ending.budget:g} times the virtual time that synchronous SGD takes for {epochs:g} epochs"
+        times = "" if ending.budget == 1 else f"{ending.budget:g} times "
+        length = f"{times}the virtual time that synchronous SGD takes for {epochs:g} epochs"
     elif ending.seconds is not None:
         length = f"{ending.seconds:,.6g} s of virtual time"
     else:

@@ -1,0 +1,237 @@
+"""Tuning: the same points for all in units of each, the stages and their data, and what a ledger saves."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from lib import tiny
+
+from sgdlab.errors import UsageError
+from sgdlab.knobs import Knob
+from sgdlab.registry import PROTOCOLS, RULES
+from sgdlab.runs import Session, compare, executor, space, tuned_report, tuning
+from sgdlab.runs.ledger import COLUMNS, Ledger, row_of
+from sgdlab.runs.methods import REPRESENTATIVE, methods
+from sgdlab.runs.plan import make_plan
+
+
+def at(config, **changes):
+    point = dict.fromkeys(space.COORDINATES, 0.5) | changes
+    return space.settings(config, [point[name] for name in space.COORDINATES])
+
+
+class TestSpace:
+    def test_points_are_spread_over_the_cube_and_the_same_for_all(self):
+        points = space.points(24)
+        assert points.shape == (24, 5)
+        whole = space.points(32)
+        np.testing.assert_array_equal(points, whole[:24])
+        # Each half, quarter and eighth of every coordinate has as many of the 32 points.
+        for parts in (2, 4, 8, 16, 32):
+            counts = [np.bincount((column * parts).astype(int), minlength=parts) for column in whole.T]
+            assert {int(count) for column in counts for count in column} == {32 // parts}
+
+    def test_at_one_point_all_steps_are_as_long(self):
+        """eta / (1 - gamma) of rules with and without momentum, and at every momentum."""
+        found = set()
+        for method, momentum in (("asgd", 0.5), ("nag_asgd", 0.2), ("nag_asgd", 0.9), ("d_psgd", 0.4)):
+            settings = at(tiny.config(method=method), rate=0.3, momentum=momentum)
+            gamma = settings.get("optimizer.momentum", 0.0)
+            found.add(round(settings["optimizer.learning_rate"] / (1 - gamma), 12))
+        assert found == {round(0.05 / 0.1 * 10 ** (3 * (0.3 - 0.5)), 12)}
+
+    def test_the_rate_is_over_three_decades_and_momentum_from_0_to_098(self):
+        config = tiny.config(method="nag_asgd")
+        low, high = (at(config, rate=share, momentum=1.0)["optimizer.learning_rate"] for share in (0.0, 1.0))
+        assert high / low == pytest.approx(1000)
+        assert np.sqrt(low * high) == pytest.approx(0.5)
+        assert [at(config, momentum=share)["optimizer.momentum"] for share in (0.0, 1.0)] == pytest.approx([0.98, 0.0])
+
+    def test_other_rules_have_their_own_unit(self):
+        settings = at(tiny.config(method="adam"))
+        assert settings["optimizer.adam_learning_rate"] == pytest.approx(0.003)
+        settings = at(tiny.config(method="diloco"), own=1.0)
+        assert settings["local.learning_rate"] == pytest.approx(0.003)
+        assert settings["local.steps"] == 32
+
+    def test_a_schedule_of_its_own_stays(self):
+        assert "rate.decay" not in at(tiny.config(method="growing_ringmaster"))
+        assert at(tiny.config(method="asgd"), warmup=0.1, decay=0.9) == {
+            "optimizer.learning_rate": pytest.approx(0.5),
+            "rate.warmup_epochs": 0.0,
+            "rate.decay": "cosine",
+        }
+
+    @pytest.mark.representatives(*REPRESENTATIVE)
+    @pytest.mark.parametrize("method", methods())
+    def test_every_method_can_be_run_at_every_corner(self, method):
+        for corner in ([0.0] * 5, [1.0] * 5, [0.5] * 5):
+            config = tiny.config(method=method, batch_size=32)
+            settings = space.settings(config, corner)
+            config.update_from_flattened_dict(settings)
+            assert make_plan(config).num_gradients > 0
+            assert len([name for name in settings if not name.startswith("rate.")]) <= 3
+
+    def test_knobs_are_entries_of_their_parts(self):
+        known = {f"predictor.running_mean.{name}" for name in ("window", "at_least")}
+        for registry in (PROTOCOLS, RULES):
+            for part in registry.values():
+                if (knob := part.facts.tunes) is not None:
+                    assert knob.entry in {*part.defaults, *known}, part.name
+        with pytest.raises(ValueError, match="low=0.0 must be"):
+            Knob("share", 0.0, 1.0)
+        with pytest.raises(ValueError, match="high=1.0 must be"):
+            Knob("share", 1.0, 1.0)
+
+    def test_a_method_may_name_its_own(self):
+        assert space.own(make_plan(tiny.config(method="ringmaster")).experiment) == Knob(
+            "protocol.ringmaster.max_delay", 0.25, 8.0, whole=True, per_worker=True
+        )
+        # What its name means is not tuned.
+        assert space.own(make_plan(tiny.config(method="delay_compensated_adaptive")).experiment) is None
+
+
+@pytest.fixture(scope="module", name="tuned")
+def tuned_once(tmp_path_factory):
+    """Returns a small tuning, where it is done, and its outcome."""
+    path = tmp_path_factory.mktemp("tuned")
+    config = tiny.config(epochs=4.0, target=0.6, budget=1.0, evaluations=20, spacing="geometric")
+    one = tuning.Tuning(config, ["asgd", "synchronous"], [4], trials=6, seeds=3)
+    session = Session(path, jobs=1, folder="metrics")
+    return one, session, tuning.tune(one, session)
+
+
+class TestTuning:
+    def test_stages(self, tuned):
+        one, _, outcome = tuned
+        for method in one.methods:
+            rows = {
+                stage: [r for r in outcome.rows if r["method"] == method and r["stage"] == stage]
+                for stage in tuning.STAGES
+            }
+            assert [len(rows[stage]) for stage in tuning.STAGES] == [6, 16, 3, 3]
+            assert {row["seed"] for row in rows["trial"]} == {1000}
+            assert {row["seed"] for row in rows["repeat"]} == {1001, 1002, 1003, 1004}
+            assert [row["seed"] for row in rows["evaluation"]] == [0, 1, 2]
+            best = sorted(
+                rows["trial"], key=lambda row: (row["seconds_to_target"] is None, row["seconds_to_target"] or 0)
+            )
+            reached = [row["trial"] for row in best if row["seconds_to_target"]][:4]
+            assert set(reached) <= {row["trial"] for row in rows["repeat"]}
+            # By hand: the least mean logarithm over the five seeds.
+            means = {}
+            for trial in {row["trial"] for row in rows["repeat"]}:
+                of = [row for row in rows["trial"] + rows["repeat"] if row["trial"] == trial]
+                assert len(of) == 5
+                times = [
+                    2 * row["whole_seconds"] if row["seconds_to_target"] is None else row["seconds_to_target"]
+                    for row in of
+                ]
+                means[trial] = np.log(times).mean()
+            assert rows["evaluation"][0]["trial"] == min(means, key=means.get)
+            assert rows["evaluation"][0]["settings"] == outcome.chosen[method, 4]
+
+    def test_trials_see_no_fold_that_is_reported(self, tuned):
+        one, session, outcome = tuned
+        folds = {"trial": set(), "evaluation": set()}
+        for row in outcome.rows:
+            if row["stage"] in folds:
+                (file,) = session.store.path.glob(f"*{row['key']}.jsonl")
+                folds[row["stage"]].add(json.loads(file.read_text().splitlines()[0])["config"]["split"])
+        assert folds == {"trial": {"validation"}, "evaluation": {"rotating"}}
+        configs = [one.settings(("asgd", 4), {}) for _ in range(4)]
+        for seed, config in enumerate(configs):
+            config.seed = seed
+        plans = [make_plan(config).experiment for config in configs]
+        assert [plan.data.fold for plan in plans] == [1, 2, 3, 4]
+
+    def test_a_ledger_is_enough(self, tuned, tmp_path):
+        one, session, outcome = tuned
+        ledger = session.path / tuning.TUNED
+        anew = Session(tmp_path, jobs=1, folder="metrics")
+        again = tuning.tune(one, anew, ledger)
+        assert again.chosen == outcome.chosen
+        assert not (tmp_path / "metrics").exists()
+        assert tuning.read(tmp_path / tuning.CHOSEN) == outcome.chosen
+        found = Ledger.read(ledger)
+        assert len(found.rows) == len(outcome.rows) == 56
+        for row in outcome.rows:
+            stored = found.rows[row["key"]]
+            assert {name: stored[name] for name in ("stage", "seed", "settings", "diverged")} == {
+                name: row[name] for name in ("stage", "seed", "settings", "diverged")
+            }
+            assert stored["metric"] == pytest.approx(row["metric"], rel=1e-6)
+
+    def test_the_tuned_methods_are_compared(self, tuned):
+        """The comparison that follows finds the runs of the evaluation, and asks for single workers alone."""
+        one, session, outcome = tuned
+        sweep = compare.comparison(compare.rotating(one.config), one.methods, [4], 3, tuned=outcome.chosen)
+        there = [session.store.read(point.name) is not None for point in sweep.runs]
+        assert there == [not compare.is_serial(point) for point in sweep.runs]
+
+    def test_table_and_pictures(self, tuned, tmp_path):
+        one, _, outcome = tuned
+        text = tuned_report.publish(one, outcome, tmp_path)
+        assert "ASGD" in text
+        assert "98 % intervals of all methods at once" in " ".join(text.split())
+        markdown = (tmp_path / "tuned" / "table.md").read_text()
+        assert tuned_report.words(outcome.chosen["asgd", 4]) in markdown
+        assert {path.name for path in (tmp_path / "tuned").glob("*.png")} == {
+            "standing-n4.png", "budget-n4.png", "sensitivity-n4.png",
+        }  # fmt: skip
+
+    def test_shards_tune_whole_methods(self, tuned, tmp_path):
+        one, session, _ = tuned
+        shards = [dataclasses.replace(one, shard=tuning.Shard(index, 2)).kinds for index in (1, 2)]
+        assert shards == [[("asgd", 4)], [("synchronous", 4)]]
+        one_of = dataclasses.replace(session, path=tmp_path, shard=tuning.Shard(1, 2))
+        small = dataclasses.replace(one, trials=1, seeds=1)
+        with pytest.raises(executor.Unfinished):
+            tuning.tune(small, one_of)
+        tuning.tune(small, dataclasses.replace(one_of, shard=tuning.Shard(2, 2)))
+        assert set(tuning.read(tmp_path / tuning.CHOSEN)) == {("asgd", 4), ("synchronous", 4)}
+
+    def test_refusals(self, tmp_path):
+        with pytest.raises(UsageError, match=r"--tune must go with --config.target=VALUE"):
+            tuning.Tuning(tiny.config(target=None), ["asgd"], [4], 2, 2)
+        (tmp_path / "other.json").write_text("{}")
+        with pytest.raises(ValueError, match=r"tuned=.*other.json must be a tuned.json of a tuned comparison"):
+            tuning.read(tmp_path / "other.json")
+        (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+        with pytest.raises(ValueError, match=r"other.csv must be a ledger of runs, with the columns key, stage"):
+            Ledger.read(tmp_path / "other.csv")
+
+
+def test_a_miss_is_worse_than_any_time():
+    row = {"trial": 0, "settings": {}, "whole_seconds": 100.0, "seconds": 3.0, "test_loss": 9.0, "diverged": True}
+    assert tuning.log_time(row | {"seconds_to_target": None}) == np.log(200.0)
+    assert tuning.log_time(row | {"seconds_to_target": 50.0}) == np.log(50.0)
+
+
+def test_rows_are_written_as_they_are_read(tmp_path):
+    ledger = Ledger.read(tmp_path / "some" / "ledger.csv")
+    records = [
+        {"kind": "run"},
+        {"seconds_to_target": None, "test_accuracy": 0.5, "test_loss": float("inf"), "diverged": True},
+    ]
+    row = row_of(
+        "ab", records, stage="trial", method="asgd", num_workers=8, trial=3, seed=1000, settings={"rate.decay": None}
+    )
+    ledger.add([row])
+    assert Ledger.read(ledger.path).rows["ab"] == {name: row.get(name) for name in COLUMNS}
+
+
+def test_methods_have_equal_time_or_equal_gradients():
+    timed = compare.comparison(tiny.config(), ["asgd", "synchronous"], [4], 1)
+    plans = [make_plan(point.settings) for point in timed.runs]
+    alone, *others = plans
+    assert alone.experiment.epochs == 1.0
+    ends = [plan.schedule.wall_clock() for plan in others]
+    assert ends[0] == pytest.approx(ends[1], rel=0.2)
+    equal = compare.comparison(tiny.config(), ["asgd", "synchronous"], [4], 1, equal="gradients")
+    assert {make_plan(point.settings).experiment.epochs for point in equal.runs} == {1.0}
+    given = compare.comparison(tiny.config(seconds=60.0), ["asgd", "synchronous"], [4], 1)
+    assert all(make_plan(point.settings).schedule.wall_clock() <= 60 for point in given.runs)
+    with pytest.raises(ValueError, match="equal='steps' must be one of time, gradients"):
+        compare.comparison(tiny.config(), ["asgd"], [4], 1, equal="steps")
