@@ -25,7 +25,7 @@ def define_flags() -> None:
     """Defines the flags of this command."""
     flags.DEFINE_list("methods", None, "Methods, separated by commas, or all. By default some that stand for all.")
     flags.DEFINE_list("num_workers", ["8", "32"], "Numbers of workers, separated by commas.")
-    flags.DEFINE_integer("seeds", 2, "How many seeds: 0, 1, ...", lower_bound=1)
+    flags.DEFINE_integer("seeds", 3, "How many seeds: 0, 1, ...", lower_bound=1)
     flags.DEFINE_integer("processes", None, "Runs at once. By default one a core, or one on a GPU.", lower_bound=1)
     flags.DEFINE_string("shard", None, "Does a share of the runs: 2/8 is task 2 of a scheduler's array of 8.")
     flags.DEFINE_list("rerun", [], "Methods (or all) to run anew; their finished runs are put aside.")

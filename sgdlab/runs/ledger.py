@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 @dataclasses.dataclass
-class Ledger:
+class RunLedger:
     """The rows of a file, by the hash of their settings.
 
     Attributes:
@@ -34,7 +34,7 @@ class Ledger:
       rows: by key.
 
     Example:
-      >>> ledger = Ledger.read(None)
+      >>> ledger = RunLedger.read(None)
       >>> ledger.add([row_of("1f", [{"kind": "run"}, {"seconds_to_target": 12.5, "test_accuracy": 0.96}], seed=3)])
       >>> ledger.rows["1f"]["seconds_to_target"], ledger.rows["1f"]["seed"]
       (12.5, 3)
@@ -44,7 +44,7 @@ class Ledger:
     rows: dict[str, Row]
 
     @classmethod
-    def read(cls, path: pathlib.Path | None) -> "Ledger":
+    def read(cls, path: pathlib.Path | None) -> "RunLedger":
         """Read a file; one that is not there has no rows.
 
         Raises:

@@ -15,7 +15,7 @@ from sgdlab import files
 from sgdlab.errors import UsageError
 from sgdlab.runs import space
 from sgdlab.runs.executor import finish
-from sgdlab.runs.ledger import Ledger, Row, row_of
+from sgdlab.runs.ledger import Row, RunLedger, row_of
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.sweep import Noted, Session, Shard, Sweep
 from sgdlab.runs.work import label
@@ -115,7 +115,7 @@ class Tuning:
             f"{1e3 * PRICE:g} ms of a core for each are {gradients * PRICE / 3600:,.2g} core-hours"
         )
 
-    def run(self, session: Session, ledger: Ledger, say: Callable[[str], None] = print) -> "Outcome":
+    def run(self, session: Session, ledger: RunLedger, say: Callable[[str], None] = print) -> "Outcome":
         """Do what is missing, some methods after the other, and return what was chosen, and the rows of all runs.
 
         Runs that the ledger has are not done again; those that are done are added to it.
@@ -183,7 +183,7 @@ class Tuning:
             over.append({"method": method, "cluster.num_workers": count, **settings, "seed": seed})
         return Sweep(base, over, label=label)
 
-    def _rows(self, asked: Sequence[Any], session: Session, ledger: Ledger) -> list[Row]:
+    def _rows(self, asked: Sequence[Any], session: Session, ledger: RunLedger) -> list[Row]:
         """Return the row of each run that is asked for, in this order."""
         sweep = self._sweep(asked)
         missing = [point for point in sweep.runs if point.key not in ledger.rows]
@@ -229,11 +229,11 @@ def tune(tuning: Tuning, session: Session, ledger: str | os.PathLike[str] | None
       Unfinished: where other shards have methods left.
     """
     part, alone = dataclasses.replace(tuning, shard=session.shard), dataclasses.replace(session, shard=None)
-    rows = Ledger.read(pathlib.Path(ledger) if ledger is not None else session.path / _of_shard(session.shard))
+    rows = RunLedger.read(pathlib.Path(ledger) if ledger is not None else session.path / _of_shard(session.shard))
     print(f"Tuning by {tuning.trials} trials of each method: {part.cost()}.", flush=True)
     outcome = part.run(alone, rows)
     if session.shard is not None:  # the last to finish has all
-        outcome = tuning.run(dataclasses.replace(alone, noted=Noted()), Ledger.read(None))
+        outcome = tuning.run(dataclasses.replace(alone, noted=Noted()), RunLedger.read(None))
     write(session.path / CHOSEN, outcome.chosen, tuning)
     return outcome
 

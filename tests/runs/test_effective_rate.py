@@ -43,7 +43,7 @@ def moved(plan):
 @pytest.mark.parametrize(
     "method",
     [
-        "synchronous", "backup_workers", "timeout", "dropcompute", "dropcompute_count", "anytime", "softsync", "asgd",
+        "synchronous", "backup_workers", "timeout", "dropcompute", "dropcompute_count", "anytime", "asgd",
         "layerwise", "malenia", "ringleader", "d_psgd", "ad_psgd",
     ],
 )  # fmt: skip

@@ -11,7 +11,7 @@ from sgdlab.errors import UsageError
 from sgdlab.knobs import Knob
 from sgdlab.registry import PROTOCOLS, RULES
 from sgdlab.runs import Session, compare, executor, space, tuned_report, tuning
-from sgdlab.runs.ledger import COLUMNS, Ledger, row_of
+from sgdlab.runs.ledger import COLUMNS, RunLedger, row_of
 from sgdlab.runs.methods import REPRESENTATIVE, methods
 from sgdlab.runs.plan import make_plan
 
@@ -79,9 +79,9 @@ class TestSpace:
             for part in registry.values():
                 if (knob := part.facts.tunes) is not None:
                     assert knob.entry in {*part.defaults, *known}, part.name
-        with pytest.raises(ValueError, match="low=0.0 must be"):
+        with pytest.raises(ValueError, match=r"low=0\.0 must be"):
             Knob("share", 0.0, 1.0)
-        with pytest.raises(ValueError, match="high=1.0 must be"):
+        with pytest.raises(ValueError, match=r"high=1\.0 must be"):
             Knob("share", 1.0, 1.0)
 
     def test_a_method_may_name_its_own(self):
@@ -154,7 +154,7 @@ class TestTuning:
         assert again.chosen == outcome.chosen
         assert not (tmp_path / "metrics").exists()
         assert tuning.read(tmp_path / tuning.CHOSEN) == outcome.chosen
-        found = Ledger.read(ledger)
+        found = RunLedger.read(ledger)
         assert len(found.rows) == len(outcome.rows) == 56
         for row in outcome.rows:
             stored = found.rows[row["key"]]
@@ -200,7 +200,7 @@ class TestTuning:
             tuning.read(tmp_path / "other.json")
         (tmp_path / "other.csv").write_text("a,b\n1,2\n")
         with pytest.raises(ValueError, match=r"other.csv must be a ledger of runs, with the columns key, stage"):
-            Ledger.read(tmp_path / "other.csv")
+            RunLedger.read(tmp_path / "other.csv")
 
 
 def test_a_miss_is_worse_than_any_time():
@@ -210,7 +210,7 @@ def test_a_miss_is_worse_than_any_time():
 
 
 def test_rows_are_written_as_they_are_read(tmp_path):
-    ledger = Ledger.read(tmp_path / "some" / "ledger.csv")
+    ledger = RunLedger.read(tmp_path / "some" / "ledger.csv")
     records = [
         {"kind": "run"},
         {"seconds_to_target": None, "test_accuracy": 0.5, "test_loss": float("inf"), "diverged": True},
@@ -219,7 +219,7 @@ def test_rows_are_written_as_they_are_read(tmp_path):
         "ab", records, stage="trial", method="asgd", num_workers=8, trial=3, seed=1000, settings={"rate.decay": None}
     )
     ledger.add([row])
-    assert Ledger.read(ledger.path).rows["ab"] == {name: row.get(name) for name in COLUMNS}
+    assert RunLedger.read(ledger.path).rows["ab"] == {name: row.get(name) for name in COLUMNS}
 
 
 def test_methods_have_equal_time_or_equal_gradients():
