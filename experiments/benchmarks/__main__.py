@@ -4,7 +4,7 @@
     python -m experiments.benchmarks kills [--kills=50]
     python -m experiments.benchmarks soak [--gradients=1000000]
     python -m experiments.benchmarks planted [--draws=200] [--seed=0]
-    python -m experiments.benchmarks advise what_if watch learning workers crossings
+    python -m experiments.benchmarks advise what_if watch learning workers crossings runs
     python -m experiments.benchmarks live [--transport=ray]
     python -m experiments.benchmarks accelerator [--help]
     python -m experiments.benchmarks.faults [--only=WORDS]
@@ -28,7 +28,7 @@ from experiments.benchmarks.accelerator import command
 # `compilation` stands before what compiles the same programs.
 SHORT = ("schedule", "compilation", "convolution", "replay", "blocks", "peers", "wave", "streaming", "cutoff")
 SHORT += ("processes", "live_transport")
-LONG = ("advise", "crossings", "kills", "soak", "learning", "live", "workers", "planted", "what_if", "watch")
+LONG = ("advise", "crossings", "kills", "soak", "learning", "live", "workers", "planted", "what_if", "watch", "runs")
 """Suites, each a module, that run by default, and those that run only where they are named."""
 
 

@@ -52,16 +52,18 @@ def speeds(seconds: Mapping[str, Sequence[float]], gradients: int, *names: str) 
     return ", ".join(f"{name} {gradients / statistics.median(seconds[name]):,.0f}/s" for name in names or seconds)
 
 
-def interleaved(functions: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, list[float]]:
+def interleaved(
+    functions: dict[str, Callable[[], object]], rounds: int = ROUNDS, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """Return the seconds of each function in each round, after one call of each for compilation and caches."""
     for function in functions.values():
         jax.block_until_ready(function())
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
         for name, function in functions.items():
-            begin = time.perf_counter()
+            begin = clock()
             jax.block_until_ready(function())
-            seconds[name].append(time.perf_counter() - begin)
+            seconds[name].append(clock() - begin)
     return seconds
 
 

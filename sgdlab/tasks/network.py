@@ -101,7 +101,7 @@ def make_task(
         another kind, such as the random streams of an `nnx.Dropout`; it names the module.
     """
     key = jax.random.key(seed)
-    made = network if isinstance(network, nnx.Module) else nnx.eval_shape(lambda: network(nnx.Rngs(params=key)))
+    made = network if isinstance(network, nnx.Module) else _outlined(network)
     graph, params, stats, others = nnx.split(made, nnx.Param, nnx.BatchStat, ...)
     _check_variables(made, params, others)
     momenta = _momenta(made, nnx.as_pure(stats))
@@ -122,6 +122,12 @@ def make_task(
         finish=finish,
         outcomes=outcomes,
     )
+
+
+@functools.lru_cache(maxsize=16)
+def _outlined(network: Callable[[nnx.Rngs], nnx.Module]) -> nnx.Module:
+    """Return a network without its arrays; kept, since tracing it takes most of the host's time for a short run."""
+    return nnx.eval_shape(lambda: network(nnx.Rngs(params=0)))
 
 
 # Initial parameters are computed once: compiling them lightly takes a fifth of the time.

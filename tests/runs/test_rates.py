@@ -5,6 +5,7 @@ import math
 import jax
 import numpy as np
 import pytest
+from lib.compiling import compilations
 
 from sgdlab import rules
 from sgdlab.runs import rates as learning_rates
@@ -125,3 +126,13 @@ def test_a_table_is_a_schedule_that_keeps_its_last_value():
 def test_impossible_tables_are_refused(bad):
     with pytest.raises(ValueError, match="rates"):
         rules.tabulated(bad)
+
+
+def test_runs_of_other_lengths_compile_nothing():
+    """Steps in updates are exact: of 37 updates each has the rate that it has among 40."""
+    falling = learning_rates.RateSchedule(decay="cosine", unit="updates", length=50.0)
+    make = lambda updates: learning_rates.rates(falling, peak=1.0, num_workers=1, epochs=1.0, updates_per_epoch=updates)
+    whole = make(40)
+    with compilations() as seen:
+        np.testing.assert_array_equal(make(37), whole[:37])
+    assert seen == []
