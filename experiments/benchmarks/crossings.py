@@ -10,13 +10,13 @@ from sgdlab.runs import crossing
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.records import Record
 from sgdlab.runs.train import train
-from sgdlab.runs.tuning import BY_TIME
+from sgdlab.runs.tuning import BUDGET, EVALUATIONS
 
 METHODS = ("synchronous", "asgd", "gap_aware", "d_psgd", "rennala")
 SEEDS = 4
 DENSE = 2400
 """Evaluations of a run whose crossing is taken to be the true one."""
-FEWER = (25, 100, 300, 800)
+FEWER = (25, 100, 300, EVALUATIONS)
 TARGETS = (0.90, 0.95)
 LARGEST = 1.0
 """Mean error, in % of the time, that the number of evaluations of comparisons may have."""
@@ -28,7 +28,8 @@ def figures() -> Iterator[Figure]:
     for method in METHODS:
         for seed in range(SEEDS):
             config = digits.get_config()
-            config.update_from_flattened_dict({**BY_TIME, "method": method, "seed": seed, "evaluations": DENSE})
+            config.method, config.seed, config.budget = method, seed, BUDGET
+            config.spacing, config.evaluations = "geometric", DENSE
             evaluations = train(make_plan(config)).records[1:-1]
             for target in TARGETS:
                 true = _seconds(evaluations, target)
@@ -38,7 +39,7 @@ def figures() -> Iterator[Figure]:
                     found = _seconds(_thinned(evaluations, number), target)
                     errors[number].append(100 if found is None else 100 * abs(found / true - 1))
     for number, found in errors.items():
-        mean, counted = float(np.mean(found)), number == BY_TIME["evaluations"]
+        mean, counted = float(np.mean(found)), number == EVALUATIONS
         detail = f"{len(found)} crossings; median {np.median(found):.2f} %, 90 % below {np.quantile(found, 0.9):.2f} %"
         goal = f"<= {LARGEST:g}" if counted else ""
         yield Figure(

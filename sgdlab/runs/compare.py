@@ -28,7 +28,7 @@ from sgdlab.runs.parts import load as load_parts
 from sgdlab.runs.plan import make_plan, planned
 from sgdlab.runs.store import METRICS, check_ours
 from sgdlab.runs.sweep import Session, Sweep, meant
-from sgdlab.runs.tuning import BY_TIME, Tuned
+from sgdlab.runs.tuning import Tuned, by_time
 from sgdlab.runs.work import Point, label, num_workers_of
 
 EQUAL = ("time", "gradients")
@@ -164,8 +164,8 @@ def comparison(
       num_workers: numbers of workers.
       seeds: how many.
       over: further entries and their values.
-      equal: one of `EQUAL`: "time" ends methods by `BY_TIME`, unless the configuration itself says when they end;
-        "gradients" leaves it to the configuration, which counts epochs of used gradients.
+      equal: one of `EQUAL`: "time" as `sgdlab.runs.tuning.by_time` has it; "gradients" leaves it to the configuration,
+        which counts epochs of used gradients.
       tuned: entries of methods, by name and number of workers.
 
     Raises:
@@ -183,10 +183,10 @@ def comparison(
     """
     every, several = known.methods(), [n for n in num_workers if n > 1]
     config = config.copy_and_resolve_references()
-    if arguments.one_of("equal", equal, EQUAL) == "time" and config.seconds is None and config.budget is None:
-        config.update_from_flattened_dict(dict(BY_TIME))
+    if arguments.one_of("equal", equal, EQUAL) == "time":
+        by_time(config)
     # The cluster whose first worker is alone.
-    cluster = {"cluster.num_workers": min(several)} if several else {}
+    cluster: dict[str, Any] = {"cluster.num_workers": min(several)} if several else {}
     if config.budget is not None:
         cluster["budget"] = None  # a single worker does its epochs
     alone = [name for name in known.baselines() if any(every[method].baseline == name for method in names)]

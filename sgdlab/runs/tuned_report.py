@@ -1,11 +1,14 @@
 """A tuned comparison as tables and pictures, from the rows of its runs alone."""
 
+import dataclasses
+import functools
 import math
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from sgdlab import files
 from sgdlab.report.table import Table
@@ -14,12 +17,74 @@ from sgdlab.results.metric import Metric
 from sgdlab.results.summary import Group
 from sgdlab.runs import records
 from sgdlab.runs.ledger import Row
-from sgdlab.runs.methods import methods
 from sgdlab.runs.plan import Plan, make_plan
 from sgdlab.runs.tuning import MISS, Outcome, Tuning
 
 FOLDER = "tuned"
 """Of a work directory."""
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """What tuning has found at one number of workers.
+
+    Attributes:
+      best: the methods at their best, on the runs that are reported.
+      untuned: the methods with the settings of the configuration.
+      outcome: with the trials, and what was chosen.
+    """
+
+    best: list[Group]
+    untuned: list[Group]
+    outcome: Outcome
+
+    @classmethod
+    def of(cls, tuning: Tuning, outcome: Outcome, count: int) -> "View":
+        """Return what was found with a number of workers."""
+        names = [method for method, of in outcome.chosen if of == count]
+        plans = {name: make_plan(tuning.settings((name, count), outcome.chosen[name, count])) for name in names}
+        return cls(*(_groups(plans, outcome, count, stage) for stage in ("evaluation", "untuned")), outcome)
+
+    @functools.cached_property
+    def trials(self) -> dict[str, np.ndarray]:
+        """Return method -> float64[trials], seconds to the target of each; infinite for a miss."""
+        found: dict[str, list[float]] = {group.method: [] for group in self.best}
+        for row in self._of("trial"):
+            seconds = ranking.seconds_to_target(row)
+            found[row["method"]].append(math.inf if seconds is None else seconds)
+        return {name: np.array(values) for name, values in found.items()}
+
+    @property
+    def table(self) -> Table:
+        """Return the methods at their best, beside the configuration as it is."""
+        return table(self)
+
+    @property
+    def of_trials(self) -> tuple[Table, Table]:
+        """Return how much hangs on tuning: the expected best of few trials, and the share that reach the target."""
+        found, titles = self.trials, self._titles
+        return tuned.budget_table(found, titles, miss=self._miss), tuned.sensitivity_table(found, titles)
+
+    def figures(self) -> dict[str, Figure]:
+        """Return name -> picture."""
+        found, titles = self.trials, self._titles
+        looks = {group.method: panels.style(group.rank) for group in self.best}
+        return {
+            "standing": standing.standing(self.best),
+            "budget": tuned.budget_figure(found, titles, looks, miss=self._miss),
+            "sensitivity": tuned.sensitivity_figure(found, titles, looks),
+        }
+
+    @property
+    def _titles(self) -> dict[str, str]:
+        return {group.method: group.title for group in self.best}
+
+    @property
+    def _miss(self) -> float:
+        return MISS * max((row["whole_seconds"] for row in self._of("trial")), default=math.nan)
+
+    def _of(self, stage: str) -> list[Row]:
+        return _rows(self.outcome, self.best[0].num_workers, stage)
 
 
 def publish(tuning: Tuning, outcome: Outcome, path: pathlib.Path) -> str:
@@ -33,42 +98,26 @@ def publish(tuning: Tuning, outcome: Outcome, path: pathlib.Path) -> str:
       outcome: of it.
       path: the work directory.
     """
-    folder, texts, trials = path / FOLDER, [], []
-    for count in sorted({count for _, count in tuning.kinds}):
-        names = [method for method, of in tuning.kinds if of == count]
-        plans = {name: make_plan(tuning.settings((name, count), outcome.chosen[name, count])) for name in names}
-        groups = {stage: _groups(plans, outcome, count, stage) for stage in ("evaluation", "untuned")}
-        own = table(groups["evaluation"], groups["untuned"], outcome)
-        texts.append(own)
-        titles, values = {name: methods()[name].title for name in names}, _trials(outcome, names, count)
-        looks = {group.method: panels.style(group.rank) for group in groups["evaluation"]}
-        miss = MISS * max((row["whole_seconds"] for row in _rows(outcome, count, "trial")), default=math.nan)
-        trials += [tuned.budget_table(values, titles, miss=miss), tuned.sensitivity_table(values, titles)]
-        for name, figure in {
-            "standing": standing.standing(groups["evaluation"]),
-            "budget": tuned.budget_figure(values, titles, looks, miss=miss),
-            "sensitivity": tuned.sensitivity_figure(values, titles, looks),
-        }.items():
+    folder, views = path / FOLDER, {}
+    for count in sorted({count for _, count in outcome.chosen}):
+        views[count] = View.of(tuning, outcome, count)
+        for name, figure in views[count].figures().items():
             plots.save(figure, folder / f"{name}-n{count}")
-    files.write_text(folder / "table.md", "\n\n".join(text.markdown() for text in texts) + "\n")
-    files.write_text(folder / "trials.md", "\n\n".join(text.markdown() for text in trials) + "\n")
-    return "\n\n".join(text.text(without=("tuned",)) for text in texts)
+    trials = [text.markdown() for view in views.values() for text in view.of_trials]
+    files.write_text(folder / "table.md", "\n\n".join(view.table.markdown() for view in views.values()) + "\n")
+    files.write_text(folder / "trials.md", "\n\n".join(trials) + "\n")
+    return "\n\n".join(view.table.text(without=("tuned",)) for view in views.values())
 
 
-def table(best: Sequence[Group], untuned: Sequence[Group], outcome: Outcome) -> Table:
-    """Return a row for each method, the soonest at the target first.
-
-    Args:
-      best: the methods at one number of workers with the settings that were chosen.
-      untuned: the same with those of the configuration.
-      outcome: with the trials, and what was chosen.
-    """
+def table(view: View) -> Table:
+    """Return a row for each method, the soonest at the target first."""
+    best, untuned = view.best, view.untuned
     plain, ranked = {group.method: group for group in untuned}, ranking.by_time(best)
     rows, count = [], best[0].num_workers
     for group in sorted(best, key=lambda group: (float(np.median(_times([group]))), group.rank)):
         ratio = ranked.ratio(group) if ranked is not None and ranked.decides else None
         first = "*" if ranked is not None and ranked.is_first(group) else ""
-        values = _trials(outcome, [group.method], count)[group.method]
+        values = view.trials[group.method]
         lost = group.num_diverged
         low, high = simultaneous.share(lost, len(group.runs))
         rows.append([
@@ -79,7 +128,7 @@ def table(best: Sequence[Group], untuned: Sequence[Group], outcome: Outcome) -> 
             f"{lost} of {len(group.runs)} ({100 * low:.0f}-{100 * high:.0f} %)" if lost else "",
             _with_interval(_times([plain[group.method]])),
             f"{np.isfinite(values).sum()} of {values.size}",
-            words(outcome.chosen[group.method, count]),
+            words(view.outcome.chosen[group.method, count]),
         ])  # fmt: skip
     metric, target = best[0].metric, best[0].target
     goal = metric.reach(target) if target is not None else "the target"
@@ -143,18 +192,8 @@ def _groups(plans: Mapping[str, Plan], outcome: Outcome, count: int, stage: str)
     return found
 
 
-def _rows(outcome: Outcome, count: int, stage: str) -> Iterable[Row]:
+def _rows(outcome: Outcome, count: int, stage: str) -> list[Row]:
     return [row for row in outcome.rows if row["num_workers"] == count and row["stage"] == stage]
-
-
-def _trials(outcome: Outcome, names: Sequence[str], count: int) -> dict[str, np.ndarray]:
-    """Return method -> float64[trials], seconds to the target of each; infinite for a miss."""
-    found: dict[str, list[float]] = {name: [] for name in names}
-    for row in _rows(outcome, count, "trial"):
-        if row["method"] in found:
-            seconds = ranking.seconds_to_target(row)
-            found[row["method"]].append(math.inf if seconds is None else seconds)
-    return {name: np.array(values) for name, values in found.items()}
 
 
 def _times(groups: Iterable[Group]) -> list[float]:

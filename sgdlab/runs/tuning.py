@@ -34,8 +34,11 @@ MISS = 2.0
 
 STAGES = ("trial", "repeat", "evaluation", "untuned")
 
-BY_TIME: Mapping[str, Any] = {"budget": 1.5, "spacing": "geometric", "evaluations": 800}
-"""Entries with which methods are compared at equal time: that which synchronous SGD takes for 1.5 times the epochs."""
+BUDGET = 1.5
+"""Times the virtual time of synchronous SGD for its epochs, in which methods are compared."""
+
+EVALUATIONS = 800
+"""Of a run at geometric spacing, by which a time to the target is known to 1 % (`benchmarks crossings`)."""
 
 PRICE = 1.5e-4
 """Seconds of a core for a gradient of the small conv net of `configs/digits.py`, by which a cost is said beforehand."""
@@ -172,8 +175,7 @@ class Tuning:
 
     def _sweep(self, asked: Iterable[tuple[Kind, str, int | None, int, Mapping[str, Any]]]) -> Sweep:
         base = self.config.copy_and_resolve_references()
-        if base.seconds is None and base.budget is None:
-            base.update_from_flattened_dict(dict(BY_TIME))
+        by_time(base)
         over = []
         for (method, count), stage, _, seed, settings in asked:
             if stage in ("evaluation", "untuned"):
@@ -262,6 +264,18 @@ def read(path: str | os.PathLike[str]) -> Tuned:
         return {(method, int(n)): settings for method, of in found.items() for n, settings in of.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"tuned={os.fspath(path)} must be a {CHOSEN} of a tuned comparison: {error}") from error
+
+
+def by_time(config: ConfigDict) -> None:
+    """Set what compares methods at equal time, where the configuration does not say otherwise.
+
+    A run ends after `BUDGET` times the virtual time of synchronous SGD for its epochs, unless `seconds` or `budget` are
+    given; it has `EVALUATIONS` at geometric spacing, unless that is given.
+    """
+    if config.seconds is None and config.budget is None:
+        config.budget = BUDGET
+    if config.spacing == "even":
+        config.spacing, config.evaluations = "geometric", EVALUATIONS
 
 
 def choose(rows: Sequence[Row]) -> Choice:
