@@ -43,7 +43,8 @@ class View:
         """Return what was found with a number of workers."""
         names = [method for method, of in outcome.chosen if of == count]
         plans = {name: make_plan(tuning.settings((name, count), outcome.chosen[name, count])) for name in names}
-        return cls(*(_groups(plans, outcome, count, stage) for stage in ("evaluation", "untuned")), outcome)
+        best, untuned = (_groups(plans, outcome, count, stage) for stage in ("evaluation", "untuned"))
+        return cls(best, untuned, outcome)
 
     @functools.cached_property
     def trials(self) -> dict[str, np.ndarray]:
@@ -146,8 +147,8 @@ def table(view: View) -> Table:
     }
     seeds = len(best[0].runs)
     notes = [
-        f"{count} workers; {seeds} seeds, each with its own cluster and one of four folds to test on; the runs without "
-        f"tuning, {len(untuned[0].runs)} of them. All runs with one seed end at one instant, "
+        f"{count} workers; {seeds} seeds, each with its own cluster and one of four folds to test on; the same "
+        "without tuning. All runs with one seed end at one instant, "
         f"{best[0].about.get('length', '')}."
     ]
     return Table(columns, rows, notes, obvious=["method"])

@@ -24,10 +24,11 @@ FIRST_SEED = 1000
 """Of tuning: it draws another cluster, other shares and other batches than any run that is reported."""
 
 BEST, REPEATED = 4, 4
-"""So many of the best trials are run with so many further seeds, and the best of these is chosen."""
+"""So many of the best trials are run with so many further seeds, and the best of these is chosen.
 
-UNTUNED_SEEDS = 5
-"""Runs of the configuration as it is, beside the tuned ones."""
+A trial ends at the target. Its further seeds go to the end: a rate that still rises is soon at the target, and may blow
+up after it. Such a run counts as a miss.
+"""
 
 MISS = 2.0
 """Times the whole run, which stand for the time to a target that a run does not reach."""
@@ -110,7 +111,7 @@ class Tuning:
 
     def cost(self) -> str:
         """Return what it will take at most, in words: no trial may reach the target."""
-        runs = self.trials + BEST * REPEATED + self.seeds + min(UNTUNED_SEEDS, self.seeds)
+        runs = self.trials + BEST * REPEATED + 2 * self.seeds
         plans = (make_plan(self.settings(kind, {})) for kind in self.kinds)
         gradients = runs * sum(plan.num_gradients for plan in plans)
         return (
@@ -166,7 +167,7 @@ class Tuning:
             for kind, choice in chosen.items()
             for seed in range(self.seeds)
         ]
-        plain = [(kind, "untuned", None, seed, {}) for kind in chosen for seed in range(min(UNTUNED_SEEDS, self.seeds))]
+        plain = [(kind, "untuned", None, seed, {}) for kind in chosen for seed in range(self.seeds)]
         return [*tuned, *plain]
 
     def evaluated(self, chosen: Mapping[Kind, Choice]) -> Sweep:
@@ -181,7 +182,8 @@ class Tuning:
             if stage in ("evaluation", "untuned"):
                 base.split = "rotating"
             else:
-                base.split, base.until_target, base.evaluations = "validation", True, min(base.evaluations, COARSE)
+                base.split, base.evaluations = "validation", min(base.evaluations, COARSE)
+                base.until_target = stage == "trial"
             over.append({"method": method, "cluster.num_workers": count, **settings, "seed": seed})
         return Sweep(base, over, label=label)
 
@@ -281,8 +283,8 @@ def by_time(config: ConfigDict) -> None:
 def choose(rows: Sequence[Row]) -> Choice:
     """Return the settings whose runs reach the target soonest: the least geometric mean of the time, over their seeds.
 
-    A run that misses the target counts as `MISS` times its whole length. Where none reaches it, the mean test loss
-    decides.
+    A run that misses the target, or diverges after it, counts as `MISS` times its whole length. Where none reaches it,
+    the mean test loss decides.
 
     Args:
       rows: of runs of one method, some seeds of each of several trials.
@@ -304,7 +306,7 @@ def choose(rows: Sequence[Row]) -> Choice:
 
 def log_time(row: Row) -> float:
     """Return the logarithm of the time to the target; of a run that misses it, of `MISS` times its whole length."""
-    reached = row["seconds_to_target"]
+    reached = None if row["diverged"] else row["seconds_to_target"]
     return math.log(MISS * row["whole_seconds"] if reached is None else max(reached, 1e-9))
 
 

@@ -125,7 +125,9 @@ class TestTuning:
                 of = [row for row in rows["trial"] + rows["repeat"] if row["trial"] == trial]
                 assert len(of) == 5
                 times = [
-                    2 * row["whole_seconds"] if row["seconds_to_target"] is None else row["seconds_to_target"]
+                    2 * row["whole_seconds"]
+                    if row["diverged"] or row["seconds_to_target"] is None
+                    else row["seconds_to_target"]
                     for row in of
                 ]
                 means[trial] = np.log(times).mean()
@@ -206,7 +208,8 @@ class TestTuning:
 def test_a_miss_is_worse_than_any_time():
     row = {"trial": 0, "settings": {}, "whole_seconds": 100.0, "seconds": 3.0, "test_loss": 9.0, "diverged": True}
     assert tuning.log_time(row | {"seconds_to_target": None}) == np.log(200.0)
-    assert tuning.log_time(row | {"seconds_to_target": 50.0}) == np.log(50.0)
+    assert tuning.log_time(row | {"seconds_to_target": 50.0}) == np.log(200.0)  # what it reached, it has lost
+    assert tuning.log_time(row | {"seconds_to_target": 50.0, "diverged": False}) == np.log(50.0)
 
 
 def test_rows_are_written_as_they_are_read(tmp_path):

@@ -1,0 +1,235 @@
+"""Every method at its own best on workloads of digits: tunes what is missing, and stores tables and pictures.
+
+    python -m experiments.tuned                                  tables and pictures of what is stored
+    python -m experiments.tuned --run --workloads=gamma-n32      does what is missing of a workload; takes hours
+    python -m experiments.tuned --run --workloads=gamma-n32 --methods=asgd,dana --shard=2/8
+
+A workload is a cluster, a number of workers and how data are shared. Of each run there is a row in
+`experiments/results/runs/<workload>.csv`; runs that have one are not done again: the same command goes on anywhere.
+Written are `experiments/results/tuned.<workload>.md` and `.png`, for all workloads together `tuned.md`,
+`tuned.csv` and `tuned.profiles.png`, and `configs/digits.tuned.json`, with which `make run` compares methods.
+"""
+
+import itertools
+import json
+import math
+import pathlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from absl import flags
+from matplotlib.figure import Figure
+from ml_collections import ConfigDict
+
+from configs import digits
+from sgdlab import files
+from sgdlab.commands import launch
+from sgdlab.errors import UsageError, said_of
+from sgdlab.results import panels, plots, profiles, ranking, standing
+from sgdlab.runs.executor import Unfinished
+from sgdlab.runs.ledger import RunLedger
+from sgdlab.runs.methods import check, methods
+from sgdlab.runs.sweep import Noted, Session, Shard
+from sgdlab.runs.tuned_report import View, words
+from sgdlab.runs.tuning import Outcome, Tuning, write
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+CHOSEN = pathlib.Path(__file__).parents[1] / "configs" / "digits.tuned.json"
+OF_MAKE_RUN = ("gamma-n8", "gamma-n32")
+"""Workloads whose settings `make run` has."""
+
+CLUSTERS: Mapping[str, Mapping[str, Any]] = {
+    "gamma": {"cluster.kind": "gamma", "cluster.gamma.heterogeneous": True},
+    "stalls": {
+        "cluster.kind": "long_tailed",
+        "cluster.long_tailed.tail_share": 0.01,
+        "cluster.long_tailed.tail_start": 10.0,
+    },
+    "equal": {"cluster.kind": "gamma", "cluster.gamma.heterogeneous": False},
+    "ladder": {"cluster.kind": "ladder"},
+}
+"""Machines of unequal speed; equal ones, of whose gradients one in a hundred takes ten times as long or more; equal
+ones; and the i-th i times as slow as the first."""
+
+WORKERS = (32, 8)
+SHARES: Mapping[str, Mapping[str, Any]] = {"": {}, "-own": {"heterogeneity.alpha": 0.1}}
+"""All draw from all examples; or each has its own, with labels by Dirichlet's law."""
+
+WORKLOADS = {
+    f"{cluster}-n{count}{share}": (count, {**entries, **own})
+    for (share, own), (cluster, entries), count in itertools.product(SHARES.items(), CLUSTERS.items(), WORKERS)
+}
+"""Name -> number of workers, and what differs from `configs/digits.py`."""
+
+TRIALS, SEEDS = 24, 20
+
+CONFIGURED = False
+DEFAULT_WORKDIR = "runs/tuned"
+
+
+def define_flags() -> None:
+    """Defines the flags of this command."""
+    flags.DEFINE_list("workloads", None, f"Of {', '.join(WORKLOADS)}. By default those that are stored.")
+    flags.DEFINE_list("methods", ["all"], "Methods, separated by commas, or all.")
+    flags.DEFINE_bool("run", False, "Do what is missing, instead of only showing what is stored.")
+    flags.DEFINE_string("shard", None, "Tunes a share of the methods: 2/8 is task 2 of an array of 8.")
+    flags.DEFINE_integer("processes", None, "Runs at once. By default one a core.", lower_bound=1)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs what is asked for, then stores what there is."""
+    del argv
+    given = flags.FLAGS
+    stored = [name for name in WORKLOADS if ledger_of(name).exists()]
+    names = stored if given.workloads is None else given.workloads
+    for name in names:
+        if name not in WORKLOADS:
+            raise UsageError(f"--workloads={name} must be among {', '.join(WORKLOADS)}")
+    wanted = list(methods()) if given.methods == ["all"] else given.methods
+    for name in wanted:
+        check(name, "--methods")
+    with said_of("--"):
+        shard = None if given.shard is None else Shard.of(given.shard)
+    for name in names if given.run else ():
+        session = Session(launch.workdir(DEFAULT_WORKDIR) / name, given.processes, folder="metrics")
+        one = tuning_of(name, wanted, shard)
+        print(f"{name}: {one.cost()}", flush=True)
+        one.run(session, RunLedger.read(ledger_of(name, shard)))
+    store([name for name in WORKLOADS if ledger_of(name).exists()])
+
+
+def ledger_of(workload: str, shard: Shard | None = None) -> pathlib.Path:
+    """Return the file with a row of each run of a workload; each shard has one of its own."""
+    own = "" if shard is None else f".{shard.index}-of-{shard.count}"
+    return RESULTS / "runs" / f"{workload}{own}.csv"
+
+
+def config_of(workload: str) -> ConfigDict:
+    """Return the configuration of a workload.
+
+    Example:
+      >>> config_of("stalls-n8-own").cluster.kind, config_of("stalls-n8-own").heterogeneity.alpha
+      ('long_tailed', 0.1)
+    """
+    config = digits.get_config()
+    config.update_from_flattened_dict(dict(WORKLOADS[workload][1]))
+    return config
+
+
+def tuning_of(workload: str, names: Sequence[str], shard: Shard | None = None) -> Tuning:
+    """Return the tuning of methods on a workload."""
+    return Tuning(config_of(workload), names, [WORKLOADS[workload][0]], TRIALS, SEEDS, shard)
+
+
+def outcome_of(workload: str) -> Outcome:
+    """Return what the ledger of a workload holds: of all methods whose runs are all there."""
+    ledger, chosen, rows = RunLedger.read(ledger_of(workload)), {}, []
+    there = {row["method"] for row in ledger.rows.values()}
+    for name in methods():
+        if name not in there:
+            continue
+        try:  # where a run is missing, it is noted and none is done
+            found = tuning_of(workload, [name]).run(Session(noted=Noted()), ledger, say=lambda line: None)
+        except Unfinished:
+            continue
+        chosen |= found.chosen
+        rows += found.rows
+    return Outcome(chosen, rows)
+
+
+def store(workloads: Sequence[str]) -> None:
+    """Write tables and pictures of workloads, and what was chosen."""
+    texts, rows = [], []
+    for name in workloads:
+        outcome, count = outcome_of(name), WORKLOADS[name][0]
+        if not outcome.chosen:
+            continue
+        tuning = tuning_of(name, [method for method, _ in outcome.chosen])
+        view = View.of(tuning, outcome, count)
+        _save(standing.standing(view.best), f"tuned.{name}.png")
+        tables = [view.table, *view.of_trials]
+        text = f"# {name}: {view.best[0].about['cluster']}\n\n" + "\n\n".join(table.markdown() for table in tables)
+        files.write_text(RESULTS / f"tuned.{name}.md", text + "\n")
+        texts.append(_sentences(name, view))
+        rows += _rows(name, view)
+        print(f"\n{name}\n\n{view.table.text(without=('tuned',))}", flush=True)
+    table = pd.DataFrame(rows)
+    files.write_text(RESULTS / "tuned.csv", table.to_csv(index=False, float_format="%.6g"))
+    files.write_text(RESULTS / "tuned.md", "\n\n".join(["# Every method at its best", *texts]) + "\n")
+    _store_profiles(table)
+    _store_chosen([name for name in OF_MAKE_RUN if name in workloads])
+
+
+def _sentences(name: str, view: View) -> str:
+    """Return who is first on a workload, in words."""
+    ranked = ranking.by_time(view.best)
+    first = [] if ranked is None else [group.title for group in ranked.first]
+    who = f"not told apart from the fastest: {', '.join(first)}" if len(first) > 1 else f"fastest: {', '.join(first)}"
+    return f"* **{name}** ({len(view.best)} methods): {who}. [Table](tuned.{name}.md), [picture](tuned.{name}.png)."
+
+
+def _rows(name: str, view: View) -> list[dict[str, Any]]:
+    """Return a row for each method, of numbers."""
+    ranked, plain = ranking.by_time(view.best), {group.method: group for group in view.untuned}
+    found = []
+    for group in view.best:
+        times, untuned = ([_seconds(s) for s in one.summaries] for one in (group, plain[group.method]))
+        low, high = standing.interval(times)
+        found.append({
+            "workload": name,
+            "method": group.method,
+            "seconds": float(np.median(times)),
+            "low": low,
+            "high": high,
+            "untuned": float(np.median(untuned)),
+            "first": int(ranked is not None and ranked.is_first(group)),
+            group.metric.name: float(np.median([summary[group.metric.test] for summary in group.summaries])),
+            "diverged": group.num_diverged,
+            "seeds": len(group.runs),
+            "trials_that_reach": int(np.isfinite(view.trials[group.method]).sum()),
+            "trials": view.trials[group.method].size,
+            "settings": words(view.outcome.chosen[group.method, group.num_workers]),
+        })  # fmt: skip
+    return found
+
+
+def _seconds(summary: Mapping[str, Any]) -> float:
+    seconds = ranking.seconds_to_target(summary)
+    return math.inf if seconds is None else seconds
+
+
+def _save(figure: Figure, name: str) -> None:
+    with mpl.rc_context(plots.STYLE), files.replacing(RESULTS / name) as file:
+        figure.savefig(file, format="png")
+
+
+def _store_profiles(table: pd.DataFrame) -> None:
+    """Draw the performance profiles of the methods that all stored workloads have."""
+    wide = table.pivot(index="method", columns="workload", values="seconds").dropna() if len(table) else table
+    if len(wide) < 2 or wide.shape[1] < 2:
+        return
+    known = methods()
+    ratios = profiles.ratios({name: row.to_numpy(float) for name, row in wide.iterrows()})
+    titles = {name: known[name].title for name in wide.index}
+    looks = {name: panels.style(list(known).index(name)) for name in wide.index}
+    _save(profiles.figure(ratios, titles, looks), "tuned.profiles.png")
+
+
+def _store_chosen(workloads: Sequence[str]) -> None:
+    """Write the settings that `make run` has."""
+    chosen: dict[tuple[str, int], Mapping[str, Any]] = {}
+    for name in workloads:
+        chosen |= outcome_of(name).chosen
+    if chosen:
+        write(CHOSEN, chosen, tuning_of(workloads[0], []))
+        found = json.loads(CHOSEN.read_text(encoding="utf-8"))
+        command = f"python -m experiments.tuned --run --workloads={','.join(workloads)}"
+        files.write_text(CHOSEN, json.dumps({"made by": command, **found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    launch.command(sys.modules[__name__])
