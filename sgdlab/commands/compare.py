@@ -68,6 +68,9 @@ def main(argv: Sequence[str]) -> None:
     trials, tuned = _checked_tune(given.tune, given.ledger)
     how: Any = {"over": over, "equal": given.equal}
     sweep = runs.compare.comparison(config, names, num_workers, given.seeds, tuned=tuned, **how)
+    plain = [f"{name} at {n}" for n in num_workers for name in names if tuned and n > 1 and (name, n) not in tuned]
+    if plain and hosts.is_first():
+        print(f"Not tuned in {given.tune}, and run as the configuration is: {', '.join(plain)}.", flush=True)
     waste = runs.compare.check(sweep, [*launch.given_entries(), *over])
     if hosts.is_first():
         runs.store.check_ours(workdir)
@@ -119,8 +122,7 @@ def _tuned(
     outcome = runs.tuning.tune(tuning, session, ledger)
     if hosts.is_first():
         print(f"\n{runs.tuned_report.publish(tuning, outcome, session.path)}\n", flush=True)
-    base = runs.compare.rotating(sweep.base)
-    return runs.compare.comparison(base, names, num_workers, given.seeds, tuned=outcome.chosen, **how)
+    return runs.compare.comparison(sweep.base, names, num_workers, given.seeds, tuned=outcome.chosen, **how)
 
 
 def _checked_tune(value: str | None, ledger: str | None) -> tuple[int, runs.tuning.Tuned]:

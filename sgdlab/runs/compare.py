@@ -131,7 +131,7 @@ def compare(
         session = Session(path, processes, folder=METRICS)
         if trials:
             settings = tuning.tune(tuning.Tuning(runs.base, names, counts, trials, seeds), session).chosen
-            runs = comparison(rotating(runs.base), names, counts, seeds, over, equal=equal, tuned=settings)
+            runs = comparison(runs.base, names, counts, seeds, over, equal=equal, tuned=settings)
         found = finish([runs], session)
         if workdir is not None:
             session.store.tidy()
@@ -166,7 +166,8 @@ def comparison(
       over: further entries and their values.
       equal: one of `EQUAL`: "time" as `sgdlab.runs.tuning.by_time` has it; "gradients" leaves it to the configuration,
         which counts epochs of used gradients.
-      tuned: entries of methods, by name and number of workers.
+      tuned: entries of methods, by name and number of workers; runs are then tested on folds that tuning has not seen,
+        unless the configuration names another split.
 
     Raises:
       UsageError: where a single worker would be compared with itself alone.
@@ -185,6 +186,8 @@ def comparison(
     config = config.copy_and_resolve_references()
     if arguments.one_of("equal", equal, EQUAL) == "time":
         by_time(config)
+    if tuned and config.split == "own":
+        config.split = "rotating"  # folds that tuning has not seen
     # The cluster whose first worker is alone.
     cluster: dict[str, Any] = {"cluster.num_workers": min(several)} if several else {}
     if config.budget is not None:
@@ -212,13 +215,6 @@ def comparison(
         for seed in range(seeds)
     ]
     return Sweep(config, points, label=label)
-
-
-def rotating(config: ConfigDict) -> ConfigDict:
-    """Return the configuration that tuned methods are compared by: tested on folds that tuning has not seen."""
-    config = config.copy_and_resolve_references()
-    config.split = "rotating"
-    return config
 
 
 def is_serial(point: Point) -> bool:

@@ -170,10 +170,6 @@ class Tuning:
         plain = [(kind, "untuned", None, seed, {}) for kind in chosen for seed in range(self.seeds)]
         return [*tuned, *plain]
 
-    def evaluated(self, chosen: Mapping[Kind, Choice]) -> Sweep:
-        """Return the runs of the tuned methods that are reported."""
-        return self._sweep([one for one in self._reported(chosen) if one[1] == "evaluation"])
-
     def _sweep(self, asked: Iterable[tuple[Kind, str, int | None, int, Mapping[str, Any]]]) -> Sweep:
         base = self.config.copy_and_resolve_references()
         by_time(base)

@@ -168,7 +168,7 @@ class TestTuning:
     def test_the_tuned_methods_are_compared(self, tuned):
         """The comparison that follows finds the runs of the evaluation, and asks for single workers alone."""
         one, session, outcome = tuned
-        sweep = compare.comparison(compare.rotating(one.config), one.methods, [4], 3, tuned=outcome.chosen)
+        sweep = compare.comparison(one.config, one.methods, [4], 3, tuned=outcome.chosen)
         there = [session.store.read(point.name) is not None for point in sweep.runs]
         assert there == [not compare.is_serial(point) for point in sweep.runs]
 
