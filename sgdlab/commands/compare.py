@@ -18,6 +18,7 @@ from sgdlab.commands import host_flags, launch
 from sgdlab.errors import UsageError, said_of
 
 DEFAULT_WORKDIR = "runs/digits"
+UNLISTED = ("ledger", "writers")
 OWN_ENTRIES = {"method": "methods", "seed": "seeds", "cluster.num_workers": "num_workers"}
 
 
@@ -29,7 +30,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("processes", None, "Runs at once. By default one a core, or one on a GPU.", lower_bound=1)
     flags.DEFINE_string("shard", None, "Does a share of the runs: 2/8 is task 2 of a scheduler's array of 8.")
     flags.DEFINE_list("rerun", [], "Methods (or all) to run anew; their finished runs are put aside.")
-    flags.DEFINE_enum("equal", runs.compare.EQUAL[0], runs.compare.EQUAL, "What all methods have as much of.")
+    flags.DEFINE_string("equal", "time", "What methods have as much of: time, or gradients.")
     flags.DEFINE_string("tune", None, "Trials by which each method is tuned first, as 24; or the tuned.json of a run.")
     flags.DEFINE_string("ledger", None, "CSV file with a row of each run of --tune, which are not done again.")
     flags.DEFINE_multi_string("sweep", [], "An entry and its values: ENTRY=VALUE,VALUE; of several, all combinations.")
@@ -67,7 +68,8 @@ def main(argv: Sequence[str]) -> None:
         raise UsageError(f"--config.{name} must be left out: --sweep={name} gives it its values")
     trials, tuned = _checked_tune(given.tune, given.ledger)
     how: Any = {"over": over, "equal": given.equal}
-    sweep = runs.compare.comparison(config, names, num_workers, given.seeds, tuned=tuned, **how)
+    with said_of("--"):
+        sweep = runs.compare.comparison(config, names, num_workers, given.seeds, tuned=tuned, **how)
     plain = [f"{name} at {n}" for n in num_workers for name in names if tuned and n > 1 and (name, n) not in tuned]
     if plain and hosts.is_first():
         print(f"Not tuned in {given.tune}, and run as the configuration is: {', '.join(plain)}.", flush=True)
@@ -104,7 +106,7 @@ def main(argv: Sequence[str]) -> None:
         print(f"\n{text}\n\nReport: {page}")
 
 
-def _print_notes(sweep: runs.Sweep, waste: Sequence[str]) -> None:
+def _print_notes(sweep: "runs.Sweep", waste: Sequence[str]) -> None:
     """Print what a rule of one's own does not take of the configuration, and what methods waste."""
     configs = {point.varied["method"]: point.settings for point in runs.compare.first_of_seeds(sweep)}.values()
     notes = (runs.parts.notes(one.rule.part, one.not_taken) for one in (runs.resolve(config) for config in configs))
@@ -113,8 +115,13 @@ def _print_notes(sweep: runs.Sweep, waste: Sequence[str]) -> None:
 
 
 def _tuned(
-    sweep: runs.Sweep, names: list[str], num_workers: list[int], trials: int, session: runs.Session, how: dict[str, Any]
-) -> runs.Sweep:
+    sweep: "runs.Sweep",
+    names: list[str],
+    num_workers: list[int],
+    trials: int,
+    session: "runs.Session",
+    how: dict[str, Any],
+) -> "runs.Sweep":
     """Tune the methods, report on it, and return the runs of the tuned methods."""
     given = flags.FLAGS
     ledger = None if given.ledger is None else pathlib.Path(given.ledger)
@@ -125,7 +132,7 @@ def _tuned(
     return runs.compare.comparison(sweep.base, names, num_workers, given.seeds, tuned=outcome.chosen, **how)
 
 
-def _checked_tune(value: str | None, ledger: str | None) -> tuple[int, runs.tuning.Tuned]:
+def _checked_tune(value: str | None, ledger: str | None) -> "tuple[int, runs.tuning.Tuned]":
     """Return the number of trials, or what was chosen before."""
     trials = int(value) if value is not None and value.isdecimal() else 0
     if value is not None and value.isdecimal() and not trials:
