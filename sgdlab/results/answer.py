@@ -27,14 +27,18 @@ def sentences(groups: Sequence[Group]) -> dict[str, str]:
       groups: single workers and methods.
 
     Returns:
-      The metric ("Accuracy"), "Speed" and "Cost" -> a sentence.
+      The metric ("Accuracy"), "Speed" and "Cost" -> a sentence; without the metric where runs end at the target.
 
     Raises:
       ValueError: where all groups are single workers, or are judged by different metrics.
     """
     crowd, single = largest(groups), single_workers(groups)
-    first = metric_of(groups).noun.capitalize()
-    return {first: _kept(crowd, single), "Speed": _speed(crowd, single), "Cost": _cost(groups, crowd, single)}
+    kept = {metric_of(groups).noun.capitalize(): _kept(crowd, single)}
+    return {
+        **({} if any(group.ends_at_target for group in crowd) else kept),
+        "Speed": _speed(crowd, single),
+        "Cost": _cost(groups, crowd, single),
+    }
 
 
 def keeps_up(group: Group, single: Mapping[str, Group]) -> bool:
@@ -183,7 +187,7 @@ def _cost(groups: Sequence[Group], crowd: Sequence[Group], single: Mapping[str, 
         parts.append(f"takes {epochs.mean:.1f} epochs of gradients to get there{beside}")
     metric = first.metric
     end = _alone(first, single, metric.test)
-    if end and first.test:
+    if end and first.test and not first.ends_at_target:
         apart = metric.difference(first.test.mean, end.mean)
         unit = "points" if metric.is_share else "%"
         where = f"{abs(apart):.1f} {unit} {'above' if apart > 0 else 'below'}" if abs(apart) >= 0.05 else "with"

@@ -22,10 +22,11 @@ def publish(
 ) -> pathlib.Path:
     """Write `table.md`, `table.csv`, `plots/*.png`, `plots/*.svg` and `report.html` below `path`.
 
-    The pictures are `answer` (the metric against speed-up; `answer_narrow` for a screen held upright), `standing` (the
-    methods at the most workers in order), `loss`, `staleness` where some method has a server, and `timeline` where
-    schedules are given; with several numbers of workers also `accuracy`, or what else the metric's name is, and
-    `target` where some method reaches a target. `certificates.csv` is there where runs have certificates.
+    The pictures are `answer` (the metric against speed-up; `answer_narrow` for a screen held upright; neither where
+    runs end at the target), `standing` (the methods at the most workers in order), `loss`, `staleness` where some
+    method has a server, and `timeline` where schedules are given; with several numbers of workers also `accuracy`, or
+    what else the metric's name is, and `target` where some method reaches a target. `certificates.csv` is there where
+    runs have certificates.
     Where further entries are varied, `sweep.csv` has every value, and the pictures `sweep_<entry>`; all else shows each
     method with its best.
 
@@ -44,11 +45,12 @@ def publish(
     swept = Swept(groups, over) if over else None
     groups = swept.best() if swept else groups
     several = len({group.num_workers for group in compared(groups)}) > 1
+    whole = not any(group.ends_at_target for group in groups)  # else the time to the target is all that differs
     figures = {
-        report.ANSWER: overview.overview(groups, overview.WIDE),
-        report.NARROW_ANSWER: overview.overview(groups, overview.NARROW),
+        report.ANSWER: overview.overview(groups, overview.WIDE) if whole else None,
+        report.NARROW_ANSWER: overview.overview(groups, overview.NARROW) if whole else None,
         report.STANDING: standing.standing([*(group for group in groups if group.serial), *largest(groups)]),
-        metric_of(groups).name: plots.metric_by_workers(groups) if several else None,
+        metric_of(groups).name: plots.metric_by_workers(groups) if several and whole else None,
         "loss": plots.loss_by_time(groups),
         "target": target.seconds_to_target(groups) if several else None,
         "staleness": plots.staleness_and_gap(groups),

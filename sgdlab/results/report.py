@@ -57,6 +57,8 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: S
     counts = sorted({group.num_workers for group in ours})
     metric, data = metric_of(groups), facts.shared(groups, "data")
     embedded = {name: pages.embedded(path) for name, path in pictures.items()}
+    top = ANSWER if ANSWER in embedded else STANDING
+    title, caption = _titles_and_captions(groups)[top]
     return pages.render(
         "sgdlab.results",
         "report.html",
@@ -65,10 +67,10 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: S
         subtitle="; ".join(text for text in (data, facts.seeds(groups)) if text),
         answer={word: _unbroken(sentence) for word, sentence in answer.sentences(groups).items()},
         swept=_swept(swept, embedded),
-        overview=embedded.get(ANSWER),
+        overview=embedded.get(top),
         narrow=embedded.get(NARROW_ANSWER),
-        overview_title=f"{metric.title.capitalize()} against speed-up, a point for each method and number of workers",
-        overview_caption=_overview_caption(groups),
+        overview_title=title,
+        overview_caption=caption,
         facts=_facts(groups),
         by_method=facts.by_method(groups),
         counts=counts,
@@ -85,7 +87,7 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: S
         pictures=[
             _Picture(*_titles_and_captions(groups)[name], embedded[name])
             for name in embedded
-            if name not in (ANSWER, NARROW_ANSWER) and not name.startswith(_SWEEP)
+            if name not in (top, NARROW_ANSWER) and not name.startswith(_SWEEP)
         ],
         certificates=certificates.table(groups),
         config=json.dumps(facts.config(groups), indent=2),
@@ -174,6 +176,10 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
         *_mean_gaps(largest(groups)),
     ]
     return {
+        ANSWER: (
+            f"{metric.title.capitalize()} against speed-up, a point for each method and number of workers",
+            _overview_caption(groups),
+        ),
         STANDING: (
             f"Who is first, {most} workers",
             "Methods in the order of their median time to the target. Each interval is of one method; names in bold "

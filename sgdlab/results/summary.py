@@ -91,6 +91,11 @@ class Group:
         return [records[0].get("config", {}) for records in self.runs]
 
     @property
+    def ends_at_target(self) -> bool:
+        """Whether runs end at the target, so that the metric in the end says nothing more."""
+        return any(config.get("until_target", False) for config in self.configs)
+
+    @property
     def num_diverged(self) -> int:
         """Seeds whose runs were lost, as their summaries say."""
         return sum(summary["diverged"] for summary in self.summaries)

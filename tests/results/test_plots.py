@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sgdlab import protocols
-from sgdlab.results import plots, summary
+from sgdlab.results import answer, plots, summary
 from sgdlab.results.panels import BASELINE, ONE_PANEL, PALETTE, panels, style, styles
 from sgdlab.results.publish import publish
 from sgdlab.runs.methods import methods
@@ -170,3 +170,18 @@ def test_a_comparison_is_published_from_records_alone(tmp_path):
     pictures = {f"plots/{name}.{kind}" for name in names for kind in ("png", "svg")}
     assert written == {"table.md", "table.csv", "report.html"} | pictures
     assert page.read_text(encoding="utf-8").count("data:image/svg+xml;base64,") == len(names)
+
+
+def test_of_runs_that_end_at_the_target_only_the_time_is_shown(tmp_path):
+    """Their metric in the end is the target's."""
+    runs = made_up.comparison(("gap_aware", "backup_workers", "adam"), (4, 8), 3)
+    for records in runs:
+        records[0]["config"] = records[0]["config"] | {"until_target": True}
+    found = summary.groups(runs)
+    page = publish(tmp_path, found, {}).read_text(encoding="utf-8")
+    pictures = {path.stem for path in (tmp_path / "plots").iterdir()}
+    assert pictures == {"standing", "loss", "staleness", "target"}
+    assert list(answer.sentences(found)) == ["Speed", "Cost"]
+    first = page.index("<figure>")
+    assert "Who is first, 8 workers" in page[first : page.index("</figure>", first)]
+    assert page.count("data:image/svg+xml;base64,") == len(pictures)
