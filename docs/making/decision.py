@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from docs.making import measured, simulated, tables
+from docs.making import measured, simulated, tables, tuned
 from sgdlab.rules.family import RULES
 from sgdlab.runs.methods import Method, methods
 
@@ -88,6 +88,34 @@ def trained(count: int) -> str:
     return tables.table(["method", *tables.TRAINED[1:]], rows)
 
 
+def at_their_best(workload: str) -> str:
+    """Return every method that was tuned on a workload, the first to 95 % first."""
+    known = methods()
+    rows = [[_link(known[row.method]), *tuned.cells(row)] for row in tuned.on(workload)]
+    return tables.table(["method", *tuned.HEADINGS], rows) if rows else "Not tuned yet."
+
+
+def first(workload: str) -> str:
+    """Return the methods that cannot be told apart from the fastest on a workload, as links."""
+    known = methods()
+    found = [_link(known[row.method]) for row in tuned.on(workload) if row.first]
+    return ", ".join(found) if found else "not tuned yet"
+
+
+def tuned_time(method: str, workload: str) -> str:
+    """Return the median seconds to 95 % of a tuned method, such as "699 s"."""
+    row = next((row for row in tuned.on(workload) if row.method == method), None)
+    if row is None:
+        return "not tuned yet"
+    return f"{row.seconds[0]:,.0f} s" if math.isfinite(row.seconds[0]) else "never"
+
+
+def not_tuned() -> str:
+    """Return the methods that are tuned on no workload, as a sentence; empty where there are none."""
+    missing = [_link(method) for name, method in methods().items() if not tuned.of(name)]
+    return f"Not tuned yet: {', '.join(missing)}." if missing else "Every method is tuned on some workload."
+
+
 def not_measured() -> str:
     """Return the methods that the stored comparison lacks, as a sentence; empty where it has all."""
     have = {row.method for row in measured.rows()}
@@ -100,37 +128,6 @@ def made() -> str:
     known = measured.made()
     made_by = f"sgdlab {known['version']}, commit {known['commit']}"
     return f"`{known['command']}`, on {known['hardware']}, {known['when']}, {made_by}"
-
-
-def best(count: int, *, within: float) -> str:
-    """Return the methods that reach 95 % first of those that end within some points of a single worker, as a sentence.
-
-    Args:
-      count: number of workers.
-      within: percentage points.
-    """
-    known, kept = methods(), []
-    for row in measured.rows():
-        if row.num_workers != count or row.serial or row.method not in known or row.diverged:
-            continue
-        alone = measured.single(known[row.method].baseline)
-        if alone and not math.isnan(row.seconds_to_target) and row.accuracy[0] >= alone.accuracy[0] - within:
-            kept.append(row)
-    kept.sort(key=lambda row: row.seconds_to_target)
-    named = [f"{_link(known[row.method])} ({row.seconds_to_target:,.0f} s)" for row in kept[:5]]
-    return ", ".join(named) if named else "none"
-
-
-def time_of(method: str, count: int) -> str:
-    """Return seconds to 95 % of a method, such as "764 s"."""
-    row = measured.of(method).get(count)
-    return "not measured" if row is None else f"{tables.number(row.seconds_to_target, 0)} s"
-
-
-def accuracy_of(method: str, count: int) -> str:
-    """Mean accuracy of a method at the end, such as "96.8 %"."""
-    row = measured.of(method).get(count)
-    return "not measured" if row is None else f"{row.accuracy[0]:.1f} %"
 
 
 def speedup(method: str, cluster: str) -> str:

@@ -6,7 +6,10 @@ import functools
 import math
 from collections.abc import Mapping
 
+import scipy.stats
+
 from experiments.harness import scoreboard
+from sgdlab.data.digits_builder import NUM_TEST
 
 NAME = "beyond.methods"
 """The command whose result is stored, beside those of the papers."""
@@ -14,8 +17,8 @@ COMMAND = f"python -m experiments {NAME}"
 STORES = "python -m experiments scoreboard --store"
 """What keeps its newest result in the repository."""
 
-DISTINCT = 2.0
-"""Standard errors of a difference from which on it is called one."""
+LEVEL = 0.95
+"""Confidence with which a difference is called one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +88,12 @@ def single(baseline: str) -> Row | None:
 def differs(row: Row, other: Row) -> float:
     """How much more accurate one is than another in percentage points; 0 where the seeds do not tell them apart."""
     difference = row.accuracy[0] - other.accuracy[0]
-    return difference if abs(difference) > DISTINCT * math.hypot(row.error(), other.error()) else 0.0
+    if min(row.seeds, other.seeds) < 2:
+        return 0.0
+    # Student's quantile: of three seeds each, 2.8 standard errors and not 2. One test digit is never a difference.
+    distinct = scipy.stats.t.ppf((1 + LEVEL) / 2, row.seeds + other.seeds - 2)
+    least = max(distinct * math.hypot(row.error(), other.error()), 100 / NUM_TEST)
+    return difference if abs(difference) > least else 0.0
 
 
 def _row(record: Mapping[str, str]) -> Row:
