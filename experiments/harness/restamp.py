@@ -39,8 +39,8 @@ in which the code is still that of the results stands for stored runs: both chec
 figure at the scale smoke.
 """
 
-_NOT_OF_THE_RESULT = ("compute_seconds", "finished", "files")
-"""Entries of records that say how a run was done, and not what came out."""
+_NOT_OF_THE_RESULT = ("compute_seconds", "finished", "files", "rank")
+"""Entries of records that say how a run was done or is drawn, and not what came out."""
 
 _MOST_SHOWN = 8
 """So many differences are said."""
