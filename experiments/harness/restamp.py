@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -49,6 +49,9 @@ _MOST_SHOWN = 8
 def define_flags() -> None:
     """Define the command's flags."""
     flags.DEFINE_list("figures", [], "Figures, such as gossip.bounds; by default all whose stored results are older.")
+    flags.DEFINE_list(
+        "changed", [], "Entries of records that mean something else now, and that the figures do not use."
+    )
     flags.DEFINE_integer("sample", 1, "Runs of each kind, that is, of each work and all its parts.", lower_bound=1)
     flags.DEFINE_string("reference", None, "A checkout with the code of the stored results, instead of stored runs.")
     flags.DEFINE_integer("jobs", None, "Processes at once (default: one for each core).", lower_bound=1)
@@ -113,7 +116,7 @@ def of_runs(made: Figure, scale: str, session: Session, count: int) -> list[str]
         prepare(*sweeps.values())
         after = {name: sweep.records()[0][1] for name, sweep in sweeps.items()}
     before = {name: store.read(point.name) or [] for name, (_, point) in chosen.items()}
-    if found := differences(before, after):
+    if found := differences(before, after, flags.FLAGS.changed):
         return found
     for work, point in older:
         store.stamp(point.name, code_of(work, point.settings))
@@ -150,7 +153,7 @@ def of_checkout(made: Figure, reference: pathlib.Path, count: int, jobs: int | N
     if before["changed"]:
         return [f"{reference} has other code too: {', '.join(before['changed'])}; name an earlier checkout"]
     after = _outcome(here, given | {"same_code": False})
-    if found := differences(before["runs"], after["runs"]):
+    if found := differences(before["runs"], after["runs"], flags.FLAGS.changed):
         return found
     if before["table"] != after["table"]:
         return ["the table at the scale smoke", *_lines_unlike(before["table"], after["table"])]
@@ -160,12 +163,15 @@ def of_checkout(made: Figure, reference: pathlib.Path, count: int, jobs: int | N
     return []
 
 
-def differences(before: Mapping[str, Records], after: Mapping[str, Records]) -> list[str]:
+def differences(
+    before: Mapping[str, Records], after: Mapping[str, Records], changed: Collection[str] = ()
+) -> list[str]:
     """Return in which runs, and where in them, two sets of records differ.
 
     Args:
       before: records by name of the run.
       after: the same of newer code, which may have further entries.
+      changed: entries that mean something else now, and are not compared.
 
     Example:
       >>> old = [{"kind": "run"}, {"kind": "summary", "loss": 0.5, "compute_seconds": 2.0}]
@@ -181,7 +187,7 @@ def differences(before: Mapping[str, Records], after: Mapping[str, Records]) -> 
         for number, (one, other) in enumerate(zip(old, new, strict=False)):
             if one["kind"] == "run":  # what was done; what came of it follows
                 continue
-            for entry in one.keys() - set(_NOT_OF_THE_RESULT):
+            for entry in one.keys() - {*_NOT_OF_THE_RESULT, *changed}:
                 if one[entry] != other.get(entry):
                     where = f"{entry} of its record {number} ({one['kind']})"
                     found.append(f"{name}: {where} was {one[entry]}, and is {other.get(entry)}")

@@ -139,3 +139,10 @@ def test_a_checkout_stands_for_stored_runs(tmp_path, monkeypatch, capsys):
     stored.write_text(json.dumps(facts | {"code": facts["code"] | {"figure": "older"}}))
     assert restamped(tmp_path, *flags) == 1
     assert "has other code too: figure; name an earlier checkout" in capsys.readouterr().out
+
+
+def test_an_entry_that_was_changed_on_purpose_is_not_compared():
+    old = [{"kind": "run"}, {"kind": "summary", "loss": 0.5, "seconds_to_target": 12.0}]
+    new = [{"kind": "run"}, {"kind": "summary", "loss": 0.5, "seconds_to_target": 11.5}]
+    assert len(restamp.differences({"a": old}, {"a": new})) == 1
+    assert restamp.differences({"a": old}, {"a": new}, ["seconds_to_target"]) == []
