@@ -1,7 +1,7 @@
 """A single worker's test accuracy against its learning rate, below and above that of `configs/digits.py`.
 
-All methods share the hyperparameters of that configuration, which are said to be tuned for a single worker: the first
-of the cluster, alone, with Nesterov's momentum. Here its learning rate is varied; the network, the batch, momentum,
+All methods share the hyperparameters of that configuration, as those of a single worker: the first of the cluster,
+alone, with Nesterov's momentum. Here its learning rate is varied; the network, the batch, momentum,
 weight decay, warm-up and epochs are the configuration's, and nothing is said of them. With each seed, a run is tested
 on one of four folds of all digits, in turn, and trained on all others; the fifth fold, on which methods are tuned
 elsewhere, is always among those.
