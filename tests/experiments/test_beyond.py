@@ -174,8 +174,9 @@ def test_claims_of_dropcompute():
 
 def test_time_saved_is_against_the_same_seed():
     spread = math.log(3.0) / optireduce._NORMAL_99
-    rows = [("synchronous", 0, 100.0), ("synchronous", 1, 200.0), ("cutoff", 0, 50.0), ("cutoff", 1, None)]
-    rows += [("timeout", 0, 60.0), ("timeout", 1, 119.0)]
+    rows = [("synchronous", 0, 100.0), ("synchronous", 1, 200.0), ("synchronous", 2, 100.0)]
+    rows += [("cutoff", 0, 50.0), ("cutoff", 1, None), ("cutoff", 2, 100.0)]
+    rows += [("timeout", 0, 60.0), ("timeout", 1, 119.0), ("timeout", 2, 59.8)]
     runs = pd.DataFrame(
         [
             {"method": m, "seed": seed, "cluster.long_tailed.spread": spread, "test_accuracy": 0.9,
@@ -186,8 +187,8 @@ def test_time_saved_is_against_the_same_seed():
     )  # fmt: skip
     found = optireduce.measured(runs).set_index(["method", "seed"])
     assert found.ratio.unique().tolist() == [3.0]
-    assert found.gain["cutoff"].tolist() == [50.0, -50.0]
-    assert found.gain["timeout"].tolist() == [40.0, pytest.approx(40.5)]
+    assert found.gain["cutoff"].tolist() == [50.0, -50.0, 0.0]
+    assert found.gain["timeout"].tolist() == pytest.approx([40.0, 40.5, 40.2])
     cutoff, _, timeout, faster = optireduce.claims(found.reset_index(), 8)
     assert (cutoff.holds, timeout.holds, faster.holds) == (None, True, True)
     assert found.faster["timeout"].tolist()[0] == pytest.approx(20.0)
