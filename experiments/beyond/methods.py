@@ -1,8 +1,9 @@
 """Every method side by side: accuracy, and time to 95 %, on digits and unequal workers.
 
-All share the hyperparameters of `configs/digits.py`, which are tuned for a single worker and none of the methods, and
-use as many gradients. The pages of the methods and the page that helps to choose one have their numbers from here. What
-stands for a rule alone is the single worker with that rule.
+All share the hyperparameters of `configs/digits.py`, which are tuned for none of the methods, and use as many
+gradients; how good their learning rate is for a single worker, `beyond.single_worker` shows. The pages of the methods
+and the page that helps to choose one have their numbers from here. What stands for a rule alone is the single worker
+with that rule.
 """
 
 import math

@@ -48,5 +48,11 @@ LIU = Paper(
 )
 
 SGDLAB = Paper(
-    "sgdlab", "Every method side by side", "no paper", {"Methods": "Accuracy and time to 95 % of every method, digits"}
+    "sgdlab",
+    "Its own configuration of digits",
+    "no paper",
+    {
+        "Methods": "Accuracy and time to 95 % of every method, digits",
+        "Single worker": "Accuracy of a single worker against the learning rate, digits",
+    },
 )

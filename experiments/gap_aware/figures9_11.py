@@ -146,7 +146,7 @@ def in_print(table: pd.DataFrame) -> Difference:
         shares = [table.loc[cell] / 100 for cell in (one, other)]
         deviation = 100 * math.sqrt(sum(share * (1 - share) / TESTED for share in shares))
         quantile = statistics.NormalDist().inv_cdf(1 - 0.025 / comparisons)
-        return Interval(100 * (shares[0] - shares[1]), quantile * deviation, 2)
+        return Interval(100 * (shares[0] - shares[1]), quantile * deviation, TESTED)
 
     return difference
 

@@ -7,8 +7,12 @@ from collections.abc import Iterable
 
 import scipy.stats
 
+from sgdlab import arguments
+
 HOLDS, FAILS, OPEN = "holds", "fails", "cannot be said at this size"
 CONFIDENCE = 0.95
+FEWEST = 3
+"""With fewer values nothing is decided: the spread of two says next to nothing of that of others."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +68,10 @@ class Interval:
 
     Attributes:
       mean: NaN where there is no value.
-      half: half the width of the interval; infinite for a single value, which says nothing of the spread; 0 with a
-        count of 1 for an exact number, which is not measured but, say, printed in a paper.
-      count: number of values.
+      half: half the width of the interval; infinite for a single value, which says nothing of the spread; 0 for values
+        that are all equal, and with a count of 1 for an exact number, which is not measured but, say, printed in a
+        paper.
+      count: number of values that the width rests on.
     """
 
     mean: float
@@ -84,35 +89,47 @@ class Interval:
         return self.mean + self.half
 
     @property
-    def decides(self) -> bool:
-        """False for a few values that are all equal: the interval has no width, and yet others may differ.
+    def exact(self) -> bool:
+        """Return whether the mean is a number that was not measured."""
+        return self.half == 0 and self.count == 1
 
-        They are few while more than a twentieth of all values may differ from them, at 95 % confidence.
+    @property
+    def decides(self) -> bool:
+        """Return whether a verdict may rest on the interval: on an exact number, or on `FEWEST` values and some width.
+
+        An interval of no width is of values that are all equal, and yet others may differ.
         """
-        return self.half > 0 or self.count == 1 or CONFIDENCE**self.count <= 1 - CONFIDENCE
+        return self.exact or (self.half > 0 and self.count >= FEWEST)
+
+    def at_least_as_wide(self, resolution: float) -> "Interval":
+        """Return the interval, widened to half a width of the resolution at least; an exact number as it is."""
+        return self if self.exact else dataclasses.replace(self, half=max(self.half, resolution))
 
     def __str__(self) -> str:
         if math.isnan(self.mean):
             return "none"
-        return f"{self.mean:.3g} ± {self.half:.2g}" if math.isfinite(self.half) else f"{self.mean:.3g}"
+        return f"{self.mean:.3g} ± {self.half:.2g}" if 0 < self.half < math.inf else f"{self.mean:.3g}"
 
 
-def interval(values: Iterable[float], *, comparisons: int = 1) -> Interval:
+def interval(values: Iterable[float], *, comparisons: int = 1, resolution: float = 0.0) -> Interval:
     r"""Return the confidence interval of a mean.
 
-    .. math:: \bar x \pm t_{1 - 0.025 / m, n - 1} s / \sqrt n
+    .. math:: \bar x \pm \max(t_{1 - 0.025 / m, n - 1} s / \sqrt n,\, r)
 
     Args:
       values: independent and finite, such as one for each seed.
       comparisons: m, the number of means whose intervals are to hold all at once, in 95 % of all cases; 1: each alone.
+      resolution: r, what a value is known to, such as one test example over their number; the least half width. With 0,
+        values that are all equal have an interval of no width, which decides nothing.
 
     Source: Student's t; Bonferroni's inequality.
 
     Example:
-      >>> str(interval([1.0, 2.0, 3.0]))
-      '2 ± 2.5'
+      >>> str(interval([1.0, 2.0, 3.0])), str(interval([87.5, 87.5, 87.5])), str(interval([87.5] * 3, resolution=12.5))
+      ('2 ± 2.5', '87.5', '87.5 ± 12')
     """
     numbers = [float(value) for value in values]
+    arguments.real("resolution", resolution, least=0)
     count = len(numbers)
     if not count or not all(map(math.isfinite, numbers)):
         return Interval(math.nan, math.inf, count)
@@ -121,23 +138,31 @@ def interval(values: Iterable[float], *, comparisons: int = 1) -> Interval:
     quantile = float(scipy.stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * comparisons), count - 1))
     alike = math.isclose(min(numbers), max(numbers), rel_tol=1e-12)  # but for rounding
     deviation = 0.0 if alike else statistics.stdev(numbers)
-    return Interval(statistics.fmean(numbers), quantile * deviation / math.sqrt(count), count)
+    half = max(quantile * deviation / math.sqrt(count), resolution)
+    return Interval(statistics.fmean(numbers), half, count)
 
 
-def above(values: Interval | Iterable[float], threshold: float = 0.0) -> bool | None:
+def above(values: Interval | Iterable[float], threshold: float = 0.0, *, resolution: float = 0.0) -> bool | None:
     """Return whether a mean is above a threshold: True or False where the whole interval is on one side, else None.
 
-    A few values that are all equal decide nothing (`Interval.decides`).
+    Nothing is decided by fewer than three values nor, without a resolution, by values that are all equal
+    (`Interval.decides`).
 
     Args:
       values: an interval, or the values themselves.
       threshold: what it is compared with.
+      resolution: the least half width of the interval, as for `interval`.
 
     Example:
-      >>> above([1.0, 1.1, 0.9]), above([-1.0, -1.1, -0.9]), above([1.0, -1.0]), above([5.0]), above([5.0, 5.0])
-      (True, False, None, None, None)
+      >>> above([1.0, 1.1, 0.9]), above([-1.0, -1.1, -0.9]), above([1.0, -1.0, 0.5])
+      (True, False, None)
+      >>> above([5.0, 6.0]), above([5.0] * 3)
+      (None, None)
+      >>> above([5.0] * 3, resolution=0.1), above([5.0] * 3, 4.95, resolution=0.1)
+      (True, None)
     """
     found = values if isinstance(values, Interval) else interval(values)
+    found = found.at_least_as_wide(arguments.real("resolution", resolution, least=0))
     if not found.decides:
         return None
     if found.low > threshold:
@@ -145,14 +170,14 @@ def above(values: Interval | Iterable[float], threshold: float = 0.0) -> bool | 
     return False if found.high < threshold else None
 
 
-def below(values: Interval | Iterable[float], threshold: float = 0.0) -> bool | None:
+def below(values: Interval | Iterable[float], threshold: float = 0.0, *, resolution: float = 0.0) -> bool | None:
     """Return whether a mean is below a threshold; the opposite of `above`.
 
     Example:
       >>> below([1.0, 1.1, 0.9], 2.0)
       True
     """
-    opposite = above(values, threshold)
+    opposite = above(values, threshold, resolution=resolution)
     return None if opposite is None else not opposite
 
 

@@ -211,8 +211,8 @@ def test_impossible_gradients_are_named(gradients):
 def test_the_shortest_time_is_of_updates_times_their_duration():
     counts = np.arange(94, 101)
     seconds = np.array([1.0, 1.0, 1.0, 1.2, 1.5, 2.0, 4.0])
-    measured = {94: np.array([99.0, 101.0]), 100: np.array([87.0, 89.0])}
-    table, _, claims = compared(counts, np.tile(seconds, (2, 1)), {"r = 1": measured})
+    measured = {94: np.array([99.0, 101.0, 100.0]), 100: np.array([87.0, 89.0, 88.0])}
+    table, _, claims = compared(counts, np.tile(seconds, (3, 1)), {"r = 1": measured})
     linear = 100 - 2 * (counts - 94)
     assert one(table, quantity="N with the shortest time") == counts[np.argmin(linear * seconds)] == BEST
     relative = linear * seconds / (linear * seconds).min()
@@ -222,7 +222,7 @@ def test_the_shortest_time_is_of_updates_times_their_duration():
         True,
         True,
     ]  # not run with N = 50; fastest in every sample; N = 100 waits
-    _, _, claims = compared(counts, np.ones((2, 7)), {"r = 1": measured})
+    _, _, claims = compared(counts, np.ones((3, 7)), {"r = 1": measured})
     assert [c.holds for c in claims] == [None, False, False]
     for draws, seeds in ((1, 2), (2, 1)):
         of_seeds = {n: values[:seeds] for n, values in measured.items()}

@@ -18,6 +18,7 @@ from experiments.beyond import (
     mindflayer,
     optireduce,
     ringleader,
+    single_worker,
 )
 from experiments.harness import Session, within
 from sgdlab.runs import resolve
@@ -173,8 +174,9 @@ def test_claims_of_dropcompute():
 
 def test_time_saved_is_against_the_same_seed():
     spread = math.log(3.0) / optireduce._NORMAL_99
-    rows = [("synchronous", 0, 100.0), ("synchronous", 1, 200.0), ("cutoff", 0, 50.0), ("cutoff", 1, None)]
-    rows += [("timeout", 0, 60.0), ("timeout", 1, 119.0)]
+    rows = [("synchronous", 0, 100.0), ("synchronous", 1, 200.0), ("synchronous", 2, 100.0)]
+    rows += [("cutoff", 0, 50.0), ("cutoff", 1, None), ("cutoff", 2, 100.0)]
+    rows += [("timeout", 0, 60.0), ("timeout", 1, 119.0), ("timeout", 2, 59.8)]
     runs = pd.DataFrame(
         [
             {"method": m, "seed": seed, "cluster.long_tailed.spread": spread, "test_accuracy": 0.9,
@@ -185,8 +187,8 @@ def test_time_saved_is_against_the_same_seed():
     )  # fmt: skip
     found = optireduce.measured(runs).set_index(["method", "seed"])
     assert found.ratio.unique().tolist() == [3.0]
-    assert found.gain["cutoff"].tolist() == [50.0, -50.0]
-    assert found.gain["timeout"].tolist() == [40.0, pytest.approx(40.5)]
+    assert found.gain["cutoff"].tolist() == [50.0, -50.0, 0.0]
+    assert found.gain["timeout"].tolist() == pytest.approx([40.0, 40.5, 40.2])
     cutoff, _, timeout, faster = optireduce.claims(found.reset_index(), 8)
     assert (cutoff.holds, timeout.holds, faster.holds) == (None, True, True)
     assert found.faster["timeout"].tolist()[0] == pytest.approx(20.0)
@@ -346,3 +348,59 @@ def test_the_least_time_to_accuracy_counts_gradients_up_to_the_target():
     runs = pd.DataFrame({"gradients": [100, 100], "epochs": [4.0, 4.0], "capacity": [5.0, 5.0]})
     found = optireduce.floors(runs.assign(epochs_to_target=[1.0, None]))
     assert found.tolist() == [5.0, 20.0]
+
+
+def alone(accuracies, *, lost=()):
+    """Runs of a single worker: by factor, the accuracy of each seed; and the factors whose last run diverged."""
+    return pd.DataFrame(
+        [
+            {"factor": factor, single_worker.ENTRY: 0.0125 * factor, "seed": seed, "test_accuracy": accuracy / 100}
+            | {"diverged": factor in lost and seed == len(of_factor) - 1, "test_examples": 360}
+            for factor, of_factor in accuracies.items()
+            for seed, accuracy in enumerate(of_factor)
+        ]
+    )
+
+
+def test_a_rate_as_good_as_the_best_is_among_the_best():
+    noise = np.random.default_rng(0).normal(scale=0.2, size=(3, 12))
+    first, second, third = np.tile([96.0, 97.0, 98.0, 99.0], 3) + noise - [[2.0], [0.0], [0.0]]
+    table, claims = single_worker.judged(alone({0.1: first, 1.0: second, 4.0: third}))
+    assert table[single_worker.AMONG].tolist() == [False, True, True]
+    assert [claim.holds for claim in claims] == [True, True]
+    assert (table.low <= table.ours).all()
+    assert (table.ours <= table.high).all()
+    # 0 of 12 runs: 1 - 0.025^(1/12).
+    assert table["diverged, high"].tolist() == pytest.approx([100 * (1 - 0.025 ** (1 / 12))] * 3)
+    # A configuration whose rate is the worst of these.
+    table, claims = single_worker.judged(alone({1.0: first, 10.0: second, 40.0: third}))
+    assert [claim.holds for claim in claims] == [False, False]
+    assert "times the rate" in claims[0].ours
+
+
+def test_rates_are_known_to_one_test_example_and_by_three_seeds():
+    equal = {0.3: [97.0] * 3, 1.0: [97.5 - 100 / 360] * 3, 3.0: [97.5] * 3}
+    table, claims = single_worker.judged(alone(equal))
+    assert table[single_worker.AMONG].tolist() == [False, True, True]
+    assert table[f"{single_worker.FROM_BEST}, ±"][1] == pytest.approx(100 / 360)
+    assert [claim.holds for claim in claims] == [True, True]
+    _, claims = single_worker.judged(alone({factor: of_factor[:2] for factor, of_factor in equal.items()}))
+    assert [claim.holds for claim in claims] == [None, None]
+    assert claims[0].ours == "too few seeds"
+
+
+def test_a_rate_that_loses_a_run_is_not_among_the_best():
+    good, bad = [97.0, 97.5, 98.0, 97.0, 97.2], [99.0, 99.0, 99.0, 99.0, 10.0]
+    table, claims = single_worker.judged(alone({1.0: good, 10.0: bad}, lost=[10.0]))
+    assert table[single_worker.AMONG].tolist() == [True, False]
+    assert table.diverged.tolist() == [0.0, 20.0]
+    assert math.isnan(table[single_worker.FROM_BEST][1])
+    assert claims[0].holds is True
+    table, claims = single_worker.judged(alone({1.0: bad, 3.0: good}, lost=[1.0]))
+    assert table[single_worker.AMONG].tolist() == [False, True]
+    assert [claim.holds for claim in claims] == [None, None]
+
+
+def test_the_configurations_own_rate_must_be_among_those_tried():
+    with pytest.raises(ValueError, match=r"factors=0\.3,3 must have 1"):
+        single_worker.single_worker(factors=[0.3, 3.0])
