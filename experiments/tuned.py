@@ -6,8 +6,8 @@
 
 A workload is a cluster, a number of workers and how data are shared. Of each run there is a row in
 `experiments/results/runs/<workload>.csv`; runs that have one are not done again: the same command goes on anywhere.
-Written are `experiments/results/tuned.<workload>.md` and `.png`, for all workloads together `tuned.md`,
-`tuned.csv` and `tuned.profiles.png`, and `configs/digits.tuned.json`, with which `make run` compares methods.
+Written to `experiments/results/tuned` are `<workload>.md` and `.png`, and of all workloads together `README.md`,
+`methods.csv` and `profiles.png`; and `configs/digits.tuned.json`, with which `make run` compares methods.
 """
 
 import itertools
@@ -37,7 +37,7 @@ from sgdlab.runs.sweep import Noted, Session, Shard
 from sgdlab.runs.tuned_report import View, words
 from sgdlab.runs.tuning import Outcome, Tuning, write
 
-RESULTS = pathlib.Path(__file__).parent / "results"
+RUNS, RESULTS = (pathlib.Path(__file__).parent / "results" / name for name in ("runs", "tuned"))
 CHOSEN = pathlib.Path(__file__).parents[1] / "configs" / "digits.tuned.json"
 OF_MAKE_RUN = ("gamma-n8", "gamma-n32")
 """Workloads whose settings `make run` has."""
@@ -105,7 +105,7 @@ def main(argv: Sequence[str]) -> None:
 def ledger_of(workload: str, shard: Shard | None = None) -> pathlib.Path:
     """Return the file with a row of each run of a workload; each shard has one of its own."""
     own = "" if shard is None else f".{shard.index}-of-{shard.count}"
-    return RESULTS / "runs" / f"{workload}{own}.csv"
+    return RUNS / f"{workload}{own}.csv"
 
 
 def config_of(workload: str) -> ConfigDict:
@@ -150,16 +150,16 @@ def store(workloads: Sequence[str]) -> None:
             continue
         tuning = tuning_of(name, [method for method, _ in outcome.chosen])
         view = View.of(tuning, outcome, count)
-        _save(standing.standing(view.best), f"tuned.{name}.png")
+        _save(standing.standing(view.best), f"{name}.png")
         tables = [view.table, *view.of_trials]
         text = f"# {name}: {view.best[0].about['cluster']}\n\n" + "\n\n".join(table.markdown() for table in tables)
-        files.write_text(RESULTS / f"tuned.{name}.md", text + "\n")
+        files.write_text(RESULTS / f"{name}.md", text + "\n")
         texts.append(_sentences(name, view))
         rows += _rows(name, view)
         print(f"\n{name}\n\n{view.table.text(without=('tuned',))}", flush=True)
     table = pd.DataFrame(rows)
-    files.write_text(RESULTS / "tuned.csv", table.to_csv(index=False, float_format="%.6g"))
-    files.write_text(RESULTS / "tuned.md", "\n\n".join(["# Every method at its best", *texts]) + "\n")
+    files.write_text(RESULTS / "methods.csv", table.to_csv(index=False, float_format="%.6g"))
+    files.write_text(RESULTS / "README.md", "\n\n".join(["# Every method at its best", *texts]) + "\n")
     _store_profiles(table)
     _store_chosen([name for name in OF_MAKE_RUN if name in workloads])
 
@@ -169,7 +169,7 @@ def _sentences(name: str, view: View) -> str:
     ranked = ranking.by_time(view.best)
     first = [] if ranked is None else [group.title for group in ranked.first]
     who = f"not told apart from the fastest: {', '.join(first)}" if len(first) > 1 else f"fastest: {', '.join(first)}"
-    return f"* **{name}** ({len(view.best)} methods): {who}. [Table](tuned.{name}.md), [picture](tuned.{name}.png)."
+    return f"* **{name}** ({len(view.best)} methods): {who}. [Table]({name}.md), [picture]({name}.png)."
 
 
 def _rows(name: str, view: View) -> list[dict[str, Any]]:
@@ -216,7 +216,7 @@ def _store_profiles(table: pd.DataFrame) -> None:
     ratios = profiles.ratios({name: row.to_numpy(float) for name, row in wide.iterrows()})
     titles = {name: known[name].title for name in wide.index}
     looks = {name: panels.style(list(known).index(name)) for name in wide.index}
-    _save(profiles.figure(ratios, titles, looks), "tuned.profiles.png")
+    _save(profiles.figure(ratios, titles, looks), "profiles.png")
 
 
 def _store_chosen(workloads: Sequence[str]) -> None:

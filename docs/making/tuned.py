@@ -10,7 +10,7 @@ import experiments
 from docs.making import tables
 from sgdlab.runs.methods import methods
 
-STORED = pathlib.Path(experiments.__file__).parent / "results" / "tuned.csv"
+STORED = pathlib.Path(experiments.__file__).parent / "results" / "tuned" / "methods.csv"
 
 TITLES = {
     "gamma": "unequal workers",

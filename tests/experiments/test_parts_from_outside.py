@@ -182,7 +182,7 @@ def test_what_they_refuse_is_one_line_that_names_the_flag(method, flag, call, tm
 def test_they_run_and_have_a_row_in_the_table(call, tmp_path):
     code, _, errors = call(
         compare, *CHOSEN, *CUTOFF, "--methods=every_other,halved,cutoff", "--num_workers=4", "--seeds=1",
-        "--processes=1",
+        "--processes=1", "--equal=gradients",
         "--config.cluster.metronome.beat=3.0", f"--workdir={tmp_path}",
     )  # fmt: skip
     assert code == 0, errors
