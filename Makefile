@@ -1,4 +1,4 @@
-# make run    compare the methods on real images; results in runs/digits
+# make run    compare methods at their best on real images, to 95 % or as long as synchronous SGD; results in runs/digits
 # make test   tier 1 of the tests, docstring examples among them: every unit, oracle, identity and error
 # make test-all           both tiers: every method, protocol and rule with each other, every figure, every fault
 # make test-compiled      a part of it again: how programs round that are compiled as users compile them
@@ -15,12 +15,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+# A run ends at the target, or when synchronous SGD has done its epochs; fewer evaluations than 800 for a few minutes' sake.
+AT_TARGET := --config.budget=1 --config.until_target=True --config.spacing=geometric --config.evaluations=200
 COMPILED := tests/replay/test_modes.py tests/replay/test_float32.py tests/live/test_exact_replay.py tests/data/test_augment.py
 
 .PHONY: run test test-all test-compiled test-machines test-integrations lint bench notebooks docs clean
 
 run: $(VENV)/installed
-	$(BIN)/python -m experiments.compare --config=configs/digits.py --workdir=runs/digits $(ARGS)
+	$(BIN)/python -m experiments.compare --config=configs/digits.py --tune=configs/digits.tuned.json $(AT_TARGET) \
+		--workdir=runs/digits $(ARGS)
 
 test: $(VENV)/installed
 	$(PYTEST) $(ARGS)

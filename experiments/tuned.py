@@ -34,7 +34,7 @@ from sgdlab.runs.executor import Unfinished
 from sgdlab.runs.ledger import RunLedger
 from sgdlab.runs.methods import check, methods
 from sgdlab.runs.sweep import Noted, Session, Shard
-from sgdlab.runs.tuned_report import View, words
+from sgdlab.runs.tuned_report import TunedView, words
 from sgdlab.runs.tuning import Outcome, Tuning, write
 
 RUNS, RESULTS = (pathlib.Path(__file__).parent / "results" / name for name in ("runs", "tuned"))
@@ -149,7 +149,7 @@ def store(workloads: Sequence[str]) -> None:
         if not outcome.chosen:
             continue
         tuning = tuning_of(name, [method for method, _ in outcome.chosen])
-        view = View.of(tuning, outcome, count)
+        view = TunedView.of(tuning, outcome, count)
         _save(standing.standing(view.best), f"{name}.png")
         tables = [view.table, *view.of_trials]
         text = f"# {name}: {view.best[0].about['cluster']}\n\n" + "\n\n".join(table.markdown() for table in tables)
@@ -164,7 +164,7 @@ def store(workloads: Sequence[str]) -> None:
     _store_chosen([name for name in OF_MAKE_RUN if name in workloads])
 
 
-def _sentences(name: str, view: View) -> str:
+def _sentences(name: str, view: TunedView) -> str:
     """Return who is first on a workload, in words."""
     ranked = ranking.by_time(view.best)
     first = [] if ranked is None else [group.title for group in ranked.first]
@@ -172,7 +172,7 @@ def _sentences(name: str, view: View) -> str:
     return f"* **{name}** ({len(view.best)} methods): {who}. [Table]({name}.md), [picture]({name}.png)."
 
 
-def _rows(name: str, view: View) -> list[dict[str, Any]]:
+def _rows(name: str, view: TunedView) -> list[dict[str, Any]]:
     """Return a row for each method, of numbers."""
     ranked, plain = ranking.by_time(view.best), {group.method: group for group in view.untuned}
     found = []

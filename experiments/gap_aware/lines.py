@@ -19,8 +19,8 @@ def line(method: str) -> dict[str, Any]:
     """Colour, marker and label of a method's line.
 
     Example:
-      >>> line("SA")["marker"]
-      'D'
+      >>> line("SA")["color"] != line("GA")["color"], line("SA")["label"]
+      (True, 'SA')
     """
     return {"color": _LOOKS[method].colour, "marker": _LOOKS[method].marker, "label": method}
 

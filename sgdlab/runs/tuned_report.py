@@ -25,7 +25,7 @@ FOLDER = "tuned"
 
 
 @dataclasses.dataclass(frozen=True)
-class View:
+class TunedView:
     """What tuning has found at one number of workers.
 
     Attributes:
@@ -39,7 +39,7 @@ class View:
     outcome: Outcome
 
     @classmethod
-    def of(cls, tuning: Tuning, outcome: Outcome, count: int) -> "View":
+    def of(cls, tuning: Tuning, outcome: Outcome, count: int) -> "TunedView":
         """Return what was found with a number of workers."""
         names = [method for method, of in outcome.chosen if of == count]
         plans = {name: make_plan(tuning.settings((name, count), outcome.chosen[name, count])) for name in names}
@@ -101,7 +101,7 @@ def publish(tuning: Tuning, outcome: Outcome, path: pathlib.Path) -> str:
     """
     folder, views = path / FOLDER, {}
     for count in sorted({count for _, count in outcome.chosen}):
-        views[count] = View.of(tuning, outcome, count)
+        views[count] = TunedView.of(tuning, outcome, count)
         for name, figure in views[count].figures().items():
             plots.save(figure, folder / f"{name}-n{count}")
     trials = [text.markdown() for view in views.values() for text in view.of_trials]
@@ -110,7 +110,7 @@ def publish(tuning: Tuning, outcome: Outcome, path: pathlib.Path) -> str:
     return "\n\n".join(view.table.text(without=("tuned",)) for view in views.values())
 
 
-def table(view: View) -> Table:
+def table(view: TunedView) -> Table:
     """Return a row for each method, the soonest at the target first."""
     best, untuned = view.best, view.untuned
     plain, ranked = {group.method: group for group in untuned}, ranking.by_time(best)

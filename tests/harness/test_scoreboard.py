@@ -53,7 +53,9 @@ def test_every_stored_result_is_that_of_a_command():
         assert facts["numbers"] == list(made.numbers)
         assert facts["scale"] in made.scales
         assert facts["picture"] == (STORED / f"{name}.png").exists()
-    assert {file.stem for file in STORED.iterdir() if file.is_file() and file.name != scoreboard.PAGE} == set(STORED_NAMES)
+    assert {file.stem for file in STORED.iterdir() if file.is_file() and file.name != scoreboard.PAGE} == set(
+        STORED_NAMES
+    )
 
 
 @pytest.mark.parametrize("name", STORED_NAMES)
