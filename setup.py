@@ -31,6 +31,7 @@ setup(
     package_dir={"sgdlab.configs": "configs"},  # at the top of a checkout, where they are read and edited
     package_data={
         "sgdlab": ["py.typed"],
+        "sgdlab.configs": ["*.json"],
         "sgdlab.results": ["*.html"],
         "sgdlab.advice.answer": ["*.html"],
         "sgdlab.advice.what_if": ["*.html"],
