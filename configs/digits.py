@@ -16,12 +16,12 @@ Gradients are small, 8 examples, so that synchronous SGD with 32 workers still m
 would make 28, and diverge because the data are few and not because of what it does.
 
 Expected of these hyperparameters after equal numbers of gradients, with two seeds: the single worker reaches 97.2 %
-test accuracy, and at 8 workers every method comes within a point of it. At 32 workers, with fresh gradients, Rennala SGD (97.1 %), Cutoff SGD (96.7 %) and synchronous SGD (96.5 %) keep it;
-without waiting, at six times the speed of synchronous SGD, Gap-Aware (96.7 %) and DANA-GA (96.3 %) do. NAG-ASGD
-diverges for one of two seeds; bounded staleness, plain SGD that is half as stale, ends at 96.0 %, and pull gossip at
-96.1 %.
-Of the methods at their best (twenty seeds), DANA-GA and Adam-GA are the first at 95 % with 32 workers, after 107 and
-126 s of virtual time; plain ASGD takes 154 s, and synchronous SGD 699 s.
+test accuracy, and at 8 workers every method comes within a point of it. At 32 workers, with fresh gradients, Rennala
+SGD (97.1 %), Cutoff SGD (96.7 %) and synchronous SGD (96.5 %) keep it; without waiting, at six times the speed of
+synchronous SGD, Gap-Aware (96.7 %) and DANA-GA (96.3 %) do. NAG-ASGD diverges for one of two seeds; bounded staleness,
+plain SGD that is half as stale, ends at 96.0 %, and pull gossip at 96.1 %. Of the methods at their best (twenty seeds),
+DANA-GA and Adam-GA are the first at 95 % with 32 workers, after 107 and 126 s of virtual time; plain ASGD takes 154 s,
+and synchronous SGD 699 s.
 
 A method is a protocol and a rule under one name. Each may be named by itself, and any protocol goes with any rule:
 
