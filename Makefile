@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 # A run ends at the target, or when synchronous SGD has done its epochs; fewer evaluations than 800 for a few minutes' sake.
-AT_TARGET := --config.budget=1 --config.until_target=True --config.spacing=geometric --config.evaluations=200
+AT_TARGET := --seeds=6 --config.budget=1 --config.until_target=True --config.spacing=geometric --config.evaluations=200
 COMPILED := tests/replay/test_modes.py tests/replay/test_float32.py tests/live/test_exact_replay.py tests/data/test_augment.py
 
 .PHONY: run test test-all test-compiled test-machines test-integrations lint bench notebooks docs clean
