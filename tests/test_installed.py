@@ -78,7 +78,7 @@ def test_the_wheel_holds_every_module_template_and_configuration_and_says_that_i
         names = set(wheel.namelist())
     files = [path for path in (ROOT / "sgdlab").rglob("*") if path.suffix in (".py", ".html", ".typed")]
     wanted = {str(path.relative_to(ROOT)) for path in files}
-    wanted |= {f"sgdlab/configs/{path.name}" for path in (ROOT / "configs").glob("*.py")}
+    wanted |= {f"sgdlab/configs/{path.name}" for path in (ROOT / "configs").glob("*.*")}
     assert {name for name in names if ".dist-info/" not in name} == wanted
 
 

@@ -77,8 +77,8 @@ def falls(values: np.ndarray, slack: float = 0.01) -> bool | None:
     A rise by less than `slack` of the first value does not count.
 
     Example:
-      >>> start, down = [3.0, 3.1], [2.0, 2.05]
-      >>> falls(np.array([start, down, down])), falls(np.array([start, down, [2.5, 2.56]]))
+      >>> start, down = [3.0, 3.1, 3.3], [2.0, 2.05, 2.2]
+      >>> falls(np.array([start, down, down])), falls(np.array([start, down, [2.5, 2.56, 2.7]]))
       (True, False)
     """
     rises = any(above(step, slack * values[0].mean()) for step in np.diff(values, axis=0))
