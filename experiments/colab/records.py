@@ -99,6 +99,7 @@ if not RUNS:
         f"--methods={METHODS.replace(' ', '')}",
         f"--num_workers={NUM_WORKERS}",
         f"--seeds={SEEDS}",
+        "--equal=gradients",
         f"--workdir={runs}",
         f"--config.epochs={EPOCHS}",
         f"--config.network.kind={NETWORK}",

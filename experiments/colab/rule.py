@@ -183,7 +183,7 @@ plt.show()
 # %%
 methods = ["delay_power", *(name.strip() for name in OTHERS.split(","))]
 with runs.within(runs.Session(folder)):
-    found = runs.compare.comparison(config, methods, [NUM_WORKERS], SEEDS).records()
+    found = runs.compare.comparison(config, methods, [NUM_WORKERS], SEEDS, equal="gradients").records()
 groups = results.summary.groups(records for _, records in found)
 
 # %%

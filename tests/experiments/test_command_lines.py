@@ -296,7 +296,7 @@ def test_a_killed_comparison_continues_where_it_stopped(call, tmp_path):
     assert all(path.stat().st_mtime_ns == at for path, at in before.items() if path != half)
     for name in ("table.md", "table.csv", "report.html"):
         assert (runs / name).stat().st_size > 0
-    for name in ("accuracy", "loss", "staleness", "timeline"):
+    for name in ("standing", "loss", "staleness", "timeline"):
         for kind in ("png", "svg"):
             assert (runs / f"plots/{name}.{kind}").stat().st_size > 0
     page = (runs / "report.html").read_text()
