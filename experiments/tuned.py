@@ -11,30 +11,25 @@ Written to `experiments/results/tuned` are `<workload>.md` and `.png`, and of al
 """
 
 import itertools
-import json
-import math
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
-import numpy as np
 import pandas as pd
 from absl import flags
-from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from configs import digits
 from sgdlab import files
 from sgdlab.commands import launch
 from sgdlab.errors import UsageError, said_of
-from sgdlab.results import panels, plots, profiles, ranking, standing
+from sgdlab.results import panels, plots, profiles, standing
 from sgdlab.runs.executor import Unfinished
 from sgdlab.runs.ledger import RunLedger
 from sgdlab.runs.methods import check, methods
 from sgdlab.runs.sweep import Noted, Session, Shard
-from sgdlab.runs.tuned_report import TunedView, words
+from sgdlab.runs.tuned_report import TunedView
 from sgdlab.runs.tuning import Outcome, Tuning, write
 
 RUNS, RESULTS = (pathlib.Path(__file__).parent / "results" / name for name in ("runs", "tuned"))
@@ -143,68 +138,45 @@ def outcome_of(workload: str) -> Outcome:
 
 def store(workloads: Sequence[str]) -> None:
     """Write tables and pictures of workloads, and what was chosen."""
-    texts, rows = [], []
+    texts, rows, chosen = [], [], {}
     for name in workloads:
         outcome, count = outcome_of(name), WORKLOADS[name][0]
         if not outcome.chosen:
             continue
         tuning = tuning_of(name, [method for method, _ in outcome.chosen])
         view = TunedView.of(tuning, outcome, count)
-        _save(standing.standing(view.best), f"{name}.png")
+        plots.save(standing.standing(view.best), RESULTS / name, ["png"])
         tables = [view.table, *view.of_trials]
         text = f"# {name}: {view.best[0].about['cluster']}\n\n" + "\n\n".join(table.markdown() for table in tables)
         files.write_text(RESULTS / f"{name}.md", text + "\n")
         texts.append(_sentences(name, view))
         rows += _rows(name, view)
+        chosen |= outcome.chosen if name in OF_MAKE_RUN else {}
         print(f"\n{name}\n\n{view.table.text(without=('tuned',))}", flush=True)
     table = pd.DataFrame(rows)
     files.write_text(RESULTS / "methods.csv", table.to_csv(index=False, float_format="%.6g"))
     files.write_text(RESULTS / "README.md", "\n\n".join(["# Every method at its best", *texts]) + "\n")
     _store_profiles(table)
-    _store_chosen([name for name in OF_MAKE_RUN if name in workloads])
+    if chosen:
+        command = f"python -m experiments.tuned --run --workloads={','.join(OF_MAKE_RUN)}"
+        write(CHOSEN, chosen, tuning_of(OF_MAKE_RUN[0], []), made_by=command)
 
 
 def _sentences(name: str, view: TunedView) -> str:
     """Return who is first on a workload, in words."""
-    ranked = ranking.by_time(view.best)
-    first = [] if ranked is None else [group.title for group in ranked.first]
+    titles = {group.method: group.title for group in view.best}
+    first = [titles[row["method"]] for row in view.rows if row["first"]]
     who = f"not told apart from the fastest: {', '.join(first)}" if len(first) > 1 else f"fastest: {', '.join(first)}"
     return f"* **{name}** ({len(view.best)} methods): {who}. [Table]({name}.md), [picture]({name}.png)."
 
 
 def _rows(name: str, view: TunedView) -> list[dict[str, Any]]:
     """Return a row for each method, of numbers."""
-    ranked, plain = ranking.by_time(view.best), {group.method: group for group in view.untuned}
-    found = []
-    for group in view.best:
-        times, untuned = ([_seconds(s) for s in one.summaries] for one in (group, plain[group.method]))
-        low, high = standing.interval(times)
-        found.append({
-            "workload": name,
-            "method": group.method,
-            "seconds": float(np.median(times)),
-            "low": low,
-            "high": high,
-            "untuned": float(np.median(untuned)),
-            "first": int(ranked is not None and ranked.is_first(group)),
-            group.metric.name: float(np.median([summary[group.metric.test] for summary in group.summaries])),
-            "diverged": group.num_diverged,
-            "seeds": len(group.runs),
-            "trials_that_reach": int(np.isfinite(view.trials[group.method]).sum()),
-            "trials": view.trials[group.method].size,
-            "settings": words(view.outcome.chosen[group.method, group.num_workers]),
-        })  # fmt: skip
-    return found
-
-
-def _seconds(summary: Mapping[str, Any]) -> float:
-    seconds = ranking.seconds_to_target(summary)
-    return math.inf if seconds is None else seconds
-
-
-def _save(figure: Figure, name: str) -> None:
-    with mpl.rc_context(plots.STYLE), files.replacing(RESULTS / name) as file:
-        figure.savefig(file, format="png")
+    metric = view.best[0].metric.name
+    kept = {"low": "seconds_low", "high": "seconds_high"}
+    names = ("method", "seconds", "low", "high", "untuned", "first", metric, "diverged", "seeds", "trials_that_reach")
+    names = (*names, "trials", "settings")
+    return [{"workload": name, **{key: row[kept.get(key, key)] for key in names}} for row in view.rows]
 
 
 def _store_profiles(table: pd.DataFrame) -> None:
@@ -216,19 +188,7 @@ def _store_profiles(table: pd.DataFrame) -> None:
     ratios = profiles.ratios({name: row.to_numpy(float) for name, row in wide.iterrows()})
     titles = {name: known[name].title for name in wide.index}
     looks = {name: panels.style(list(known).index(name)) for name in wide.index}
-    _save(profiles.figure(ratios, titles, looks), "profiles.png")
-
-
-def _store_chosen(workloads: Sequence[str]) -> None:
-    """Write the settings that `make run` has."""
-    chosen: dict[tuple[str, int], Mapping[str, Any]] = {}
-    for name in workloads:
-        chosen |= outcome_of(name).chosen
-    if chosen:
-        write(CHOSEN, chosen, tuning_of(workloads[0], []))
-        found = json.loads(CHOSEN.read_text(encoding="utf-8"))
-        command = f"python -m experiments.tuned --run --workloads={','.join(workloads)}"
-        files.write_text(CHOSEN, json.dumps({"made by": command, **found}, indent=1) + "\n")
+    plots.save(profiles.figure(ratios, titles, looks), RESULTS / "profiles", ["png"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What tuned comparisons have found, as `python -m experiments.tuned` stores it."""
+"""Reads the findings of tuned comparisons, as `python -m experiments.tuned` stores them."""
 
 import csv
 import dataclasses
@@ -18,7 +18,7 @@ TITLES = {
     "equal": "equal workers",
     "ladder": "a ladder of speeds",
 }
-"""What the first part of a workload's name stands for."""
+"""Says what the first part of a workload's name stands for."""
 
 HEADINGS = ["seconds to 95 %", "untuned", "test accuracy, %", "lost seeds", "trials that reach 95 %", "tuned"]
 

@@ -33,7 +33,7 @@ _OTHERWISE = {
 """Methods by what pictures call them."""
 
 _NO_METHODS = {"order": 6, "elfving": 5, "kalman": 5, "static": 4, "oracle": 7, "reference": 7}
-"""What cuts off by, or is compared with: its place in `PALETTE`."""
+"""Maps what cuts off by, or is compared with, to its place in `PALETTE`."""
 
 
 def look(method: str) -> Style:

@@ -7,7 +7,6 @@ Leaves report.html, tables, plots/ and metrics in the work directory. The same c
 """
 
 import itertools
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,7 +94,9 @@ def main(argv: Sequence[str]) -> None:
             )
     try:
         if trials:
-            sweep = _tuned(sweep, names, num_workers, trials, session, how)
+            tuning = runs.tuning.Tuning(sweep.base, names, num_workers, trials, given.seeds)
+            tuned = runs.compare.tuned(tuning, session, given.ledger)
+            sweep = runs.compare.comparison(sweep.base, names, num_workers, given.seeds, tuned=tuned, **how)
         found = runs.executor.finish([sweep], session)
     except runs.executor.Unfinished as left:
         print(f"{left}. The last to finish writes the report; so does the same command without --shard.")
@@ -112,24 +113,6 @@ def _print_notes(sweep: "runs.Sweep", waste: Sequence[str]) -> None:
     notes = (runs.parts.notes(one.rule.part, one.not_taken) for one in (runs.resolve(config) for config in configs))
     for line in dict.fromkeys([*itertools.chain.from_iterable(notes), *waste]):
         print(line, flush=True)
-
-
-def _tuned(
-    sweep: "runs.Sweep",
-    names: list[str],
-    num_workers: list[int],
-    trials: int,
-    session: "runs.Session",
-    how: dict[str, Any],
-) -> "runs.Sweep":
-    """Tune the methods, report on it, and return the runs of the tuned methods."""
-    given = flags.FLAGS
-    ledger = None if given.ledger is None else pathlib.Path(given.ledger)
-    tuning = runs.tuning.Tuning(sweep.base, names, num_workers, trials, given.seeds)
-    outcome = runs.tuning.tune(tuning, session, ledger)
-    if hosts.is_first():
-        print(f"\n{runs.tuned_report.publish(tuning, outcome, session.path)}\n", flush=True)
-    return runs.compare.comparison(sweep.base, names, num_workers, given.seeds, tuned=outcome.chosen, **how)
 
 
 def _checked_tune(value: str | None, ledger: str | None) -> "tuple[int, runs.tuning.Tuned]":

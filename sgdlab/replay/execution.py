@@ -126,7 +126,8 @@ class Execution:
         pause, end = gradients in self._program.pauses, gradients == self._program.num_rows
         if pause:
             self._evaluate(gradients)
-        agreed = self._agreed(ends=pause and self._watch.ends is not None and self._watch.ends(self._evaluations))
+        asks = pause and self._watch.ends is not None and bool(self._evaluations)  # which the first process has
+        agreed = self._agreed(ends=asks and self._watch.ends(self._evaluations))
         self._piece = None if self._piece is None else agreed.piece
         self._done, self._ended = gradients, agreed.end and not end
         if end or self._ended:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sgdlab.report.words import listed
+from sgdlab.report.words import listed, number
 from sgdlab.results.summary import Group, compared, metric_of
 
 _MOST_VARIANTS = 4
@@ -163,6 +163,30 @@ def not_used(groups: Sequence[Group]) -> list[str]:
         if clause.endswith(f" {NOT_USED}")
     )
     return list(dict.fromkeys(found))
+
+
+_CORRECTING = ("delay_compensated",)
+"""Rules whose `penalty` is the length of a correction, over that of the gradient."""
+
+
+def corrections(groups: Sequence[Group]) -> list[str]:
+    """Return how long the corrections are that rules add to gradients, in a sentence; none without such rules.
+
+    Example:
+      >>> from sgdlab.results.summary import Group
+      >>> facts = {"protocol": "asynchronous", "rule": "delay_compensated", "families": (), "baseline": "nag",
+      ...          "serial": False, "rank": 0, "never_waits": True, "measures_gap": False, "target": 0.9, "about": {}}
+      >>> run = [{"diverged": False, "penalty": 2.4e-5}]
+      >>> corrections([Group(method="dc", title="DC-ASGD", num_workers=8, runs=(run,), **facts)])
+      ['The correction is 2.4e-05 times as long as the gradient under DC-ASGD (8 workers).']
+    """
+    ours = [(group, group.median("penalty")) for group in compared(groups) if group.rule in _CORRECTING]
+    found = [
+        f"{number(size)} times as long as the gradient under {group.title} ({group.num_workers} workers)"
+        for group, size in ours
+        if size is not None
+    ]
+    return [f"The correction is {listed(found)}."] if found else []
 
 
 def wasted(groups: Sequence[Group]) -> list[str]:

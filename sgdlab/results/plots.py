@@ -43,9 +43,9 @@ _MARKED = 6
 """Markers on a curve: enough to tell it by, not so many as to hide it."""
 
 
-def save(figure: Figure, path: pathlib.Path) -> None:
-    """Writes a figure as PNG and SVG, each whole or not at all."""
-    for kind in ("png", "svg"):
+def save(figure: Figure, path: pathlib.Path, kinds: Sequence[str] = ("png", "svg")) -> None:
+    """Writes a figure as files of some kinds, each whole or not at all; their endings come behind the path."""
+    for kind in kinds:
         with mpl.rc_context(STYLE), files.replacing(path.with_suffix(f".{kind}")) as file:
             figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from sgdlab.results.summary import Group
 FEWEST = 3
 """Seeds; with fewer nothing is decided."""
 
-_MISS = 2.0
+MISS = 2.0
 """Times the longest run that a run takes which misses the target."""
 
 
@@ -38,7 +38,7 @@ class Ranking:
 
     @property
     def decides(self) -> bool:
-        """Whether there are seeds enough to tell anything apart."""
+        """Return if there are seeds enough to tell anything apart."""
         return len(self.seeds) >= FEWEST
 
     @property
@@ -85,14 +85,13 @@ def by_time(groups: Sequence[Group]) -> Ranking | None:
     """
     _check(groups)
     compared, left_out, seeds = _paired(groups)
-    runs = [[seconds_to_target(summary) for summary in group.summaries] for group in compared]
-    reached = [seconds for run in runs for seconds in run if seconds is not None]
-    if not reached or compared[0].target is None:
+    seconds = np.array([times(group.summaries) for group in compared])
+    reached = np.isfinite(seconds)
+    if not reached.any() or compared[0].target is None:
         return None
     lengths = np.array([[summary.get("seconds") or 0.0 for summary in group.summaries] for group in compared])
-    times = np.array([[np.nan if seconds is None else seconds for seconds in run] for run in runs], float)
-    miss = _MISS * np.nanmax([*lengths, *times], axis=0)
-    return _ranked(compared, np.log(np.where(np.isnan(times), miss, times)), seeds, left_out)
+    miss = MISS * np.maximum(lengths, np.where(reached, seconds, 0.0)).max(axis=0)
+    return _ranked(compared, np.log(np.where(reached, seconds, miss)), seeds, left_out)
 
 
 def by_metric(groups: Sequence[Group]) -> Ranking | None:
@@ -131,6 +130,12 @@ def example(group: Group) -> float:
 def seconds_to_target(summary: Mapping[str, Any]) -> float | None:
     """Return the virtual seconds of a run to the target; None of one that diverged or misses it."""
     return None if summary["diverged"] else summary["seconds_to_target"]
+
+
+def times(summaries: Iterable[Mapping[str, Any]]) -> list[float]:
+    """Return the virtual seconds of each run to the target, infinite for one that diverged or misses it."""
+    found = map(seconds_to_target, summaries)
+    return [math.inf if seconds is None else seconds for seconds in found]
 
 
 def _paired(groups: Sequence[Group]) -> tuple[list[Group], tuple[Group, ...], tuple[int, ...]]:

@@ -124,7 +124,7 @@ def _times(
     alone: Sequence[Group],
 ) -> None:
     """Draw the median times to the target, misses beyond the right edge."""
-    times = [_seconds(group) for group in ordered]
+    times = [ranking.times(group.summaries) for group in ordered]
     lines = [spread.mean for group in alone if (spread := group.spread("seconds_to_target"))]
     found = [t for values in times for t in values if math.isfinite(t)] + [*least, *lines]
     low, high = (min(found) / 1.15, max(found) * 1.15) if found else (1.0, 10.0)
@@ -205,12 +205,6 @@ def _bars(axes: Axes, ordered: Sequence[Group]) -> None:
     axes.set_xlabel("diverged, %")
 
 
-def _seconds(group: Group) -> list[float]:
-    """Return the time of each run to the target, infinite where it diverged or misses it."""
-    found = (ranking.seconds_to_target(summary) for summary in group.summaries)
-    return [math.inf if seconds is None else seconds for seconds in found]
-
-
 def _metrics(group: Group) -> list[float]:
     """Return the metric of each run as it is drawn, infinitely bad where there is none."""
     found, metric = (summary[group.metric.test] for summary in group.summaries), group.metric
@@ -219,7 +213,7 @@ def _metrics(group: Group) -> list[float]:
 
 def _order(group: Group, timed: bool) -> tuple[float, float, int]:
     """Return what rows are sorted by: the median time or, without, the median metric; then the rank."""
-    time = float(np.median(_seconds(group))) if timed else 0.0
+    time = float(np.median(ranking.times(group.summaries))) if timed else 0.0
     return time, -group.metric.sign * float(np.median(_metrics(group))), group.rank
 
 

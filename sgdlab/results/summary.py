@@ -92,7 +92,7 @@ class Group:
 
     @property
     def ends_at_target(self) -> bool:
-        """Whether runs end at the target, so that the metric in the end says nothing more."""
+        """Return if runs end at the target, so that the metric in the end says nothing more."""
         return any(config.get("until_target", False) for config in self.configs)
 
     @property

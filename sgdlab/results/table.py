@@ -164,7 +164,7 @@ def notes(groups: Sequence[Group]) -> list[str]:
     found = [f"{seeds}; {facts.gradients(groups)} a run."]
     found += [f"Cluster: {cluster}."] if cluster else []
     found += facts.own_data(groups) + facts.of_messages(groups) + facts.not_used(groups)
-    found += facts.wasted(groups)
+    found += facts.wasted(groups) + facts.corrections(groups)
     found += _least(groups) + _told_apart(groups)
     alone = [spread for group in groups if group.serial and (spread := group.spread("seconds"))]
     unequal = max((spread.std / spread.mean for spread in alone if spread.mean), default=0.0)

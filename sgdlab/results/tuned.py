@@ -1,4 +1,4 @@
-r"""What tuning costs and how much hangs on it: the expected best of a few trials, and the share that reach the target.
+r"""Shows how much hangs on tuning: the expected best of a few trials, and the share of trials that reach the target.
 
 With n trials of a method, in an order that says nothing, the expected best of the first k of them is
 

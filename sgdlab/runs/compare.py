@@ -14,12 +14,12 @@ from typing import Any
 import pandas as pd
 from ml_collections import ConfigDict
 
-from sgdlab import arguments, files
+from sgdlab import arguments, files, hosts
 from sgdlab.errors import UsageError
 from sgdlab.results import publish, summary, table
 from sgdlab.results.records import Records, as_stored
 from sgdlab.results.swept import Swept
-from sgdlab.runs import configuration, tuning
+from sgdlab.runs import configuration, tuned_report, tuning
 from sgdlab.runs import methods as known
 from sgdlab.runs.configuration import check_used, flat, value_of
 from sgdlab.runs.executor import finish
@@ -32,7 +32,7 @@ from sgdlab.runs.tuning import Tuned, by_time
 from sgdlab.runs.work import Point, label, num_workers_of
 
 EQUAL = ("time", "gradients")
-"""What all methods have as much of."""
+"""Names the quantity that all methods have as much of."""
 
 TIMELINES = 5
 """At most so many schedules are drawn, each of another protocol."""
@@ -130,7 +130,7 @@ def compare(
         check_ours(path)
         session = Session(path, processes, folder=METRICS)
         if trials:
-            settings = tuning.tune(tuning.Tuning(runs.base, names, counts, trials, seeds), session).chosen
+            settings = tuned(tuning.Tuning(runs.base, names, counts, trials, seeds), session)
             runs = comparison(runs.base, names, counts, seeds, over, equal=equal, tuned=settings)
         found = finish([runs], session)
         if workdir is not None:
@@ -140,6 +140,20 @@ def compare(
     found_rows = pd.DataFrame(rows).drop(columns=list(_NOT_IN_TABLES), errors="ignore")
     first = ["method", "num_workers", "seed", *over]
     return found_rows[[*first, *(name for name in found_rows.columns if name not in first)]]
+
+
+def tuned(one: tuning.Tuning, session: Session, ledger: str | os.PathLike[str] | None = None) -> Tuned:
+    """Tune methods, leave and print what was found (`tuned_report.publish`), and return the entries that were chosen.
+
+    Args:
+      one: what is tuned.
+      session: where runs are, and how they are done.
+      ledger: as of `tuning.tune`.
+    """
+    outcome = tuning.tune(one, session, ledger)
+    if hosts.is_first():
+        print(f"\n{tuned_report.publish(one, outcome, session.path)}\n", flush=True)
+    return outcome.chosen
 
 
 def comparison(

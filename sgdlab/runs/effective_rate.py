@@ -49,6 +49,14 @@ def momentum(experiment: Experiment) -> float | None:
         return None
     if experiment.optimizer.momentum is not None:
         return experiment.optimizer.momentum
+    return default_momentum(experiment)
+
+
+def default_momentum(experiment: Experiment) -> float | None:
+    """Return the momentum that the rule has where the configuration sets none; None where it takes none."""
+    part = experiment.rule.part
+    if "momentum" not in part.given:
+        return None
     default = inspect.signature(called_of(part.make)).parameters["momentum"].default
     return None if default is inspect.Parameter.empty else default
 

@@ -123,17 +123,16 @@ class End:
 
     def __init__(self, plan: Plan):
         kind, self._outcomes = plan.experiment.kind, plan.experiment.outcomes
-        self._metric, self._seen, self._lost = kind.metric, 0, 0
+        self._metric, self._losses, self._lost = kind.metric, [], 0
         self._crossing = crossing_of(plan)
 
     def __call__(self, evaluations: Sequence[Mapping[str, Any]]) -> bool:
         """Return if the run is to end with the last of its evaluations."""
-        for end in range(self._seen + 1, len(evaluations) + 1):
-            newest, losses = evaluations[end - 1], [found["loss"] for found in evaluations[:end]]
+        for newest in evaluations[len(self._losses) :]:
+            self._losses.append(newest["loss"])
             self._crossing.add(newest["gradients"], newest[self._metric])
-            self._lost = self._lost + 1 if _lost(losses, self._outcomes) else 0
-        self._seen = len(evaluations)
-        return self._crossing.known() or self._lost >= _IN_A_ROW or not math.isfinite(evaluations[-1]["loss"])
+            self._lost = self._lost + 1 if _lost(self._losses, self._outcomes) else 0
+        return self._crossing.known() or self._lost >= _IN_A_ROW or not math.isfinite(self._losses[-1])
 
 
 def crossing_of(plan: Plan, evaluations: Sequence[Record] = ()) -> crossing.Crossing:

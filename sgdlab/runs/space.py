@@ -1,7 +1,6 @@
 """The space that tuning searches: the same points of a unit cube for every method, each in units of its own."""
 
 import dataclasses
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +8,8 @@ import numpy as np
 import scipy.stats
 from ml_collections import ConfigDict
 
-from sgdlab.entries import called_of
 from sgdlab.knobs import Knob
-from sgdlab.runs.effective_rate import momentum
+from sgdlab.runs.effective_rate import default_momentum, momentum
 from sgdlab.runs.experiment import Experiment, resolve
 
 COORDINATES = ("rate", "momentum", "own", "warmup", "decay")
@@ -68,8 +66,7 @@ def settings(config: ConfigDict, point: Sequence[float]) -> dict[str, Any]:
     """
     experiment, at = resolve(config), dict(zip(COORDINATES, map(float, point), strict=True))
     found: dict[str, Any] = {}
-    gamma = _default_momentum(experiment)
-    if gamma:
+    if default_momentum(experiment):
         found["optimizer.momentum"] = 1.0 - MOMENTUM.value(at["momentum"], num_workers=experiment.num_workers)
     name, centre = _rate(experiment)
     if name == "optimizer.learning_rate" and (of_sgd := momentum(experiment)) is not None:
@@ -104,10 +101,3 @@ def _rate(experiment: Experiment) -> tuple[str, float]:
     if experiment.local.active:
         return "local.learning_rate", experiment.local.learning_rate
     return f"optimizer.{experiment.rule.facts.rate or 'learning_rate'}", experiment.optimizer.learning_rate
-
-
-def _default_momentum(experiment: Experiment) -> float | None:
-    """Return the momentum that the rule has by default; None where it has none."""
-    if "momentum" not in experiment.rule.part.given:
-        return None
-    return inspect.signature(called_of(experiment.rule.part.make)).parameters["momentum"].default or None

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from sgdlab.results.summary import Group
 from sgdlab.runs import records
 from sgdlab.runs.ledger import Row
 from sgdlab.runs.plan import Plan, make_plan
-from sgdlab.runs.tuning import MISS, Outcome, Tuning
+from sgdlab.runs.tuning import Outcome, Tuning
 
 FOLDER = "tuned"
 """Of a work directory."""
@@ -26,7 +26,7 @@ FOLDER = "tuned"
 
 @dataclasses.dataclass(frozen=True)
 class TunedView:
-    """What tuning has found at one number of workers.
+    """Holds the findings of tuning at one number of workers.
 
     Attributes:
       best: the methods at their best, on the runs that are reported.
@@ -49,16 +49,75 @@ class TunedView:
     @functools.cached_property
     def trials(self) -> dict[str, np.ndarray]:
         """Return method -> float64[trials], seconds to the target of each; infinite for a miss."""
-        found: dict[str, list[float]] = {group.method: [] for group in self.best}
+        found: dict[str, list[Row]] = {group.method: [] for group in self.best}
         for row in self._of("trial"):
-            seconds = ranking.seconds_to_target(row)
-            found[row["method"]].append(math.inf if seconds is None else seconds)
-        return {name: np.array(values) for name, values in found.items()}
+            found[row["method"]].append(row)
+        return {name: np.array(ranking.times(rows)) for name, rows in found.items()}
+
+    @functools.cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """Return what is said of each method, as numbers and words, the soonest at the target first.
+
+        `seconds` and `untuned` are medians of the time to the target, infinite for misses, each with the ends of its
+        interval, `_low` and `_high`; `ratio` with its ends is of the paired times to the fastest method's, or None
+        where nothing is decided; `first` is 1 where it cannot be told apart from that; the metric by its name is a
+        median.
+        """
+        plain, ranked = {group.method: group for group in self.untuned}, ranking.by_time(self.best)
+        found = []
+        for group in sorted(self.best, key=lambda group: group.rank):
+            times, metric, trials = ranking.times(group.summaries), group.metric, self.trials[group.method]
+            found.append({
+                "method": group.method,
+                **_median("seconds", times),
+                **_median("untuned", ranking.times(plain[group.method].summaries)),
+                "ratio": ranked.ratio(group) if ranked is not None and ranked.decides else None,
+                "first": int(ranked is not None and ranked.is_first(group)),
+                metric.name: float(np.median([summary[metric.test] for summary in group.summaries])),
+                "diverged": group.num_diverged,
+                "seeds": len(group.runs),
+                "trials_that_reach": int(np.isfinite(trials).sum()),
+                "trials": trials.size,
+                "settings": words(self.outcome.chosen[group.method, group.num_workers]),
+            })  # fmt: skip
+        return sorted(found, key=lambda row: row["seconds"])
 
     @property
     def table(self) -> Table:
         """Return the methods at their best, beside the configuration as it is."""
-        return table(self)
+        metric, target, titles = self.best[0].metric, self.best[0].target, self._titles
+        rows = []
+        for row in self.rows:
+            low, high = simultaneous.share(row["diverged"], row["seeds"])
+            rows.append([
+                titles[row["method"]],
+                _with_interval(row, "seconds"),
+                "-" if row["ratio"] is None else "{:.2f} ({:.2f}-{:.2f})".format(*row["ratio"]) + "*" * row["first"],
+                metric.number(row[metric.name]),
+                f"{row['diverged']} of {row['seeds']} ({100 * low:.0f}-{100 * high:.0f} %)" if row["diverged"] else "",
+                _with_interval(row, "untuned"),
+                f"{row['trials_that_reach']} of {row['trials']}",
+                row["settings"],
+            ])  # fmt: skip
+        goal = metric.reach(target) if target is not None else "the target"
+        columns = {
+            "method": "",
+            "seconds": f"median virtual seconds to {goal}, and the 95 % interval of the median",
+            "x fastest": "mean ratio of the seconds to the fastest method's with the same seed; a miss counts as twice "
+            f"the longest run; in brackets {100 * simultaneous.LEVEL:.0f} % intervals of all methods at once; *: "
+            "cannot be told apart from the fastest",
+            f"test {metric.short}": "median at the end of the run",
+            "diverged": "runs, and the 95 % interval of their share (Clopper and Pearson)",
+            "untuned": "the same seconds with the configuration as it is",
+            "trials": "that reach the target, of those that are tuned by",
+            "tuned": "what was chosen",
+        }
+        notes = [
+            f"{self.best[0].num_workers} workers; {len(self.best[0].runs)} seeds, each with its own cluster and one of "
+            "four folds to test on; the same without tuning. All runs with one seed end at one instant, "
+            f"{self.best[0].about.get('length', '')}."
+        ]
+        return Table(columns, rows, notes, obvious=["method"])
 
     @property
     def of_trials(self) -> tuple[Table, Table]:
@@ -82,7 +141,7 @@ class TunedView:
 
     @property
     def _miss(self) -> float:
-        return MISS * max((row["whole_seconds"] for row in self._of("trial")), default=math.nan)
+        return ranking.MISS * max((row["whole_seconds"] for row in self._of("trial")), default=math.nan)
 
     def _of(self, stage: str) -> list[Row]:
         return _rows(self.outcome, self.best[0].num_workers, stage)
@@ -108,50 +167,6 @@ def publish(tuning: Tuning, outcome: Outcome, path: pathlib.Path) -> str:
     files.write_text(folder / "table.md", "\n\n".join(view.table.markdown() for view in views.values()) + "\n")
     files.write_text(folder / "trials.md", "\n\n".join(trials) + "\n")
     return "\n\n".join(view.table.text(without=("tuned",)) for view in views.values())
-
-
-def table(view: TunedView) -> Table:
-    """Return a row for each method, the soonest at the target first."""
-    best, untuned = view.best, view.untuned
-    plain, ranked = {group.method: group for group in untuned}, ranking.by_time(best)
-    rows, count = [], best[0].num_workers
-    for group in sorted(best, key=lambda group: (float(np.median(_times([group]))), group.rank)):
-        ratio = ranked.ratio(group) if ranked is not None and ranked.decides else None
-        first = "*" if ranked is not None and ranked.is_first(group) else ""
-        values = view.trials[group.method]
-        lost = group.num_diverged
-        low, high = simultaneous.share(lost, len(group.runs))
-        rows.append([
-            group.title,
-            _with_interval(_times([group])),
-            "-" if ratio is None else f"{ratio[0]:.2f} ({ratio[1]:.2f}-{ratio[2]:.2f}){first}",
-            group.metric.number(float(np.median([summary[group.metric.test] for summary in group.summaries]))),
-            f"{lost} of {len(group.runs)} ({100 * low:.0f}-{100 * high:.0f} %)" if lost else "",
-            _with_interval(_times([plain[group.method]])),
-            f"{np.isfinite(values).sum()} of {values.size}",
-            words(view.outcome.chosen[group.method, count]),
-        ])  # fmt: skip
-    metric, target = best[0].metric, best[0].target
-    goal = metric.reach(target) if target is not None else "the target"
-    columns = {
-        "method": "",
-        "seconds": f"median virtual seconds to {goal}, and the 95 % interval of the median",
-        "x fastest": "mean ratio of the seconds to the fastest method's with the same seed; a miss counts as twice the "
-        f"longest run; in brackets {100 * simultaneous.LEVEL:.0f} % intervals of all methods at once; *: cannot be "
-        "told apart from the fastest",
-        f"test {metric.short}": "median at the end of the run",
-        "diverged": "runs, and the 95 % interval of their share (Clopper and Pearson)",
-        "untuned": "the same seconds with the configuration as it is",
-        "trials": "that reach the target, of those that are tuned by",
-        "tuned": "what was chosen",
-    }
-    seeds = len(best[0].runs)
-    notes = [
-        f"{count} workers; {seeds} seeds, each with its own cluster and one of four folds to test on; the same "
-        "without tuning. All runs with one seed end at one instant, "
-        f"{best[0].about.get('length', '')}."
-    ]
-    return Table(columns, rows, notes, obvious=["method"])
 
 
 def words(settings: Mapping[str, Any]) -> str:
@@ -197,13 +212,15 @@ def _rows(outcome: Outcome, count: int, stage: str) -> list[Row]:
     return [row for row in outcome.rows if row["num_workers"] == count and row["stage"] == stage]
 
 
-def _times(groups: Iterable[Group]) -> list[float]:
-    found = (ranking.seconds_to_target(summary) for group in groups for summary in group.summaries)
-    return [math.inf if seconds is None else seconds for seconds in found]
-
-
-def _with_interval(times: Sequence[float]) -> str:
-    """Return the median and its interval; a miss is beyond all."""
-    shown = lambda value: f"{value:,.0f}" if math.isfinite(value) else "never"
+def _median(name: str, times: Sequence[float]) -> dict[str, float]:
+    """Return the median and the ends of its interval, as `<name>`, `<name>_low` and `<name>_high`."""
     low, high = standing.interval(times)
-    return f"{shown(float(np.median(times)))} ({shown(low)}-{shown(high)})"
+    return {name: float(np.median(times)), f"{name}_low": low, f"{name}_high": high}
+
+
+def _with_interval(row: Mapping[str, Any], name: str) -> str:
+    """Return a median and its interval; a miss is beyond all."""
+    shown = (
+        f"{row[key]:,.0f}" if math.isfinite(row[key]) else "never" for key in (name, f"{name}_low", f"{name}_high")
+    )
+    return "{} ({}-{})".format(*shown)

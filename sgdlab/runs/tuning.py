@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from sgdlab import files
 from sgdlab.errors import UsageError
+from sgdlab.results import ranking
 from sgdlab.runs import space
 from sgdlab.runs.executor import finish
 from sgdlab.runs.ledger import Row, RunLedger, row_of
@@ -29,9 +30,6 @@ BEST, REPEATED = 4, 4
 A trial ends at the target. Its further seeds go to the end: a rate that still rises is soon at the target, and may blow
 up after it. Such a run counts as a miss.
 """
-
-MISS = 2.0
-"""Times the whole run, which stand for the time to a target that a run does not reach."""
 
 STAGES = ("trial", "repeat", "evaluation", "untuned")
 
@@ -242,12 +240,12 @@ def _of_shard(shard: Shard | None) -> str:
     return TUNED if shard is None else f"tuned-{shard.index}-of-{shard.count}.csv"
 
 
-def write(path: pathlib.Path, chosen: Tuned, tuning: Tuning) -> None:
-    """Write what was chosen, for `read`, whole or not at all."""
+def write(path: pathlib.Path, chosen: Tuned, tuning: Tuning, **about: Any) -> None:
+    """Write what was chosen, for `read`, whole or not at all; `about` is said with it, as by which command."""
     by_method: dict[str, dict[str, Any]] = {}
     for (method, count), settings in chosen.items():
         by_method.setdefault(method, {})[str(count)] = dict(settings)
-    about = {"trials": tuning.trials, "target": tuning.config.target, "epochs": tuning.config.epochs}
+    about |= {"trials": tuning.trials, "target": tuning.config.target, "epochs": tuning.config.epochs}
     files.write_text(path, json.dumps({**about, "settings": by_method}, indent=1, sort_keys=True) + "\n")
 
 
@@ -279,7 +277,7 @@ def by_time(config: ConfigDict) -> None:
 def choose(rows: Sequence[Row]) -> Choice:
     """Return the settings whose runs reach the target soonest: the least geometric mean of the time, over their seeds.
 
-    A run that misses the target, or diverges after it, counts as `MISS` times its whole length. Where none reaches it,
+    A run that misses the target, or diverges after it, counts as twice its whole length. Where none reaches it,
     the mean test loss decides.
 
     Args:
@@ -301,9 +299,9 @@ def choose(rows: Sequence[Row]) -> Choice:
 
 
 def log_time(row: Row) -> float:
-    """Return the logarithm of the time to the target; of a run that misses it, of `MISS` times its whole length."""
-    reached = None if row["diverged"] else row["seconds_to_target"]
-    return math.log(MISS * row["whole_seconds"] if reached is None else max(reached, 1e-9))
+    """Return the logarithm of the time to the target; of a run that misses it, of twice its whole length."""
+    reached = ranking.seconds_to_target(row)
+    return math.log(ranking.MISS * row["whole_seconds"] if reached is None else max(reached, 1e-9))
 
 
 def _best(rows: Sequence[Row]) -> list[Row]:

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from sgdlab.results import panels, plots, standing, summary
+from sgdlab.results import panels, plots, ranking, standing, summary
 
 
 def runs(method, num_workers=32, *, times, levels=None, lost=()):
@@ -146,3 +146,16 @@ class TestStanding:
         assert all(above.y0 >= below.y1 - 1 for above, below in itertools.pairwise(boxes))
         title = figure.texts[0].get_window_extent()
         assert 0 <= title.x0 <= title.x1 <= figure.bbox.width
+
+
+def test_a_miss_is_twice_the_longest_run_with_its_seed():
+    """Seeds have clusters of their own, and so runs of their own length."""
+    lengths = (100.0, 1000.0, 400.0)
+    one, other = ([
+        made_up.run(name, 32, seed, summary={"seconds_to_target": time, "diverged": False, "seconds": length})
+        for seed, (time, length) in enumerate(zip(times, lengths, strict=True))
+    ] for name, times in (("asgd", (None, 500.0, 200.0)), ("dana", (50.0, None, 200.0))))  # fmt: skip
+    ranked = ranking.by_time(summary.groups([*one, *other]))
+    found = {group.method: values for group, values in zip(ranked.groups, ranked.values, strict=True)}
+    np.testing.assert_allclose(np.exp(found["asgd"]), [200.0, 500.0, 200.0])
+    np.testing.assert_allclose(np.exp(found["dana"]), [50.0, 2000.0, 200.0])

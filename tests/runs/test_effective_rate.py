@@ -30,7 +30,7 @@ def figures(method, **entries):
 
 
 def moved(plan):
-    """How far gradients of one have moved the server's parameters, or the mean of the nodes."""
+    """Return how far gradients of one have moved the server's parameters, or the mean of the nodes."""
     served = plan.schedule.has_server
     rule = plan.rule(plan.rates if served else 1.0, plan.schedule.num_workers)
     scale = None if served else plan.rates[: plan.program.num_rows]

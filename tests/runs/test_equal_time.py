@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from lib import tiny
 
-from sgdlab import protocols
+from sgdlab import protocols, replay, rules
 from sgdlab.errors import UsageError
 from sgdlab.results.summary import groups
 from sgdlab.runs.methods import REPRESENTATIVE, methods
 from sgdlab.runs.plan import make_plan, synchronous_twin
 from sgdlab.runs.train import train
+from sgdlab.tasks import Task
 
 
 @pytest.mark.representatives(*REPRESENTATIVE)
@@ -71,6 +72,16 @@ def test_a_run_that_diverges_ends():
     run = train(make_plan(tiny.config(**given, optimizer__learning_rate=1e6, until_target=True)))
     assert run.records[-1]["diverged"]
     assert run.records[-1]["gradients"] < 0.5 * make_plan(tiny.config(**given)).num_gradients
+
+
+def test_whoever_has_no_evaluations_does_not_ask():
+    """As the other processes of a run over many."""
+    plan = make_plan(tiny.config())
+    ends = lambda evaluations: evaluations[-1]["gradients"] > 0
+    watch = replay.Watch(every=plan.program.every, ends=ends)
+    task = Task(lambda params, batch: (params, {"loss": params**2}), params=np.zeros([]))
+    result = replay.run(plan.program, rules.asgd(learning_rate=0.1), task, lambda g: 1.0, watch=watch)
+    assert len(result.history.worker) == plan.program.num_rows
 
 
 def test_protocols_end_at_an_instant():

@@ -113,6 +113,9 @@ class TestTuning:
             assert [len(rows[stage]) for stage in tuning.STAGES] == [6, 16, 3, 3]
             assert {row["seed"] for row in rows["trial"]} == {1000}
             assert {row["seed"] for row in rows["repeat"]} == {1001, 1002, 1003, 1004}
+            # Only trials end at the target; what blows up after it must be seen before it is chosen.
+            assert all(row["seconds"] == row["whole_seconds"] for row in rows["repeat"] if not row["diverged"])
+            assert any(row["seconds"] < row["whole_seconds"] for row in rows["trial"])
             assert [row["seed"] for row in rows["evaluation"]] == [0, 1, 2]
             best = sorted(
                 rows["trial"], key=lambda row: (row["seconds_to_target"] is None, row["seconds_to_target"] or 0)
