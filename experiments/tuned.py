@@ -21,10 +21,11 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from configs import digits
+from experiments.harness import look
 from sgdlab import files
 from sgdlab.commands import launch
 from sgdlab.errors import UsageError, said_of
-from sgdlab.results import panels, plots, profiles, standing
+from sgdlab.results import plots, profiles, standing
 from sgdlab.runs.executor import Unfinished
 from sgdlab.runs.ledger import RunLedger
 from sgdlab.runs.methods import check, methods
@@ -187,7 +188,7 @@ def _store_profiles(table: pd.DataFrame) -> None:
     known = methods()
     ratios = profiles.ratios({name: row.to_numpy(float) for name, row in wide.iterrows()})
     titles = {name: known[name].title for name in wide.index}
-    looks = {name: panels.style(list(known).index(name)) for name in wide.index}
+    looks = {name: look(name) for name in wide.index}
     plots.save(profiles.figure(ratios, titles, looks), RESULTS / "profiles", ["png"])
 
 

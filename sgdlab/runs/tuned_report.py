@@ -127,8 +127,7 @@ class TunedView:
 
     def figures(self) -> dict[str, Figure]:
         """Return name -> picture."""
-        found, titles = self.trials, self._titles
-        looks = {group.method: panels.style(group.rank) for group in self.best}
+        found, titles, looks = self.trials, self._titles, panels.styles(self.best)
         return {
             "standing": standing.standing(self.best),
             "budget": tuned.budget_figure(found, titles, looks, miss=self._miss),
