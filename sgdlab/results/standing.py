@@ -57,10 +57,9 @@ def standing(groups: Sequence[Group]) -> Figure:
         halves = figure.subfigures(1, len(counts), squeeze=False)[0]
         for half, here in zip(halves, by_count, strict=True):
             _half(half, here, groups, timed, [s for (_, n), s in least.items() if n == here[0].num_workers])
-        goal = f", time to {metric_of(groups).reach(*_targets(ours))}" if timed else ""
-        figure.suptitle(
-            "\n".join([f"{metric_of(groups).title.capitalize()}{goal}", *_meanings(groups, by_count, timed)])
-        )
+        metric = metric_of(groups)
+        title = f"Time to {metric.reach(*_targets(ours))}, and {metric.title} in the end" if timed else metric.title
+        figure.suptitle("\n".join([title[0].upper() + title[1:], *_meanings(groups, by_count, timed)]))
     return figure
 
 
