@@ -1,15 +1,31 @@
 """Makes the papers' tables and figures: sweeps (`sgdlab.runs.Sweep`), claims, pictures, commands."""
 
 from experiments.harness import least
-from experiments.harness.claims import Claim, Interval, above, all_of, below, interval
+from experiments.harness.claims import Claim, Premise, enough
+from experiments.harness.evidence import (
+    Evidence,
+    above,
+    all_of,
+    any_of,
+    below,
+    between,
+    known,
+    more_often,
+    of_draws,
+    share_above,
+    some_of,
+)
 from experiments.harness.figures import Figure, Output, Scale, figure
+from experiments.harness.intervals import Interval, interval
 from experiments.harness.pictures import PALETTE, PAPER, canvas, colour, look
+from experiments.harness.thresholds import Threshold
 from sgdlab.bounds import Count, NotNegative, Positive, Share, Whole
 from sgdlab.runs.sweep import Session, Shard, Sweep, prepare, within
 from sgdlab.runs.work import Alike, capacity, goes_by, trains
 
 __all__ = [
-    "PALETTE", "PAPER", "Alike", "Claim", "Count", "Figure", "Interval", "NotNegative", "Output", "Positive", "Scale",
-    "Session", "Shard", "Share", "Sweep", "Whole", "above", "all_of", "below", "canvas", "capacity", "colour", "figure",
-    "goes_by", "interval", "least", "look", "prepare", "trains", "within",
+    "PALETTE", "PAPER", "Alike", "Claim", "Count", "Evidence", "Figure", "Interval", "NotNegative", "Output",
+    "Positive", "Premise", "Scale", "Session", "Shard", "Share", "Sweep", "Threshold", "Whole", "above", "all_of",
+    "any_of", "below", "between", "canvas", "capacity", "colour", "enough", "figure", "goes_by", "interval", "known",
+    "least", "look", "more_often", "of_draws", "prepare", "share_above", "some_of", "trains", "within",
 ]  # fmt: skip

@@ -1,18 +1,46 @@
-"""Sentences of a paper with verdicts that are computed, and the confidence intervals that these rest on."""
+"""Sentences of a paper with verdicts, which are computed from evidence, and from the premises of the sentence."""
 
 import dataclasses
-import math
-import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-import scipy.stats
+import numpy as np
 
-from sgdlab import arguments
+from experiments.harness import evidence
+from experiments.harness.evidence import Evidence
 
-HOLDS, FAILS, OPEN = "holds", "fails", "cannot be said at this size"
-CONFIDENCE = 0.95
-FEWEST = 3
-"""With fewer values nothing is decided: the spread of two says next to nothing of that of others."""
+HOLDS, FAILS = "holds", "fails"
+INCONCLUSIVE = "inconclusive"
+OUTSIDE = "not in our regime"
+VERDICTS = (HOLDS, FAILS, INCONCLUSIVE, OUTSIDE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Premise:
+    """A condition of a claim that is not what was run, or that is.
+
+    Attributes:
+      says: what the claim is about, such as "1,757 updates a worker".
+      ours: what was run, such as "18 updates a worker".
+      met: whether that is the same regime; it is computed from both.
+    """
+
+    says: str
+    ours: str
+    met: bool
+
+    def __post_init__(self):
+        object.__setattr__(self, "met", bool(self.met))
+
+
+def enough(quantity: str, ours: float, paper: float, *, share: float = 0.5) -> Premise:
+    """Return the premise that a quantity is large enough: at least a share of the paper's.
+
+    Example:
+      >>> enough("updates a worker", 18, 3518)
+      Premise(says='3,518 updates a worker', ours='18 updates a worker', met=False)
+    """
+    return Premise(f"{paper:,.4g} {quantity}", f"{ours:,.4g} {quantity}", ours >= share * paper)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,33 +51,85 @@ class Claim:
       says: the sentence, or what it comes to.
       where: in the paper, such as "section 3.1".
       ours: what was measured here, in a few words with numbers.
-      holds: whether it holds for what was measured; None: it cannot be said at this size.
+      holds: the evidence for what was measured; True, False or None for an identity.
       paper: what the paper measured, in a few words with numbers; "" where it gives none.
       on_paper: whether it holds for the paper's own printed numbers; None where these do not say.
-      because: why it fails, or why it cannot be said.
+      because: why it fails, or why it cannot be said; what of it fails.
+      identity: it holds by construction, by arithmetic or by a proof: it is checked, and no finding.
+      premises: what it presupposes; where one is not met, the runs say nothing of the claim.
+      cause: why it fails, where others fail for the same: all of one cause are counted once.
+
+    Raises:
+      ValueError: where it rests on nothing that was measured, and is no identity.
 
     Example:
-      >>> Claim("48 workers are faster", "section 2", ours="1.9 times", holds=1.9 > 1, paper="2 times").verdict
+      >>> faster = evidence.above([1.8, 1.9, 2.0], 1.0)
+      >>> Claim("48 workers are faster", "section 2", ours="1.9 times", holds=faster, paper="2 times").verdict
       'holds'
+      >>> free = Premise("a message takes time", "it takes none", met=False)
+      >>> Claim("48 workers are faster", "section 2", ours="1.9 times", holds=faster, premises=[free]).verdict
+      'not in our regime'
     """
 
     says: str
     where: str
     ours: str
-    holds: bool | None
+    holds: Evidence | bool | None
     paper: str = ""
-    on_paper: bool | None = None
+    on_paper: Evidence | bool | None = None
     because: str = ""
+    identity: bool = False
+    premises: Sequence[Premise] = ()
+    cause: str = ""
 
     def __post_init__(self):
-        for name in ("holds", "on_paper"):  # NumPy's booleans are no JSON
+        for name in ("holds", "on_paper"):
             value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else bool(value))
+            if isinstance(value, (bool, np.bool_)) or value is None:
+                object.__setattr__(self, name, evidence.known(None if value is None else bool(value)))
+        object.__setattr__(self, "premises", tuple(self.premises))
+        if self.holds.exact and not self.identity:
+            raise ValueError(
+                f"holds={self.holds.holds} of {self.says!r} must be evidence with an interval (`above`, `all_of` of "
+                "such), or identity=True: without a measurement nothing is found"
+            )
 
     @property
     def verdict(self) -> str:
         """In words."""
-        return verdict(self.holds)
+        outside = not self.identity and not all(premise.met for premise in self.premises)
+        return OUTSIDE if outside else verdict(self.holds.holds)
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as JSON (docs/claims.md)."""
+        return {
+            "says": self.says,
+            "where": self.where,
+            "ours": self.ours,
+            "verdict": self.verdict,
+            "evidence": self.holds.facts(),
+            "paper": self.paper,
+            "on_paper": self.on_paper.holds,
+            "because": self.because,
+            "identity": self.identity,
+            "premises": [dataclasses.asdict(premise) for premise in self.premises],
+            "cause": self.cause,
+        }
+
+
+def of_facts(facts: Mapping[str, Any]) -> Claim:
+    """Return a claim of its JSON.
+
+    Raises:
+      ValueError: where an entry is missing or impossible.
+    """
+    for name in ("says", "where", "ours"):
+        if not isinstance(facts.get(name), str):
+            raise ValueError(f"{name}={facts.get(name)!r} must be a text")
+    found = evidence.of_facts(facts.get("evidence") or {})
+    premises = [Premise(**premise) for premise in facts.get("premises", ())]
+    others = {name: facts[name] for name in ("paper", "on_paper", "because", "identity", "cause") if name in facts}
+    return Claim(facts["says"], facts["where"], facts["ours"], found, premises=premises, **others)
 
 
 def verdict(holds: bool | None) -> str:
@@ -57,138 +137,11 @@ def verdict(holds: bool | None) -> str:
 
     Example:
       >>> verdict(True), verdict(False), verdict(None)
-      ('holds', 'fails', 'cannot be said at this size')
+      ('holds', 'fails', 'inconclusive')
     """
-    return OPEN if holds is None else HOLDS if holds else FAILS
+    return INCONCLUSIVE if holds is None else HOLDS if holds else FAILS
 
 
-@dataclasses.dataclass(frozen=True)
-class Interval:
-    """The mean of independent values with its 95 % confidence interval.
-
-    Attributes:
-      mean: NaN where there is no value.
-      half: half the width of the interval; infinite for a single value, which says nothing of the spread; 0 for values
-        that are all equal, and with a count of 1 for an exact number, which is not measured but, say, printed in a
-        paper.
-      count: number of values that the width rests on.
-    """
-
-    mean: float
-    half: float
-    count: int
-
-    @property
-    def low(self) -> float:
-        """Return the lower end."""
-        return self.mean - self.half
-
-    @property
-    def high(self) -> float:
-        """Return the upper end."""
-        return self.mean + self.half
-
-    @property
-    def exact(self) -> bool:
-        """Return whether the mean is a number that was not measured."""
-        return self.half == 0 and self.count == 1
-
-    @property
-    def decides(self) -> bool:
-        """Return whether a verdict may rest on the interval: on an exact number, or on `FEWEST` values and some width.
-
-        An interval of no width is of values that are all equal, and yet others may differ.
-        """
-        return self.exact or (self.half > 0 and self.count >= FEWEST)
-
-    def at_least_as_wide(self, resolution: float) -> "Interval":
-        """Return the interval, widened to half a width of the resolution at least; an exact number as it is."""
-        return self if self.exact else dataclasses.replace(self, half=max(self.half, resolution))
-
-    def __str__(self) -> str:
-        if math.isnan(self.mean):
-            return "none"
-        return f"{self.mean:.3g} ± {self.half:.2g}" if 0 < self.half < math.inf else f"{self.mean:.3g}"
-
-
-def interval(values: Iterable[float], *, comparisons: int = 1, resolution: float = 0.0) -> Interval:
-    r"""Return the confidence interval of a mean.
-
-    .. math:: \bar x \pm \max(t_{1 - 0.025 / m, n - 1} s / \sqrt n,\, r)
-
-    Args:
-      values: independent and finite, such as one for each seed.
-      comparisons: m, the number of means whose intervals are to hold all at once, in 95 % of all cases; 1: each alone.
-      resolution: r, what a value is known to, such as one test example over their number; the least half width. With 0,
-        values that are all equal have an interval of no width, which decides nothing.
-
-    Source: Student's t; Bonferroni's inequality.
-
-    Example:
-      >>> str(interval([1.0, 2.0, 3.0])), str(interval([87.5, 87.5, 87.5])), str(interval([87.5] * 3, resolution=12.5))
-      ('2 ± 2.5', '87.5', '87.5 ± 12')
-    """
-    numbers = [float(value) for value in values]
-    arguments.real("resolution", resolution, least=0)
-    count = len(numbers)
-    if not count or not all(map(math.isfinite, numbers)):
-        return Interval(math.nan, math.inf, count)
-    if count == 1:
-        return Interval(numbers[0], math.inf, 1)
-    quantile = float(scipy.stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * comparisons), count - 1))
-    alike = math.isclose(min(numbers), max(numbers), rel_tol=1e-12)  # but for rounding
-    deviation = 0.0 if alike else statistics.stdev(numbers)
-    half = max(quantile * deviation / math.sqrt(count), resolution)
-    return Interval(statistics.fmean(numbers), half, count)
-
-
-def above(values: Interval | Iterable[float], threshold: float = 0.0, *, resolution: float = 0.0) -> bool | None:
-    """Return whether a mean is above a threshold: True or False where the whole interval is on one side, else None.
-
-    Nothing is decided by fewer than three values nor, without a resolution, by values that are all equal
-    (`Interval.decides`).
-
-    Args:
-      values: an interval, or the values themselves.
-      threshold: what it is compared with.
-      resolution: the least half width of the interval, as for `interval`.
-
-    Example:
-      >>> above([1.0, 1.1, 0.9]), above([-1.0, -1.1, -0.9]), above([1.0, -1.0, 0.5])
-      (True, False, None)
-      >>> above([5.0, 6.0]), above([5.0] * 3)
-      (None, None)
-      >>> above([5.0] * 3, resolution=0.1), above([5.0] * 3, 4.95, resolution=0.1)
-      (True, None)
-    """
-    found = values if isinstance(values, Interval) else interval(values)
-    found = found.at_least_as_wide(arguments.real("resolution", resolution, least=0))
-    if not found.decides:
-        return None
-    if found.low > threshold:
-        return True
-    return False if found.high < threshold else None
-
-
-def below(values: Interval | Iterable[float], threshold: float = 0.0, *, resolution: float = 0.0) -> bool | None:
-    """Return whether a mean is below a threshold; the opposite of `above`.
-
-    Example:
-      >>> below([1.0, 1.1, 0.9], 2.0)
-      True
-    """
-    opposite = above(values, threshold, resolution=resolution)
-    return None if opposite is None else not opposite
-
-
-def all_of(verdicts: Iterable[bool | None]) -> bool | None:
-    """Return whether all of several statements hold: False where one fails, None where none does but one is open.
-
-    Example:
-      >>> all_of([True, True]), all_of([True, None]), all_of([None, False]), all_of([])
-      (True, None, False, None)
-    """
-    found = list(verdicts)
-    if False in found:
-        return False
-    return None if None in found or not found else True
+def p_values(claims: Iterable[Claim]) -> list[float]:
+    """Return the p-value of each claim that was measured in its regime."""
+    return [claim.holds.p for claim in claims if not claim.identity and claim.verdict != OUTSIDE]

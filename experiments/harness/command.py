@@ -16,7 +16,7 @@ from tabulate import tabulate
 
 from experiments import papers
 from experiments.harness import dry, figures, publishing, restamp, scoreboard
-from experiments.harness.claims import FAILS, HOLDS, OPEN
+from experiments.harness.claims import VERDICTS
 from experiments.harness.figures import SCALES, Figure
 from experiments.harness.machine import duration, seconds_of
 from experiments.harness.publishing import produce
@@ -200,12 +200,12 @@ def _made_of_all(made: Figure, scale: str, session: Session) -> list[Any]:
             try:
                 facts = json.loads((produce(made, scale, {}, session) / publishing.CLAIMS).read_text(encoding="utf-8"))
             except Unfinished as missing:
-                return [*[None] * 5, str(missing)]
+                return [*[None] * (2 + len(VERDICTS)), str(missing)]
     except (UsageError, RunFailed, MemoryError, concurrent.futures.process.BrokenProcessPool) as error:
         print(f"error: {made.name}: {error}", file=sys.stderr)
-        return [*[None] * 5, "failed"]
-    counts = collections.Counter(claim["verdict"] for claim in facts["claims"])
-    verdicts = (counts[verdict] for verdict in (HOLDS, FAILS, OPEN))
+        return [*[None] * (2 + len(VERDICTS)), "failed"]
+    counts = collections.Counter(claim["verdict"] for claim in facts["claims"] if not claim["identity"])
+    verdicts = (counts[verdict] for verdict in VERDICTS)
     return [facts["seconds"], facts["computing_seconds"], *verdicts, ""]
 
 
@@ -232,10 +232,10 @@ def _summary(rows: Sequence[Sequence[Any]], session: Session) -> str:
         ["" if cell is None else duration(cell) if isinstance(cell, float) else str(cell) for cell in row]
         for row in rows
     ]
-    sums = [sum(row[column] or 0 for row in rows) for column in (1, 3, 4, 5)]
+    sums = [sum(row[column] or 0 for row in rows) for column in (1, *range(3, 3 + len(VERDICTS)))]
     computing = sum(records[-1].get("compute_seconds", 0.0) for records in session.used.values())
     shown.append(["all, shared runs once", duration(sums[0]), duration(computing), *map(str, sums[1:]), ""])
-    headers = ["figure", "now", "computing", HOLDS, FAILS, "open", ""]
+    headers = ["figure", "now", "computing", *VERDICTS, ""]
     return tabulate(shown, headers, "simple", disable_numparse=True)
 
 

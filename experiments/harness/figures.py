@@ -21,8 +21,8 @@ from experiments.harness.pictures import STYLE
 from experiments.papers import Paper
 from sgdlab.errors import RunFailed, failures_of
 
-SCALES = ("smoke", "laptop", "gpu", "paper")
-"""From seconds to days. Laptop is what the signature's defaults are."""
+SCALES = ("smoke", "laptop", "decide", "gpu", "paper")
+"""From seconds to days. Laptop is what the signature's defaults are; at decide, a figure's claims can be decided."""
 
 _LARGER = ("gpu", "paper")
 _PAPERS = ("backup_workers", "gap_aware", "weak_sync", "cutoff", "gossip")
@@ -90,6 +90,8 @@ class Figure:
       differs: why numbers differ from the paper's, in one or two sentences.
       text: the module's docstring.
       full_size: laptop is the paper's own size.
+      stand_in: what the runs train on in place of what, such as "digits in place of CIFAR-10"; "" where nothing is
+        replaced. Ours and the paper's numbers are then of different data, and no difference is taken.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Figure:
     differs: str
     text: str
     full_size: bool = False
+    stand_in: str = ""
 
     @property
     def title(self) -> str:
@@ -139,6 +142,7 @@ def figure(
     scales: Mapping[str, Scale],
     differs: str,
     full_size: bool = False,
+    stand_in: str = "",
 ) -> Callable[[Callable[..., Output]], Figure]:
     """Makes a function a command, `python -m experiments FOLDER.MODULE`.
 
@@ -151,9 +155,11 @@ def figure(
     Args:
       paper: one of `experiments.papers`.
       numbers: rows of the paper, or else a name for what the paper claims but shows nowhere.
-      scales: name in `SCALES` -> size; among them "smoke", which takes seconds, and "laptop", the signature's defaults.
+      scales: name in `SCALES` -> size; among them "smoke", which takes seconds, and "laptop", the signature's defaults;
+        "decide" where more runs, or longer ones, decide claims that laptop leaves open.
       differs: why the numbers differ from the paper's.
       full_size: laptop is the paper's own size, so that gpu and paper are not among the scales that are given.
+      stand_in: what the runs train on in place of what, such as "digits in place of CIFAR-10".
 
     Raises:
       ValueError: where a scale is not known, has an argument that the function does not take, or is one too many.
@@ -174,7 +180,7 @@ def figure(
                     f"scales: {', '.join(own)} must be left out, or full_size=True: laptop stands for them"
                 )
             given |= dict.fromkeys(_LARGER, given["laptop"]) if "laptop" in given else {}
-        made = Figure(name, make, paper, rows, given, differs, text, full_size)
+        made = Figure(name, make, paper, rows, given, differs, text, full_size, stand_in)
         known = made.options
         for scale, size in made.scales.items():
             if scale not in SCALES:

@@ -70,7 +70,7 @@ def publish(
     Returns:
       The directory: table.md, table.csv, claims.json and, where there is a picture, picture.png and picture.svg.
     """
-    path, table = folder(session.path, made.name, scale, changed), with_difference(output.table)
+    path, table = folder(session.path, made.name, scale, changed), with_difference(output.table, alike=not made.stand_in)
     computing = sum(records[-1].get("compute_seconds", 0.0) for records in session.used.values())
     made_with = _made_with(session)
     facts = {
@@ -89,7 +89,9 @@ def publish(
         "notes": list(output.notes),
         "picture": output.picture is not None,
         "full_size": made.full_size,
-        "claims": [dataclasses.asdict(claim) | {"verdict": claim.verdict} for claim in output.claims],
+        "stand_in": made.stand_in,
+        "arguments": {name: shown(value) for name, value in (made.values(scale) | dict(changed)).items()},
+        "claims": [claim.facts() for claim in output.claims],
         "code": {FIGURE: digests.of_code(made.make), **session.code},
     }
     csv = io.StringIO()
@@ -133,8 +135,8 @@ def opinion(because: str) -> str:
     return because if not because or because.startswith("We think") else f"We think: {because}"
 
 
-def with_difference(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with a column `difference`, ours less the paper's, where both are numbers.
+def with_difference(table: pd.DataFrame, *, alike: bool = True) -> pd.DataFrame:
+    """Return the table with a column `difference`, ours less the paper's, where both are numbers of the same data.
 
     Example:
       >>> with_difference(pd.DataFrame({"k": [1, 2], "ours": [2.5, 4.0], "paper": [2.0, None]})).difference.tolist()
@@ -144,7 +146,8 @@ def with_difference(table: pd.DataFrame) -> pd.DataFrame:
     ours, paper = (pd.to_numeric(table[name], errors="coerce") for name in ("ours", "paper"))
     first = [name for name in table.columns if name not in ("ours", "±", "paper")]
     spread = ["±"] if "±" in table else []
-    return table.assign(difference=ours - paper)[[*first, "ours", *spread, "paper", "difference"]]
+    order = [*first, "ours", *spread, "paper"]
+    return table.assign(difference=ours - paper)[[*order, "difference"]] if alike else table[order]
 
 
 def _tabulated(table: pd.DataFrame, form: str) -> str:
@@ -164,7 +167,8 @@ def _claims(claims: Iterable[Claim], form: str) -> str:
     """Return the claims as a table."""
     rows = []
     for claim in claims:
-        on_paper = "" if claim.on_paper is None else f" ({verdict(claim.on_paper)} on its own numbers)"
+        on_paper = claim.on_paper.holds
+        on_paper = "" if on_paper is None else f" ({verdict(on_paper)} on its own numbers)"
         because = f". {opinion(claim.because)}" if claim.because else ""
         ours, paper = claim.ours.rstrip(".") + because, f"{claim.paper}{on_paper}".strip()
         row = [f"{claim.says} ({claim.where})", ours, paper, claim.verdict]

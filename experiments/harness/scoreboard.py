@@ -17,7 +17,7 @@ from tabulate import tabulate
 import experiments
 from experiments import papers
 from experiments.harness import publishing
-from experiments.harness.claims import FAILS, HOLDS, OPEN
+from experiments.harness.claims import FAILS, HOLDS, INCONCLUSIVE as OPEN, OUTSIDE
 from experiments.harness.figures import SCALES, Figure, by_number, figures, is_apart
 from sgdlab import files
 from sgdlab.commands import launch
@@ -40,7 +40,7 @@ STORED = pathlib.Path(experiments.__path__[0]) / "results"
 PAGE = "README.md"
 """The page of the stored results, with their pictures beside it."""
 
-WORDS = {HOLDS: "holds", FAILS: "fails", OPEN: "open"}
+WORDS = {HOLDS: "holds", FAILS: "fails", OPEN: "open", OUTSIDE: "outside", "cannot be said at this size": "open"}
 """Verdict -> the word in colour."""
 
 
