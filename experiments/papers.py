@@ -1,6 +1,7 @@
 """The five papers that sgdlab reproduces, and every table, figure and bound in them."""
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 
 
@@ -13,12 +14,24 @@ class Paper:
       title: its title.
       source: where it is published.
       rows: number -> what the table, figure or bound shows.
+      belief: what we believe of it now, in a few sentences.
     """
 
     authors: str
     title: str
     source: str
     rows: Mapping[str, str]
+    belief: str = ""
+
+    @property
+    def slug(self) -> str:
+        """Return its name in addresses.
+
+        Example:
+          >>> CHEN.slug
+          'chen_et_al_2016'
+        """
+        return re.sub(r"[^a-z0-9]+", "_", self.authors.lower()).strip("_")
 
 
 CHEN = Paper(

@@ -9,7 +9,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from docs.making import filled, method_pages, other_pages, paper_pages, pictures, reference_pages
+from docs.making import filled, method_pages, paper_pages, pictures, reference_pages
 from sgdlab.runs.methods import methods
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -42,9 +42,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         add(reference_pages.path(package), reference_pages.page(package))
     for path, content in paper_pages.pages().items():
         add(path, content)
-    add(other_pages.PATH, other_pages.page())
-    for picture in paper_pages.pictures():
-        files.append(File.generated(config, f"papers/{picture.name}", abs_src_path=str(picture)))
+    for file in paper_pages.beside():
+        files.append(File.generated(config, f"papers/{file.name}", abs_src_path=str(file)))
     return files
 
 
@@ -71,7 +70,7 @@ def _methods() -> list[Any]:
 
 
 def _papers() -> list[str]:
-    return [*paper_pages.pages(), other_pages.PATH]
+    return list(paper_pages.pages())
 
 
 def _reference() -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import scipy.stats
 
-from experiments.harness import scoreboard
+from experiments.harness import board
 from sgdlab.data.digits_builder import NUM_TEST
 
 NAME = "beyond.methods"
@@ -57,7 +57,7 @@ class Row:
 @functools.cache
 def rows() -> tuple[Row, ...]:
     """Return all rows that are stored; none where nothing is."""
-    found = scoreboard.stored_result(NAME)
+    found = board.stored_result(NAME)
     if found is None or found.table is None:
         return ()
     with found.table.open(encoding="utf-8", newline="") as file:
@@ -67,7 +67,7 @@ def rows() -> tuple[Row, ...]:
 @functools.cache
 def made() -> dict[str, str]:
     """Return the command, when, on what and by which version the stored table was made; empty where there is none."""
-    found = scoreboard.stored_result(NAME)
+    found = board.stored_result(NAME)
     if found is None:
         return {}
     made = {name: str(value) for name, value in found.facts["made"].items()}

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from docs.making import decision, measured, other_pages, paper_pages, part_sections, pictures, simulated, tables, tuned
+from docs.making import decision, measured, paper_pages, part_sections, pictures, simulated, tables, tuned
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.registry import Part
 from sgdlab.rules.family import RULES
@@ -151,7 +151,7 @@ def _idea(method: Method, protocol: Part, rule: Part) -> list[str]:
             *(f"[what holds of that paper](../{paper_pages.path(paper)})" for paper in cited),
             *(
                 f"[what holds of that paper: {title}](../{path})"
-                for title, path in other_pages.of_source(method.source)
+                for title, path in paper_pages.others_of_source(method.source)
             ),
         ]
     )

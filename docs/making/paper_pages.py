@@ -1,77 +1,67 @@
-"""The papers' pages, from the stored results: every table and figure, and every claim with its verdict."""
+"""The papers' pages: those of the stored results, and the methods of each paper."""
 
 import functools
 import pathlib
-import re
 
-import experiments
+from experiments.harness import board, scoreboard
+from experiments.harness.figures import figures, is_apart
 from experiments.papers import PAPERS, Paper
 from sgdlab.runs.methods import methods
 
-RESULTS = pathlib.Path(experiments.__path__[0]) / "results"
-"""A test of the harness holds its page against the results beside it."""
+_COMMANDS = """
+```
+python -m experiments                                   # lists all, and what each takes at its scales
+python -m experiments gossip.bounds --scale=smoke       # one, in seconds
+python -m experiments all --workdir=runs/papers         # all of the five papers, on a laptop
+python -m experiments decide --hours=4                  # what is inconclusive, first what takes the least
+python -m experiments scoreboard --workdir=runs/papers  # these pages, from your own runs
+```
+"""
 
 
 @functools.cache
 def pages() -> dict[str, str]:
-    """Path -> page: the first one counts, then a page for each paper."""
-    head, *sections = re.split(r"^## ", (RESULTS / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    made = {path(paper): _page(paper, section) for section in sections for paper in PAPERS if _is_of(section, paper)}
-    listed = [
-        f"* [{paper.authors}: {paper.title}]({slug(paper)}.md) ({paper.source}), {len(paper.rows)} tables, figures and "
-        "bounds"
-        for paper in PAPERS
-    ]
-    first = [
-        f"{head.strip()}",
-        "Each claim is a sentence of the paper; its verdict is computed from numbers that one command makes, on one "
-        "laptop unless a page says otherwise. What fails is shown like what holds.",
-        *listed,
-        "",
-        "[Tables of others](others.md) are claims of further papers, checked in the same way.",
-        "",
-        "```",
-        "python -m experiments                                   # lists all, and what each takes at four scales",
-        "python -m experiments gossip.bounds --scale=smoke       # one, in seconds",
-        "python -m experiments all --workdir=runs/papers         # all, on a laptop",
-        "python -m experiments scoreboard --workdir=runs/papers  # this page, from your own runs",
-        "```",
-    ]
-    return {"papers/index.md": "\n\n".join(first[:2]) + "\n\n" + "\n".join(first[2:]) + "\n", **made}
+    """Return the pages by path: the first one counts, then one for each paper, and one for others."""
+    texts = {name: (board.STORED / name).read_text(encoding="utf-8") for name in names()}
+    made = {"papers/index.md": texts.pop(scoreboard.PAGE) + _COMMANDS}
+    for paper in PAPERS:
+        title, back, rest = texts.pop(f"{paper.slug}.md").split("\n\n", 2)
+        its = [method for method in methods().values() if paper in of_source(method.source)]
+        listed = ", ".join(f"[{method.title}](../methods/{method.name}.md)" for method in its)
+        made[path(paper)] = "\n\n".join([title, back, *[f"Its methods: {listed}."] * bool(its), rest])
+    made |= {f"papers/{name}": text for name, text in texts.items()}
+    return {name: text.replace(f"]({scoreboard.PAGE})", "](index.md)") for name, text in made.items()}
 
 
-def pictures() -> list[pathlib.Path]:
-    """Return the stored pictures, which stand beside the pages."""
-    return sorted(RESULTS.glob("*.png"))
+def names() -> list[str]:
+    """Return the names of the stored pages, the first one first."""
+    return [scoreboard.PAGE, *(f"{paper.slug}.md" for paper in (*PAPERS, scoreboard.OTHERS))]
+
+
+def beside() -> list[pathlib.Path]:
+    """Return the stored pictures and tables, which stand beside the pages."""
+    return [*sorted(board.STORED.glob("*.png")), *sorted(board.STORED.glob("*.csv"))]
 
 
 def path(paper: Paper) -> str:
     """Return the page of a paper."""
-    return f"papers/{slug(paper)}.md"
-
-
-def slug(paper: Paper) -> str:
-    """Return a paper's name in addresses.
-
-    Example:
-      >>> slug(PAPERS[0])
-      'chen_et_al_2016'
-    """
-    return re.sub(r"[^a-z0-9]+", "_", paper.authors.lower()).strip("_")
+    return f"papers/{paper.slug}.md"
 
 
 def of_source(source: str) -> list[Paper]:
-    """Return the papers that a part names as its source."""
+    """Return the papers among the five that a part names as its source."""
     cited = source.partition(",")[0].lower()
     return [paper for paper in PAPERS if cited and cited in f"{paper.authors}: {paper.title}".lower()]
 
 
-def _is_of(section: str, paper: Paper) -> bool:
-    return section.startswith(f"{paper.authors}: ")
+def others_of_source(source: str) -> list[tuple[str, str]]:
+    """Return titles and addresses of the tables of another paper that a part names as its source.
 
-
-def _page(paper: Paper, section: str) -> str:
-    title, _, rest = section.partition("\n")
-    its = [method for method in methods().values() if paper in of_source(method.source)]
-    listed = ", ".join(f"[{method.title}](../methods/{method.name}.md)" for method in its)
-    return f"# {title}\n\n{paper.source}. " + f"Its methods: {listed}.\n" * bool(its) + rest.replace("\n###", "\n##")
+    Example:
+      >>> others_of_source("Maranjyan and Richtarik 2025, Algorithm 1")[0][1]
+      'papers/other_papers.md#beyond-ringleader'
+    """
+    # Exactly: "Maranjyan et al. 2025" is another paper than "Maranjyan et al. 2025b".
+    cited = {each.partition(",")[0].strip() for each in source.split(";")}
+    found = [made for made in figures(apart=True) if is_apart(made.name) and made.paper.authors in cited]
+    return [(made.title, f"{path(scoreboard.OTHERS)}#{scoreboard.anchor(made.name)}") for made in found]

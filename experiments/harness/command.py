@@ -1,4 +1,4 @@
-"""The command `python -m experiments`: lists the papers' tables and figures, makes them, and draws the scoreboard."""
+"""The command `python -m experiments`: lists tables and figures, makes them, decides claims, draws the scoreboard."""
 
 import collections
 import concurrent.futures.process
@@ -15,7 +15,7 @@ from absl import flags
 from tabulate import tabulate
 
 from experiments import papers
-from experiments.harness import dry, figures, publishing, restamp, scoreboard
+from experiments.harness import decide, dry, figures, publishing, restamp, scoreboard
 from experiments.harness.claims import VERDICTS
 from experiments.harness.figures import SCALES, Figure
 from experiments.harness.machine import duration, seconds_of
@@ -34,6 +34,7 @@ USAGE = """Reproduces the tables and figures of five papers, and says which of t
     python -m experiments all --scale=laptop         makes all; what is finished is not done again
     python -m experiments beyond                     makes those of other papers, and the table of all methods
     python -m experiments scoreboard                 writes one page: every claim, with its verdict and picture
+    python -m experiments decide --hours=4           decides claims that are open, those first that take the least
     python -m experiments restamp                    results that changed code makes too, to the bit, count as its own
 """
 
@@ -80,7 +81,7 @@ def _command(argv: Sequence[str]) -> _Command | int:
     name = argv[0] if argv else "list"
     if name in ("list", "--help", "-help", "-h", "help"):
         return _shown(listing() if name == "list" else USAGE)
-    for module in (scoreboard, restamp):
+    for module in (scoreboard, restamp, decide):
         if name == module.__name__.rpartition(".")[2]:
             return _Command(module.USAGE, module.define_flags, module.main)
     if name == "all" or ("." not in name and figures.is_apart(name)):

@@ -105,7 +105,7 @@ def digits(mean: float, half: float) -> str:
     """Return a mean and its half width with the digits that the width allows: two of it up to 2.9, else one.
 
     Example:
-      >>> digits(0.0968, 0.089), digits(94.21, 0.1492), digits(1234.5, 61.0), digits(3.14159, 0.0), digits(5.0, math.inf)
+      >>> digits(0.0968, 0.089), digits(94.21, 0.1492), digits(1234.5, 61.0), digits(3.1416, 0.0), digits(5.0, math.inf)
       ('0.10 ± 0.09', '94.21 ± 0.15', '1230 ± 60', '3.14', '5')
     """
     if math.isnan(mean):

@@ -70,12 +70,17 @@ def publish(
     Returns:
       The directory: table.md, table.csv, claims.json and, where there is a picture, picture.png and picture.svg.
     """
-    path, table = folder(session.path, made.name, scale, changed), with_difference(output.table, alike=not made.stand_in)
+    path, table = (
+        folder(session.path, made.name, scale, changed),
+        with_difference(output.table, alike=not made.stand_in),
+    )
     computing = sum(records[-1].get("compute_seconds", 0.0) for records in session.used.values())
     made_with = _made_with(session)
     facts = {
         "figure": made.name,
         "paper": made.paper.authors,
+        "paper_title": made.paper.title,
+        "source": made.paper.source,
         "numbers": list(made.numbers),
         "title": made.title,
         "scale": scale,

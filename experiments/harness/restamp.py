@@ -16,7 +16,7 @@ from typing import Any
 from absl import flags
 
 import experiments
-from experiments.harness import figures, publishing, sampled, scoreboard
+from experiments.harness import board, figures, publishing, sampled
 from experiments.harness.figures import Figure
 from sgdlab import files
 from sgdlab.commands import launch
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> None:
     given, wrong = flags.FLAGS, []
     session = Session(launch.workdir(DEFAULT_WORKDIR), given.jobs)
     for made in _figures(given.figures):
-        stored = scoreboard.stored_result(made.name)
+        stored = board.stored_result(made.name)
         scale = stored.facts["scale"] if stored else "laptop"
         print(f"{made.name}, scale {scale}", flush=True)
         try:
@@ -121,7 +121,7 @@ def of_runs(made: Figure, scale: str, session: Session, count: int) -> list[str]
     for work, point in older:
         store.stamp(point.name, code_of(work, point.settings))
     print(f"  {len(chosen)} of {len(older)} runs were done again, and agree to the bit; all {len(older)} are restamped")
-    stored = scoreboard.stored_result(made.name)
+    stored = board.stored_result(made.name)
     folder = publishing.produce(made, scale, {}, session)
     facts = json.loads((folder / publishing.CLAIMS).read_text(encoding="utf-8"))
     if stored is None or stored.facts["scale"] != scale:
@@ -141,7 +141,7 @@ def of_checkout(made: Figure, reference: pathlib.Path, count: int, jobs: int | N
     Raises:
       UsageError: where nothing is stored, or the checkout is not one.
     """
-    stored = scoreboard.stored_result(made.name)
+    stored = board.stored_result(made.name)
     if stored is None:
         raise UsageError(f"--figures={made.name}: no result is stored")
     if not (reference / "experiments" / "harness").is_dir():
@@ -198,7 +198,7 @@ def _figures(names: Sequence[str]) -> list[Figure]:
     """Return figures by their names, or all whose stored results are of older code."""
     if not names:
         everything = figures.figures(apart=True)
-        results = [(made, scoreboard.stored_result(made.name)) for made in everything]
+        results = [(made, board.stored_result(made.name)) for made in everything]
         return [made for made, result in results if result and result.changed(made)]
     for name in names:
         if name not in figures.names() or figures.find_figure(name) is None:
@@ -222,7 +222,7 @@ def _outcome(checkout: pathlib.Path, given: Mapping[str, Any]) -> dict[str, Any]
         return json.loads(answer.read_text(encoding="utf-8"))
 
 
-def _unlike_stored(stored: scoreboard.Result, facts: Mapping[str, Any], table: str) -> list[str]:
+def _unlike_stored(stored: board.Result, facts: Mapping[str, Any], table: str) -> list[str]:
     """Return what differs between a stored result and the same figure made now."""
     before = "" if stored.table is None else stored.table.read_text(encoding="utf-8")
     if stored.table is not None and before != table:
@@ -237,7 +237,7 @@ def _lines_unlike(before: str, after: str) -> list[str]:
     return unlike + [f"it had {len(old)} lines, and has {len(new)}"] * (len(old) != len(new))
 
 
-def _stamp(stored: scoreboard.Result, made: Figure, code: Mapping[str, str], sample: str) -> None:
+def _stamp(stored: board.Result, made: Figure, code: Mapping[str, str], sample: str) -> None:
     """Write today's digests of code into a stored result, and what that rests on."""
     table = "" if stored.table is None else stored.table.read_text(encoding="utf-8")
     when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -245,5 +245,5 @@ def _stamp(stored: scoreboard.Result, made: Figure, code: Mapping[str, str], sam
     facts = stored.facts | {"code": {**code, publishing.FIGURE: digests.of_code(made.make)}, "restamped": stamp}
     if stored.table is not None:
         facts["digest"] = publishing.digest(facts, table)
-    files.write_text(scoreboard.STORED / f"{made.name}.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
-    print(f"  {scoreboard.STORED / made.name}.json has the digests of today's code", flush=True)
+    files.write_text(board.STORED / f"{made.name}.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    print(f"  {board.STORED / made.name}.json has the digests of today's code", flush=True)

@@ -1,303 +1,267 @@
-"""The scoreboard: one page with every table, figure and bound of the papers, and every claim with its verdict."""
+"""The command `python -m experiments scoreboard`: one page of all, one page for each paper, and one HTML page."""
 
 import base64
 import collections
-import dataclasses
 import datetime
-import json
 import pathlib
-import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from absl import flags
 from tabulate import tabulate
 
-import experiments
 from experiments import papers
-from experiments.harness import publishing
-from experiments.harness.claims import FAILS, HOLDS, INCONCLUSIVE as OPEN, OUTSIDE
-from experiments.harness.figures import SCALES, Figure, by_number, figures, is_apart
+from experiments.harness import board, publishing
+from experiments.harness.board import WRONG, Board, Judged, Result, Row, counted, identities
+from experiments.harness.claims import FAILS, HOLDS, INCONCLUSIVE, OUTSIDE, VERDICTS, verdict
+from experiments.harness.figures import figures
+from experiments.harness.machine import duration
 from sgdlab import files
 from sgdlab.commands import launch
 from sgdlab.results import pages
-from sgdlab.runs import digests
 from sgdlab.runs.sweep import DEFAULT_WORKDIR
-from sgdlab.runs.work import digest_now
 
 USAGE = """Writes the scoreboard: every table and figure of the papers, with its claims' verdicts and its picture.
 
     python -m experiments scoreboard --workdir=runs/papers
+    python -m experiments scoreboard --claims=theirs         with results of others, in files as docs/claims.md says
 
-Writes scoreboard.md and scoreboard.html to the work directory. Of each figure the largest scale is shown that the work
-directory has results of, and else the result that is stored in this repository.
+Writes scoreboard.html, and the pages scoreboard.md and one for each paper, to the work directory. Of each figure the
+largest scale is shown that the work directory has results of, and else the result that is stored in this repository.
 """
 
-STORED = pathlib.Path(experiments.__path__[0]) / "results"
-"""Results that the repository holds, so that the page is whole before anything was run."""
-
 PAGE = "README.md"
-"""The page of the stored results, with their pictures beside it."""
+"""The first page of the stored results, with a page for each paper and all pictures beside it."""
 
-WORDS = {HOLDS: "holds", FAILS: "fails", OPEN: "open", OUTSIDE: "outside", "cannot be said at this size": "open"}
+OTHERS = papers.Paper("Other papers", "Claims of papers other than the five", "experiments/beyond", {})
+"""What stands on one page, with a section for each."""
+
+WORDS = {HOLDS: "holds", FAILS: "fails", INCONCLUSIVE: "open", OUTSIDE: "outside"}
 """Verdict -> the word in colour."""
 
+_COSTS = ("core time, laptop", "core time, decide")
 
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """The newest result of a figure at its largest scale.
-
-    Attributes:
-      facts: what claims.json holds.
-      picture: the PNG file; None where there is none.
-      table: the CSV file; None where there is none.
-    """
-
-    facts: dict[str, Any]
-    picture: pathlib.Path | None
-    table: pathlib.Path | None = None
-
-    @property
-    def claims(self) -> list[dict[str, Any]]:
-        """The claims, each with its verdict; the scale smoke only shows that a command works, and decides nothing."""
-        if self.facts["scale"] == SCALES[0]:
-            return [claim | {"verdict": OPEN} for claim in self.facts["claims"]]
-        return self.facts["claims"]
-
-    def changed(self, made: Figure) -> list[str]:
-        """Return what of the code that made it has changed since: "figure", works, functions and parts, by name."""
-        now = {publishing.FIGURE: digests.of_code(made.make)}
-        stored = self.facts.get("code", {})
-        return [name for name, digest in stored.items() if (now.get(name) or digest_now(name)) != digest]
-
-    @property
-    def scale(self) -> str:
-        """Return the scale, with the arguments that differ from its own."""
-        changed = "".join(f", {name}={value}" for name, value in self.facts["changed"].items())
-        whole = " (the paper's size)" if self.facts.get("full_size") and self.facts["scale"] == "laptop" else ""
-        return f"{self.facts['scale']}{whole}{changed}"
-
-    @property
-    def made_with(self) -> str:
-        """Return the machine and the version of the code."""
-        made = self.facts["made"]
-        return f"{self.facts['hardware']}; sgdlab {made['version']}, commit {made['commit'] or 'unknown'}"
-
-    def age(self, now: datetime.datetime) -> str:
-        """Return how old it is, in words."""
-        hours = (now - datetime.datetime.fromisoformat(self.facts["when"])).total_seconds() / 3600
-        if hours < 24:
-            return "today"
-        return "a day old" if hours < 48 else f"{hours / 24:.0f} days old"
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A table, figure or bound of a paper, or a claim that is shown in none of them.
-
-    Attributes:
-      number: such as "Figure 2".
-      shows: what it shows.
-      figure: the command that reproduces it; None: there is none yet.
-      result: of the command; None: it has not been run.
-      first: it is the first row of its command, which shows the claims and the picture.
-    """
-
-    number: str
-    shows: str
-    figure: Figure | None
-    result: Result | None
-    first: bool
-
-
-Board = list[tuple[papers.Paper, list[Row]]]
-"""The rows of each paper."""
+TITLE = "What holds of five papers on distributed SGD"
 
 
 def define_flags() -> None:
-    """Defines the command's flag."""
-    says = "Copies the results that are shown, and those of beyond, into the repository, experiments/results."
+    """Defines the command's flags."""
+    says = "Copies the results that are shown into the repository, experiments/results, and writes its pages anew."
     flags.DEFINE_bool("store", False, says)
+    flags.DEFINE_list("claims", [], "Folders with results of others, which are shown too (docs/claims.md).")
 
 
 def main(argv: Sequence[str]) -> None:
-    """Writes the page."""
+    """Writes the pages."""
     del argv
     path = launch.workdir(DEFAULT_WORKDIR)
-    everything = figures(apart=flags.FLAGS.store)
-    found = [made for made in everything if not is_apart(made.name)]
-    by_paper = board(found, path)
-    if flags.FLAGS.store:
-        store(by_paper)
-        store(board([made for made in everything if is_apart(made.name)], path))
-        stored = [(paper, rows_of(paper, STORED, found)) for paper in papers.PAPERS]
-        files.write_text(STORED / PAGE, as_markdown(stored, older=False))
-    files.write_text(path / "scoreboard.html", as_html(by_paper))
-    files.write_text(path / "scoreboard.md", as_markdown(by_paper, pictures="pictures/"))
-    for row in (row for _, rows in by_paper for row in rows if row.first and row.result and row.result.picture):
-        with files.replacing(path / "pictures" / f"{row.figure.name}.png") as file:
+    everything = figures(apart=True)
+    shown = board.assemble(everything, path, map(pathlib.Path, flags.FLAGS.claims))
+    files.write_text(path / "scoreboard.html", as_html(shown))
+    for name, text in as_markdown(shown, first="scoreboard.md", pictures="pictures/").items():
+        files.write_text(path / name, text)
+    for row in (row for row in shown.rows if row.first and row.result and row.result.picture):
+        with files.replacing(path / "pictures" / f"{row.name}.png") as file:
             file.write(pages.small_png(row.result.picture))
-    print(f"{summary(by_paper)}\n\nWritten: {path}/scoreboard.html, .md")
+    print(f"{summary(shown)}\n\nWritten: {path}/scoreboard.html, .md and a page for each paper")
+    if flags.FLAGS.store:
+        try:
+            board.store(board.assemble(everything, path))
+        finally:
+            write_stored()
 
 
-def board(found: Sequence[Figure], path: pathlib.Path) -> Board:
-    """Return the rows of the five papers, and of others that figures are of."""
-    own = papers.others(made.paper for made in found)
-    return [(paper, rows_of(paper, path, found)) for paper in (*papers.PAPERS, *own)]
+def write_stored() -> None:
+    """Writes the repository's pages of the stored results."""
+    stored = board.assemble(figures(apart=True), board.STORED)
+    for name, text in as_markdown(stored, stored=True).items():
+        files.write_text(board.STORED / name, text)
 
 
-def rows_of(paper: papers.Paper, path: pathlib.Path, found: Sequence[Figure]) -> list[Row]:
-    """Return the rows of a paper, then what is checked besides."""
-    rows, seen = [], set()
-    for number, made in by_number(paper, found).items():
-        result = find_result(made, path) if made else None
-        rows.append(
-            Row(number, paper.rows.get(number) or made.title, made, result, bool(made) and made.name not in seen)
-        )
-        seen.add(made.name if made else None)
-    return rows
-
-
-def find_result(made: Figure, path: pathlib.Path) -> Result | None:
-    """Return the result of a figure at the largest scale, in a directory or else in the repository."""
-    for scale in reversed(SCALES):
-        folder = publishing.folder(path, made.name, scale)
-        if (
-            result := _read(folder / publishing.CLAIMS, folder / publishing.PICTURE, folder / publishing.TABLE)
-        ) is not None:
-            stored = stored_result(made.name)
-            larger = stored and SCALES.index(stored.facts["scale"]) > SCALES.index(scale)
-            return stored if larger else result
-    return stored_result(made.name)
-
-
-def stored_result(name: str) -> Result | None:
-    """Return the result of a figure that the repository holds; None where there is none."""
-    return _read(STORED / f"{name}.json", STORED / name, STORED / name)
-
-
-def _read(claims: pathlib.Path, picture: pathlib.Path, table: pathlib.Path) -> Result | None:
-    """Return a result of its files, whose names end in .json, .png and .csv."""
-    try:
-        facts = json.loads(claims.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    png, csv = (path.with_name(f"{path.name}.{kind}") for path, kind in ((picture, "png"), (table, "csv")))
-    return Result(facts, png if facts["picture"] and png.exists() else None, csv if csv.exists() else None)
-
-
-def store(by_paper: Board) -> None:
-    """Copies the results that are shown into the repository: facts, tables, and pictures in few colours."""
-    for row in (row for _, rows in by_paper for row in rows if row.first and row.result):
-        name, result = row.figure.name, row.result
-        text = json.dumps(result.facts, indent=1, ensure_ascii=False) + "\n"
-        picture = pages.small_png(result.picture) if result.picture else None
-        table = result.table and result.table.read_text(encoding="utf-8")
-        files.write_text(STORED / f"{name}.json", text)
-        if table is not None:
-            files.write_text(STORED / f"{name}.csv", table)
-        if picture is not None:
-            with files.replacing(STORED / f"{name}.png") as file:
-                file.write(picture)
-
-
-def counted(rows: Sequence[Row]) -> dict[str, int]:
-    """Return how many claims have each verdict."""
-    found = collections.Counter(
-        claim["verdict"] for row in rows if row.first and row.result for claim in row.result.claims
-    )
-    return {verdict: found[verdict] for verdict in (HOLDS, FAILS, OPEN)}
-
-
-def summary(by_paper: Board) -> str:
-    """Rows with a command, claims by verdict, and what a verdict says."""
-    rows = [row for _, of_paper in by_paper for row in of_paper]
-    tables = [row for paper, of_paper in by_paper for row in of_paper if row.number in paper.rows]
-    made = sum(row.figure is not None for row in tables)
-    counts = counted(rows)
+def summary(shown: Board) -> str:
+    """Return rows with a command, claims by verdict, and how many verdicts may be wrong."""
+    judged = [each for row in shown.rows for each in row.judged]
+    counts, (right, of) = counted(judged), identities(judged)
+    decided = counts[HOLDS] + counts[FAILS]
+    made, tables = shown.made
     return (
-        f"{made} of {len(tables)} tables, figures and bounds have a command. Of {sum(counts.values())} claims "
-        f"{counts[HOLDS]} hold, {counts[FAILS]} fail, and {counts[OPEN]} cannot be said at this size. "
-        "That a claim fails says that it did not hold at our scale, mostly a small one: the failure may be the paper's "
-        "or our set-up's."
+        f"{made} of {tables} tables, figures and bounds have a command. Of {sum(counts.values())} claims "
+        f"{counts[HOLDS]} hold and {counts[FAILS]} fail; {counts[INCONCLUSIVE]} are inconclusive, and "
+        f"{counts[OUTSIDE]} are not in our regime. Besides, {right} of {of} identities are right. Of the "
+        f"{decided} verdicts that decide, at most {100 * WRONG:.0f} % are expected to be wrong, that is, "
+        f"{decided * WRONG:.0f}."
     )
 
 
-def as_markdown(by_paper: Board, *, pictures: str = "", older: bool = True) -> str:
-    """Return the page in Markdown, with pictures beside it.
+def as_markdown(shown: Board, *, first: str = PAGE, pictures: str = "", stored: bool = False) -> dict[str, str]:
+    """Return the pages in Markdown, by name: the first one, then one for each of the five papers, and one for others.
 
     Args:
-      by_paper: the rows.
-      pictures: where the pictures are, relative to the page.
-      older: whether results of older code are marked.
+      shown: all results.
+      first: name of the first page.
+      pictures: where the pictures are, relative to the pages.
+      stored: whether they are the repository's, which have tables beside them, and no marks of older code.
     """
-    parts = [f"# What holds of five papers on distributed SGD\n\n{summary(by_paper)}\n"]
-    for paper, rows in by_paper:
-        table = [[row.number, row.shows, *_state(row, _date), *_counts(row)] for row in rows]
-        headers = ["", "shows", "command", "scale", "made", HOLDS, FAILS, "open"]
-        parts.append(f"## {paper.authors}: {paper.title} ({paper.source})\n")
-        parts.append(tabulate(table, headers, "github", disable_numparse=True) + "\n")
-        for row in rows:
-            if not (row.first and row.result):
-                continue
-            parts.append(f"### {_heading(row)}\n")
-            if row.result.picture:
-                parts.append(f"![{row.figure.title}]({pictures}{row.figure.name}.png)\n")
-            old = _older(row) if older else ""
-            parts.append(f"Scale {row.result.scale}, on {row.result.made_with}.{f' {old}' if old else ''}\n")
-            claims = [
-                [c["verdict"], f"{c['says']} ({c['where']})", c["ours"], of_paper(c), publishing.opinion(c["because"])]
-                for c in row.result.claims
-            ]
-            if claims:
-                headers = ["verdict", "the paper says", "ours", "paper", "our opinion"]
-                parts.append(tabulate(claims, headers, "github", disable_numparse=True).replace("\n\n", " ") + "\n")
-    return "\n".join(parts)
+    of_five = [(paper, rows) for paper, rows in shown.papers if paper in papers.PAPERS]
+    others = [(paper, rows) for paper, rows in shown.papers if paper not in papers.PAPERS]
+    table, parts = [], []
+    for paper, rows in [*of_five, (OTHERS, tuple(row for _, found in others for row in found))]:
+        judged = [each for row in rows for each in row.judged]
+        right, of = identities(judged)
+        ticks = f"{right} of {of}" if of else ""
+        table.append([f"[{paper.authors}]({paper.slug}.md)", *counted(judged).values(), ticks, *_costs(rows)])
+        parts.append(f"## [{paper.authors}: {paper.title}]({paper.slug}.md)\n\n{_believed(paper, judged)}")
+    headers = ["", *VERDICTS, "✓", *_COSTS]
+    counts = tabulate(table, headers, "github", disable_numparse=True)
+    made = {first: "\n\n".join([f"# {TITLE}", summary(shown), _reading(), counts, *parts]) + "\n"}
+    for paper, rows in of_five:
+        made[f"{paper.slug}.md"] = _page(paper, [(paper, rows)], first, pictures, stored)
+    made[f"{OTHERS.slug}.md"] = _page(OTHERS, others, first, pictures, stored)
+    return made
 
 
-def _date(result: Result) -> str:
-    return result.facts["when"].partition("T")[0]
+def _reading() -> str:
+    """Return how the pages are read."""
+    return f"""* **holds** and **fails**: the whole 95 % interval of what was measured is on one side of what it says.
+  All claims are decided together, so that at most {100 * WRONG:.0f} % of these verdicts are expected to be wrong
+  (Benjamini and Hochberg). What fails did so at our scale; its page says what, and what we think of the reason.
+* **inconclusive**: the interval is on both sides; the page says how many runs would decide it, and what they cost.
+  **not in our regime**: a premise of the claim, which its page names, is not what was run.
+* **✓** is an identity, arithmetic or a proof: checked, and no finding, so it is not counted. **†** marks a threshold of
+  ours that was set after numbers were seen that it judges. Claims that fail for one cause count once."""
 
 
-def as_html(by_paper: Board) -> str:
+def as_html(shown: Board) -> str:
     """Return the page in HTML that refers to no other file."""
     now = datetime.datetime.now(datetime.UTC)
     sections = []
-    for paper, rows in by_paper:
+    for paper, rows in shown.papers:
         sections.append(
             {
                 "paper": paper,
-                "anchor": re.sub(r"[^a-z0-9]+", "-", paper.authors.lower()),
-                "short": re.sub(r" et al\.", "", paper.authors),
-                "counts": _coloured(counted(rows)),
+                "anchor": paper.slug,
+                "short": paper.authors.replace(" et al.", ""),
+                "counts": _coloured(rows),
                 "rows": [_html_row(row, now) for row in rows],
                 "cards": [_card(row, now) for row in rows if row.first and row.result],
             }
         )
-    everything = [row for _, rows in by_paper for row in rows]
     return pages.render(
         "experiments.harness",
         "scoreboard.html",
-        title="What holds of five papers on distributed SGD",
-        subtitle=summary(by_paper),
-        counts=_coloured(counted(everything)),
+        title=TITLE,
+        subtitle=summary(shown),
+        counts=_coloured(shown.rows),
         sections=sections,
     )
 
 
+def said_of(judged: Judged, result: Result) -> str:
+    """Return the opinion on a claim: why it fails, which premise is not met, or what would decide it."""
+    claim = judged.claim
+    parts = [f"The claim is of {each.says}; here, {each.ours}." for each in claim.premises if not each.met]
+    if judged.verdict == INCONCLUSIVE and claim.holds.holds is not None:
+        parts.append(f"By itself it {verdict(claim.holds.holds)}; among so many claims that is not decided.")
+    elif judged.verdict == INCONCLUSIVE and judged.times < float("inf"):
+        seconds = (judged.times - 1) * (result.facts.get("computing_seconds") or 0.0)
+        cost = f", {duration(seconds)} of a core" if seconds else ""
+        parts.append(f"{judged.times:.2g} times the runs{cost}, would decide it with a chance of 80 %.")
+    if judged.seen:
+        parts.append("† The threshold was set after numbers that it judges.")
+    return " ".join([*parts, *filter(None, [publishing.opinion(claim.because)])])
+
+
+def of_paper(judged: Judged) -> str:
+    """Return what the paper measured, and whether its sentence holds for that."""
+    holds = judged.claim.on_paper.holds
+    on_paper = "" if holds is None else f"{verdict(holds)} on its own numbers"
+    return "; ".join(text for text in (judged.claim.paper, on_paper) if text)
+
+
+def word(judged: Judged) -> str:
+    """Return the verdict as a page names it; of an identity, a tick or a cross."""
+    if judged.claim.identity:
+        return {True: "✓", False: "✗", None: "?"}[judged.claim.holds.holds]
+    return f"{judged.verdict}{' †' * judged.seen}"
+
+
+def _believed(paper: papers.Paper, judged: Sequence[Judged]) -> str:
+    """Return what is believed of a paper, its counts, and its strongest failure."""
+    counts = counted(judged)
+    texts = [paper.belief] if paper.belief else []
+    named = {HOLDS: "hold", FAILS: "fail", INCONCLUSIVE: "are inconclusive", OUTSIDE: "are not in our regime"}
+    texts.append(", ".join(f"{counts[each]} {words}" for each, words in named.items() if counts[each]) + ".")
+    failed = [each for each in judged if each.verdict == FAILS and not each.claim.identity]
+    if failed:
+        worst = min(failed, key=lambda each: each.claim.holds.p_against).claim
+        texts.append(f'The strongest failure: "{worst.says}" ({worst.where}); here, {worst.ours.rstrip(".")}.')
+    return " ".join(texts)
+
+
+def _page(
+    of: papers.Paper,
+    sections: Iterable[tuple[papers.Paper, Sequence[Row]]],
+    first: str,
+    pictures: str,
+    stored: bool,
+) -> str:
+    """Return the page of a paper, or of several others."""
+    parts = [f"# {of.authors}: {of.title} ({of.source})", f"[What a verdict is, and all papers]({first})"]
+    for paper, rows in sections:
+        if paper != of:
+            parts.append(f"## {paper.authors}: {paper.title} ({paper.source})")
+        table = [[row.number, row.shows, *_state(row, lambda result: result.day), *_counts(row)] for row in rows]
+        table = [[*cells, *_costs([row])] for cells, row in zip(table, rows, strict=True)]
+        headers = ["", "shows", "command", "scale", "made", *VERDICTS, "✓", *_COSTS]
+        parts.append(tabulate(table, headers, "github", disable_numparse=True))
+        for row in rows:
+            if row.first and row.result:
+                parts += _section(row, pictures, stored)
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(row: Row, pictures: str, stored: bool) -> list[str]:
+    result, facts = row.result, row.result.facts
+    parts = [f'<a id="{anchor(row.name)}"></a>\n\n### {_heading(row)}']
+    if result.picture:
+        parts.append(f"![{facts.get('title', row.name)}]({pictures}{row.name}.png)")
+    old = "" if stored else _older(row)
+    stand_in = f"{facts['stand_in'][:1].upper()}{facts['stand_in'][1:]}. " if facts.get("stand_in") else ""
+    command = f"`python -m experiments {row.name}`. " if row.figure else ""
+    numbers = f" [All numbers]({row.name}.csv)." if stored and result.table else ""
+    parts.append(f"{command}{stand_in}Scale {result.scale}, on {result.made_with}.{f' {old}' if old else ''}{numbers}")
+    claims = [
+        [word(each), f"{each.claim.says} ({each.claim.where})", each.claim.ours, of_paper(each), said_of(each, result)]
+        for each in row.judged
+    ]
+    if claims:
+        cells = [[cell.replace("\n", " ").replace("|", "/") for cell in line] for line in claims]
+        headers = ["verdict", "the paper says", "ours", "paper", "remarks, our opinion"]
+        parts.append(tabulate(cells, headers, "github", disable_numparse=True))
+    return parts
+
+
+def anchor(name: str) -> str:
+    """Return the anchor of a figure on its page.
+
+    Example:
+      >>> anchor("beyond.four_speeds")
+      'beyond-four-speeds'
+    """
+    return name.replace(".", "-").replace("_", "-")
+
+
 def _html_row(row: Row, now: datetime.datetime) -> dict[str, Any]:
     command, scale, age = _state(row, lambda result: result.age(now))
-    claims = [] if row.result is None else row.result.claims
-    marks = [{"word": WORDS[claim["verdict"]], "says": claim["says"]} for claim in claims]
     return {
         "number": row.number,
         "shows": row.shows,
         "command": command,
-        "name": row.figure.name if row.figure else "",
+        "name": row.name,
         "scale": scale,
         "age": age,
-        "marks": marks if row.first else [],
+        "marks": [{"word": _colour(each), "says": each.claim.says} for each in row.judged],
         "above": bool(row.figure) and not row.first,
         "older": bool(_older(row)),
     }
@@ -310,36 +274,49 @@ def _card(row: Row, now: datetime.datetime) -> dict[str, Any]:
         content = pages.small_png(result.picture)
         source = f"data:image/png;base64,{base64.b64encode(content).decode()}"
         size = struct.unpack(">II", content[16:24])  # so that the page keeps its room before it is drawn
+    facts = {"scale": "", "changed": {}, "differs": "", "stand_in": "", "title": row.name} | result.facts
     return {
-        "name": row.figure.name,
+        "name": row.name,
         "heading": _heading(row),
         "picture": source,
         "size": size,
         "made_with": result.made_with,
         "older": _older(row),
-        "title": row.figure.title,
-        "facts": result.facts,
+        "title": facts["title"],
+        "facts": facts,
         "age": result.age(now),
         "claims": [
-            claim
-            | {"word": WORDS[claim["verdict"]], "of_paper": of_paper(claim)}
-            | {"opinion": publishing.opinion(claim["because"])}
-            for claim in result.claims
+            {
+                "says": each.claim.says,
+                "where": each.claim.where,
+                "ours": each.claim.ours,
+                "verdict": "identity" if each.claim.identity else each.verdict,
+                "word": _colour(each),
+                "of_paper": of_paper(each),
+                "opinion": said_of(each, result),
+            }
+            for each in row.judged
         ],
     }
 
 
+def _colour(judged: Judged) -> str:
+    return "identity" if judged.claim.identity and judged.claim.holds.holds else WORDS[judged.verdict]
+
+
 def _heading(row: Row) -> str:
-    return f"{' and '.join(row.figure.numbers)}: {row.figure.title}"
+    facts = row.result.facts
+    numbers = " and ".join(row.figure.numbers if row.figure else facts.get("numbers", ()))
+    return f"{numbers}{': ' * bool(numbers)}{row.figure.title if row.figure else facts.get('title', row.name)}"
 
 
 def _state(row: Row, when: Callable[[Result], str]) -> tuple[str, str, str]:
-    """Command, scale, and when it was made, as far as there are such."""
-    if row.figure is None:
+    """Return command, scale, and when it was made, as far as there are such."""
+    if row.figure is None and row.result is None:
         return "no command yet", "", ""
     if row.result is None:
-        return row.figure.name, "not run yet", ""
-    return row.figure.name, row.result.scale, when(row.result)
+        return row.name, "not run yet", ""
+    return row.name, row.result.scale, when(row.result)
 
 
 def _older(row: Row) -> str:
@@ -349,14 +326,20 @@ def _older(row: Row) -> str:
 
 
 def _counts(row: Row) -> list[int | str]:
-    return list(counted([row]).values()) if row.first and row.result else ["", "", ""]
+    if not (row.first and row.result):
+        return [""] * (len(VERDICTS) + 1)
+    right, of = identities(row.judged)
+    return [*counted(row.judged).values(), f"{right} of {of}" if of else ""]
 
 
-def _coloured(counts: dict[str, int]) -> list[dict[str, Any]]:
-    return [{"word": WORDS[verdict], "verdict": verdict, "count": count} for verdict, count in counts.items()]
+def _costs(rows: Iterable[Row]) -> list[str]:
+    """Return what results that are stored took, at the scales of `_COSTS`."""
+    costs, names = board.read_costs(), [row.name for row in rows if row.first]
+    taken = [sum(costs.get((name, scale), 0.0) for name in names) for scale in ("laptop", "decide")]
+    return [duration(seconds) if seconds else "" for seconds in taken]
 
 
-def of_paper(claim: dict[str, Any]) -> str:
-    """Return what the paper measured, and whether its sentence holds for that."""
-    on_paper = {None: "", True: f"{HOLDS} on its own numbers", False: f"{FAILS} on its own numbers"}[claim["on_paper"]]
-    return "; ".join(text for text in (claim["paper"], on_paper) if text)
+def _coloured(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    judged = [each for row in rows for each in row.judged]
+    counts = collections.Counter(counted(judged))
+    return [{"word": WORDS[each], "verdict": each, "count": counts[each]} for each in VERDICTS]

@@ -3,7 +3,8 @@
 import pytest
 
 from experiments import papers
-from experiments.harness import Scale, figure, figures
+from experiments.harness import Scale, board, figure, figures
+from sgdlab.runs import digests
 
 
 @pytest.fixture(name="declare")
@@ -22,3 +23,12 @@ def figures_of_ones_own(monkeypatch):
         return made
 
     return declare
+
+
+@pytest.fixture(name="stored")
+def a_place_of_stored_results(monkeypatch, tmp_path):
+    """An empty one; and a checkout whose code is all in a commit."""
+    of_code = digests.made_with
+    monkeypatch.setattr(digests, "made_with", lambda: of_code() | {"commit": "0123abc"})
+    monkeypatch.setattr(board, "STORED", tmp_path / "stored")
+    return tmp_path / "stored"

@@ -6,8 +6,7 @@ import pathlib
 import pytest
 from sweep_works import doubled
 
-from experiments import papers
-from experiments.harness import Claim, Output, Scale, Session, Sweep, command, figures, restamp, sampled, scoreboard
+from experiments.harness import Claim, Output, Scale, Session, Sweep, board, command, figures, restamp, sampled
 from experiments.harness.publishing import digest, produce
 from sgdlab.runs import digests
 
@@ -27,12 +26,12 @@ def products(*, factor: int = 2, most: int = 5) -> Output:
 
 
 @pytest.fixture(name="made")
-def a_stored_figure(declare, monkeypatch, tmp_path):
-    monkeypatch.setattr(scoreboard, "STORED", tmp_path / "stored")
+def a_stored_figure(declare, stored, monkeypatch, tmp_path):
+    del stored  # whose place is another now
     made = declare(products, smoke=Scale("1 s", most=2))
     monkeypatch.setattr(restamp, "_figures", lambda names: [made])
     produce(made, "laptop", {}, Session(tmp_path / "papers", jobs=1))
-    scoreboard.store([(papers.GOSSIP, scoreboard.rows_of(papers.GOSSIP, tmp_path / "papers", [made]))])
+    board.store(board.assemble([made], tmp_path / "papers"))
     return made
 
 
@@ -40,7 +39,7 @@ def a_stored_figure(declare, monkeypatch, tmp_path):
 def code_that_was_edited(monkeypatch, made):
     of_code = digests.of_code
     monkeypatch.setattr(digests, "of_code", lambda code: "edited" if code is doubled else of_code(code))
-    assert scoreboard.stored_result(made.name).changed(made) == ["sweep_works.doubled"]
+    assert board.stored_result(made.name).changed(made) == ["sweep_works.doubled"]
 
 
 def restamped(tmp_path, *flags):
@@ -58,7 +57,7 @@ def test_a_sample_that_agrees_restamps_runs_and_the_stored_result(made, tmp_path
     assert restamped(tmp_path, "--sample=2") == 0
     assert "2 of 5 runs were done again, and agree to the bit; all 5 are restamped" in capsys.readouterr().out
     assert codes(tmp_path) == ["edited"] * 5
-    stored = scoreboard.stored_result(made.name)
+    stored = board.stored_result(made.name)
     assert stored.changed(made) == []
     assert stored.facts["restamped"]["sample"] == "2 of 5 runs"
     assert stored.facts["digest"] == digest(stored.facts, stored.table.read_text())
@@ -77,7 +76,7 @@ def test_a_run_that_differs_is_said_and_nothing_is_changed(made, tmp_path, capsy
     assert '["sweep_works.doubled", {"value": 2}]: product of its record 1 (summary) was 5, and is 4' in said.out
     assert f"{made.name} cannot be restamped" in said.err
     assert "edited" not in codes(tmp_path)
-    assert scoreboard.stored_result(made.name).changed(made)
+    assert board.stored_result(made.name).changed(made)
 
 
 @pytest.mark.usefixtures("edited")
@@ -86,7 +85,7 @@ def test_a_stored_table_that_differs_stays(made, tmp_path, capsys):
     table.write_text(table.read_text().replace("4,2,8", "4,2,9"))
     assert restamped(tmp_path) == 1
     assert "was 4,2,9" in capsys.readouterr().out
-    assert scoreboard.stored_result(made.name).changed(made)
+    assert board.stored_result(made.name).changed(made)
 
 
 @pytest.mark.usefixtures("edited")
@@ -124,12 +123,12 @@ def test_what_cannot_be_restamped_is_named(flags, words, tmp_path, capsys):
 
 
 @pytest.mark.full
-def test_a_checkout_stands_for_stored_runs(tmp_path, monkeypatch, capsys):
+@pytest.mark.usefixtures("stored")
+def test_a_checkout_stands_for_stored_runs(tmp_path, capsys):
     """This checkout is its own reference, and says so where its code is another than the result's."""
-    monkeypatch.setattr(scoreboard, "STORED", tmp_path / "stored")
     made = figures.find_figure("beyond.dropcompute")
     produce(made, "smoke", {}, Session(tmp_path / "papers", jobs=1))
-    scoreboard.store([(made.paper, scoreboard.rows_of(made.paper, tmp_path / "papers", [made]))])
+    board.store(board.assemble([made], tmp_path / "papers"))
     flags = ["--figures=beyond.dropcompute", f"--reference={ROOT}"]
     assert restamped(tmp_path, *flags) == 0
     assert "1 run and the scale smoke agree to the bit" in capsys.readouterr().out

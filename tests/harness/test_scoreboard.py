@@ -12,14 +12,29 @@ from sweep_works import doubled
 
 import experiments
 from experiments import papers
-from experiments.harness import Claim, Output, Session, Sweep, canvas, command, figures, publishing, scoreboard
-from experiments.harness.claims import FAILS, HOLDS, OPEN, verdict
+from experiments.harness import (
+    Claim,
+    Evidence,
+    Output,
+    Premise,
+    Session,
+    Sweep,
+    Threshold,
+    above,
+    board,
+    canvas,
+    claims,
+    command,
+    figures,
+    publishing,
+    scoreboard,
+)
+from experiments.harness.claims import FAILS, HOLDS, INCONCLUSIVE, OUTSIDE
 from sgdlab.runs import digests, work
 
 STORED = pathlib.Path(experiments.__path__[0]) / "results"
 STORED_NAMES = sorted(file.stem for file in STORED.glob("*.json"))
-NAMES = [name for name in STORED_NAMES if not figures.is_apart(name)]
-"""Those of the scoreboard."""
+PAGES = {scoreboard.PAGE, *(f"{paper.slug}.md" for paper in (*papers.PAPERS, scoreboard.OTHERS))}
 
 
 def articles(page):
@@ -41,7 +56,7 @@ def checks_out(result):
 
 
 def test_every_stored_result_is_that_of_a_command():
-    assert len(NAMES) >= 20
+    assert len(STORED_NAMES) >= 20
     known = figures.names()
     for name in STORED_NAMES:
         made, facts = (
@@ -53,40 +68,88 @@ def test_every_stored_result_is_that_of_a_command():
         assert facts["numbers"] == list(made.numbers)
         assert facts["scale"] in made.scales
         assert facts["picture"] == (STORED / f"{name}.png").exists()
-    assert {file.stem for file in STORED.iterdir() if file.is_file() and file.name != scoreboard.PAGE} == set(
-        STORED_NAMES
-    )
+    files = {file.name for file in STORED.iterdir() if file.is_file()} - PAGES - {board.COSTS}
+    assert {name.rpartition(".")[0] for name in files} == set(STORED_NAMES)
 
 
 @pytest.mark.parametrize("name", STORED_NAMES)
 def test_no_stored_number_was_edited(name):
-    result = scoreboard.stored_result(name)
+    result = board.stored_result(name)
     assert (result.table is None) == ("digest" not in result.facts)  # results of before there were digests have neither
     assert result.table is None or checks_out(result), f"{name}: make the figure anew, and store it"
     for claim in result.facts["claims"]:
-        assert claim["verdict"] == verdict(claim["holds"])
+        if "evidence" in claim:  # else it was made before evidence was kept
+            assert claim["verdict"] == claims.of_facts(claim).verdict
 
 
-def test_the_page_is_what_the_stored_results_say(tmp_path):
+@pytest.fixture(name="whole", scope="module")
+def the_stored_results():
+    """The board of the repository's results."""
+    return board.assemble(figures.figures(apart=True), STORED)
+
+
+def test_the_pages_are_what_the_stored_results_say(whole):
     """Verdicts, sentences and pictures, one by one, and the counts of all."""
-    made = [figures.find_figure(name) for name in NAMES]
-    by_paper = [(paper, scoreboard.rows_of(paper, tmp_path, made)) for paper in papers.PAPERS]
-    found, stored = articles(scoreboard.as_html(by_paper)), {}
-    for name in NAMES:
+    found, stored = articles(scoreboard.as_html(whole)), {}
+    judged = {row.name: row.judged for row in whole.rows if row.first}
+    for name in STORED_NAMES:
         stored[name] = json.loads((STORED / f"{name}.json").read_text())
-        claims = stored[name]["claims"]
-        assert found[name]["marks"] == [claim["verdict"] for claim in claims]
-        assert found[name]["ours"] == [f"Here: {claim['ours']}" for claim in claims]
-        assert len(found[name]["opinion"]) == sum(bool(claim["because"]) for claim in claims)
+        its = stored[name]["claims"]
+        words = ["identity" if each.claim.identity else each.verdict for each in judged[name]]
+        assert found[name]["marks"] == words
+        assert found[name]["ours"] == [f"Here: {claim['ours']}" for claim in its]
+        assert len(found[name]["opinion"]) >= sum(bool(claim["because"]) for claim in its)
         assert found[name]["pictures"] == stored[name]["picture"]
-    assert set(found) == set(NAMES)
-    verdicts = [claim["verdict"] for facts in stored.values() for claim in facts["claims"]]
-    counts = [verdicts.count(each) for each in (HOLDS, FAILS, OPEN)]
-    words = "Of {} claims {} hold, {} fail, and {} cannot be said".format(len(verdicts), *counts)
-    assert words in scoreboard.summary(by_paper)
-    assert "the failure may be the paper's or our set-up's" in scoreboard.summary(by_paper)
-    for paper, _ in by_paper:  # such as where one without authors is from
-        assert f"## {paper.authors}: {paper.title} ({paper.source})" in scoreboard.as_markdown(by_paper)
+    assert set(found) == set(STORED_NAMES)
+    made = scoreboard.as_markdown(whole, stored=True)
+    assert made.keys() == PAGES
+    for paper in papers.PAPERS:  # such as where one without authors is from
+        assert f"# {paper.authors}: {paper.title} ({paper.source})" in made[f"{paper.slug}.md"]
+    for name, text in made.items():
+        assert (STORED / name).read_text() == text
+        for other in re.findall(r"\]\(([^)#]+)", text):
+            assert (STORED / other).exists() or other in PAGES
+
+
+def test_of_many_verdicts_few_are_wrong():
+    """Benjamini and Hochberg's procedure, by its definition."""
+    values = [0.001, 0.004, 0.012, 0.021, 0.024, 0.4, 0.5]
+    stated = [Claim(f"claim {p}", "here", "1", Evidence(p, 1 - p)) for p in values]
+    others = [
+        Claim("2 = 2", "here", "2", True, identity=True),
+        Claim("far", "here", "2", Evidence(1e-9, 1), premises=[Premise("more", "less", False)]),
+    ]
+    facts = {"scale": "laptop", "claims": [claim.facts() for claim in (*stated, *others)]}
+    judged = board.judge({"a": board.Result(facts)})["a"]
+    ranked = [min(1, 2 * p) * len(values) / (rank + 1) for rank, p in enumerate(values)]
+    stands = [min(ranked[rank:]) <= board.WRONG for rank in range(len(values))]
+    assert stands == [True, True, True, True, True, False, False][: sum(stands)] + [False] * (7 - sum(stands))
+    assert 0 < sum(stands) < 5  # alone, five would be decided
+    assert [each.verdict == HOLDS for each in judged[:7]] == stands
+    assert [each.verdict for each in judged[7:]] == [HOLDS, OUTSIDE]
+    assert board.counted(judged) == {HOLDS: sum(stands), FAILS: 0, INCONCLUSIVE: 7 - sum(stands), OUTSIDE: 1}
+    assert board.identities(judged) == (1, 1)
+
+
+def test_claims_of_one_cause_count_once():
+    far = [Premise("messages that cost", "free ones", met=False)]
+    free = [Claim(says, "here", "1", above([1, 2, 3]), premises=far, cause="messages") for says in ("one", "two")]
+    other = Claim("three", "here", "1", above([1, 2, 3]), premises=far)
+    judged = board.judge({"a": board.Result({"claims": [claim.facts() for claim in (*free, other)]})})["a"]
+    assert board.counted(judged)[OUTSIDE] == 2
+
+
+def test_what_an_inconclusive_claim_lacks_is_said():
+    seen = Threshold(1.0, "a round number", "2026-11-20", seen=True)
+    claim = Claim("it is large", "here", "1.5", above([0.2, 2.0, 1.1, 2.7, 1.5], seen), because="It is small.")
+    result = board.Result({"claims": [claim.facts()], "computing_seconds": 3600.0})
+    (judged,) = board.judge({"a": result})["a"]
+    times = claim.holds.needed()
+    assert judged.times == times > 1
+    said = scoreboard.said_of(judged, result)
+    assert f"{times:.2g} times the runs" in said
+    assert "† The threshold was set after numbers that it judges. We think: It is small." in said
+    assert scoreboard.word(judged) == "inconclusive †"
 
 
 def products(*, factor: float = 1.0) -> Output:
@@ -98,28 +161,24 @@ def products(*, factor: float = 1.0) -> Output:
     table = Sweep({}, {"value": [1, 2]}, work=doubled).table()
     drawn, panels = canvas(width=4, height=3)
     panels[0, 0].plot([0, factor])
-    claim = Claim("the sum is 6", "here", f"{table['product'].sum()}", False, because="Two numbers are few.")
+    total = table["product"].sum()
+    claim = Claim("the sum is 7", "here", f"{total}", above([total - 0.1, total, total + 0.1], 6.9), because="It is 6.")
     return Output(pd.DataFrame({"ours": factor * table["product"], "paper": [2.0, 5.0]}), drawn, [claim])
 
 
 @pytest.fixture(name="published")
-def a_published_result(declare, monkeypatch, tmp_path):
+def a_published_result(declare, stored, tmp_path):
     """A figure, and its result."""
+    del stored  # whose place is another now
     made = declare(products, full_size=True)
-    monkeypatch.setattr(scoreboard, "STORED", tmp_path / "stored")
     command.produce(made, "laptop", {}, Session(tmp_path, jobs=1))
     return made, tmp_path
-
-
-def test_the_stored_page_is_that_of_the_stored_results():
-    by_paper = [(paper, scoreboard.rows_of(paper, STORED, figures.figures())) for paper in papers.PAPERS]
-    assert (STORED / scoreboard.PAGE).read_text() == scoreboard.as_markdown(by_paper, older=False)
 
 
 def test_an_edited_number_is_found(published):
     made, path = published
     folder = path / made.name / "laptop"
-    assert checks_out(scoreboard.find_result(made, path))
+    assert checks_out(board.find_result(made, path))
     for name, before, after in (
         ("claims.json", '"verdict": "fails"', '"verdict": "holds"'),
         ("claims.json", '"ours": "6"', '"ours": "7"'),
@@ -128,49 +187,121 @@ def test_an_edited_number_is_found(published):
         whole = (folder / name).read_text()
         assert before in whole
         (folder / name).write_text(whole.replace(before, after))
-        assert not checks_out(scoreboard.find_result(made, path))
+        assert not checks_out(board.find_result(made, path))
         (folder / name).write_text(whole)
-    assert checks_out(scoreboard.find_result(made, path))
+    assert checks_out(board.find_result(made, path))
 
 
 def test_storing_keeps_the_table_and_the_digest(published):
     made, path = published
-    scoreboard.store([(papers.GOSSIP, scoreboard.rows_of(papers.GOSSIP, path, [made]))])
+    board.store(board.assemble([made], path))
     shutil.rmtree(path / made.name)
-    stored = scoreboard.find_result(made, path)
+    stored = board.find_result(made, path)
     assert checks_out(stored)
     assert pd.read_csv(stored.table).difference.tolist() == [0.0, -1.0]
     assert stored.picture.exists()
 
 
-def test_what_is_apart_is_stored_and_not_on_the_page(published, declare, monkeypatch):
+def test_what_is_apart_has_a_page_of_its_own(published, declare, monkeypatch):
     """Of a figure of `beyond`, by `scoreboard --store`."""
     _, path = published
     other = papers.Paper("Nobody 2030", "Products", "nowhere", {"Products": "Two"})
     made = declare(products, "beyond.products", paper=other, numbers="Products")
     command.produce(made, "laptop", {}, Session(path, jobs=1))
-    monkeypatch.setattr(scoreboard, "figures", lambda apart=False: [made] * apart)
+    monkeypatch.setattr(scoreboard, "figures", lambda apart: [made])
     assert command.answer(["scoreboard", f"--workdir={path}", "--store"]) == 0
-    assert checks_out(scoreboard.stored_result("beyond.products"))
-    assert "Nobody" not in (path / "scoreboard.md").read_text()
+    assert checks_out(board.stored_result("beyond.products"))
+    for pages in (path, path / "stored"):
+        assert "## Nobody 2030: Products (nowhere)" in (pages / f"{scoreboard.OTHERS.slug}.md").read_text()
+    costs = board.read_costs()
+    assert costs.keys() == {("beyond.products", "laptop")}
     # Without a work directory's result, the stored one is found.
-    assert scoreboard.find_result(made, path / "nowhere").facts["claims"][0]["ours"] == "6"
+    assert board.find_result(made, path / "nowhere").facts["claims"][0]["ours"] == "6"
+
+
+def test_results_of_code_in_no_commit_are_not_stored(published, monkeypatch, capsys):
+    made, path = published
+    of_code = digests.made_with()
+    monkeypatch.setattr(digests, "made_with", lambda: of_code | {"commit": "0123abc+"})
+    command.produce(made, "laptop", {}, Session(path, jobs=1))
+    monkeypatch.setattr(scoreboard, "figures", lambda apart: [made])
+    assert command.answer(["scoreboard", f"--workdir={path}", "--store"]) == 2
+    assert f"--store: {made.name} were made by code that is in no commit" in capsys.readouterr().err
+    assert board.stored_result(made.name) is None
+
+
+THEIRS = {
+    "figure": "their.speedup",
+    "paper": "Doe et al. 2027",
+    "paper_title": "Waiting for nobody",
+    "source": "arXiv:2701.00000",
+    "claims": [
+        {"says": "it is fast", "where": "Table 3", "ours": "2.3 times", "evidence": {"p_for": 1e-4, "p_against": 1.0}}
+    ],
+}
+
+
+def test_claims_of_others_are_shown(stored, declare, tmp_path, monkeypatch):
+    declare(products)
+    monkeypatch.setattr(scoreboard, "figures", lambda apart: [])
+    folder = tmp_path / "theirs"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "speedup.json").write_text(json.dumps(THEIRS))
+    (folder / "deep" / "claims.json").write_text(json.dumps(THEIRS | {"figure": "their.other", "title": "Other"}))
+    assert command.answer(["scoreboard", f"--workdir={tmp_path}", f"--claims={folder}"]) == 0
+    text = (tmp_path / f"{scoreboard.OTHERS.slug}.md").read_text()
+    assert "## Doe et al. 2027: Waiting for nobody (arXiv:2701.00000)" in text
+    assert text.count("it is fast (Table 3)") == 2
+    assert "2 hold and 0 fail" in (tmp_path / "scoreboard.md").read_text()
+    assert not stored.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"paper": 3}, "paper=3 must be a text"),
+        ({"claims": [{"says": "x", "where": "y", "ours": "z"}]}, "claims[0]: evidence.p_for=None must be a number"),
+        (
+            {"claims": [THEIRS["claims"][0] | {"evidence": {"p_for": 0.0, "p_against": 1.0, "exact": True}}]},
+            "without a measurement nothing is found",
+        ),
+        ({"claims": [THEIRS["claims"][0] | {"evidence": {"p_for": 2.0, "p_against": 1.0}}]}, "p_for=2.0 must be"),
+    ],
+)
+def test_a_file_of_others_that_is_wrong_is_named(change, words, stored, tmp_path, capsys, monkeypatch):
+    del stored
+    monkeypatch.setattr(scoreboard, "figures", lambda apart: [])
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "one.json").write_text(json.dumps(THEIRS | change))
+    assert command.answer(["scoreboard", f"--workdir={tmp_path}", f"--claims={tmp_path / 'theirs'}"]) == 2
+    said = capsys.readouterr().err
+    assert "one.json is no file of claims" in said
+    assert words in said
+
+
+def test_the_documented_file_is_one(tmp_path):
+    """That of docs/claims.md."""
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "claims.md").read_text()
+    (tmp_path / "one.json").write_text(re.search(r"```json\n(.*?)```", page, re.DOTALL).group(1))
+    ((_, result),) = board.read_folder(tmp_path)
+    assert [claim.verdict for claim in result.claims] == [HOLDS]
 
 
 def test_a_result_of_older_code_is_marked(published, monkeypatch):
     made, path = published
-    row = lambda: next(row for row in scoreboard.rows_of(papers.GOSSIP, path, [made]) if row.figure)
-    assert row().result.changed(made) == []
-    by_paper = [(papers.GOSSIP, [row()])]
-    assert "older code" not in scoreboard.as_markdown(by_paper)
+    shown = board.assemble([made], path)
+    row = next(row for row in shown.rows if row.figure)
+    assert row.result.changed(made) == []
+    text = lambda: "".join(scoreboard.as_markdown(board.assemble([made], path)).values())
+    assert "older code" not in text()
     of_code = digests.of_code
     for changed, name in ((doubled, work.name_of(doubled)), (products, "figure")):
         other = lambda function, changed=changed: "other" if function is changed else of_code(function)
         monkeypatch.setattr(digests, "of_code", other)
-        assert row().result.changed(made) == [name]
+        assert row.result.changed(made) == [name]
         words = f"Made by older code: {name} changed since."
-        assert words in scoreboard.as_html([(papers.GOSSIP, [row()])])
-        assert words in scoreboard.as_markdown([(papers.GOSSIP, [row()])])
+        assert words in scoreboard.as_html(board.assemble([made], path))
+        assert words in text()
 
 
 @pytest.mark.parametrize("name", ["experiments.gossip.nothing.here", "sgdlab.protocols.nothing", "rule:nothing", "x:y"])
@@ -184,11 +315,11 @@ def test_parts_are_found_by_their_names():
 
 def test_an_opinion_is_set_apart_and_the_machine_and_size_are_said(published):
     made, path = published
-    by_paper = [(papers.GOSSIP, scoreboard.rows_of(papers.GOSSIP, path, [made]))]
-    page, text = scoreboard.as_html(by_paper), scoreboard.as_markdown(by_paper)
-    assert articles(page)[made.name]["opinion"] == ["We think: Two numbers are few."]
-    assert "Two numbers" not in "".join(articles(page)[made.name]["ours"])
-    result = scoreboard.find_result(made, path)
+    shown = board.assemble([made], path)
+    page, text = scoreboard.as_html(shown), scoreboard.as_markdown(shown)[f"{papers.GOSSIP.slug}.md"]
+    assert articles(page)[made.name]["opinion"] == ["We think: It is 6."]
+    assert "It is" not in "".join(articles(page)[made.name]["ours"])
+    result = board.find_result(made, path)
     for shown in (page, text):
         assert "laptop (the paper&#39;s size)" in shown or "laptop (the paper's size)" in shown
         assert result.facts["hardware"] in shown

@@ -1,0 +1,358 @@
+"""Results of figures, those that are stored and others', and the verdicts of all their claims at once.
+
+A verdict of one claim is wrong in at most 5 % of all cases; so that of many no more than that share is expected to be
+wrong, they are decided together, by Benjamini and Hochberg's procedure over all that were measured.
+"""
+
+import collections
+import csv
+import dataclasses
+import datetime
+import functools
+import io
+import json
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import scipy.stats
+
+import experiments
+from experiments import papers
+from experiments.harness import claims, publishing
+from experiments.harness.claims import INCONCLUSIVE, OUTSIDE, VERDICTS, Claim
+from experiments.harness.evidence import LEVEL, Evidence
+from experiments.harness.figures import SCALES, Figure, by_number
+from sgdlab import files
+from sgdlab.errors import UsageError
+from sgdlab.results import pages
+from sgdlab.runs import digests
+from sgdlab.runs.work import digest_now
+
+STORED = pathlib.Path(experiments.__path__[0]) / "results"
+"""Results that the repository holds, so that the pages are whole before anything was run."""
+
+COSTS = "costs.csv"
+"""Core-seconds of the stored figures, at each scale at which one was stored."""
+
+WRONG = 0.05
+"""Share of wrong verdicts that is expected at most among those that are decided."""
+
+UNKNOWN = "made before evidence was kept"
+"""Of claims of older results: only the verdict is known."""
+
+_OLDER = {"holds": Evidence(LEVEL, 1 - LEVEL, about=UNKNOWN), "fails": Evidence(1 - LEVEL, LEVEL, about=UNKNOWN)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The newest result of a figure at its largest scale.
+
+    Attributes:
+      facts: what claims.json holds.
+      picture: the PNG file; None where there is none.
+      table: the CSV file; None where there is none.
+    """
+
+    facts: dict[str, Any]
+    picture: pathlib.Path | None = None
+    table: pathlib.Path | None = None
+
+    @functools.cached_property
+    def claims(self) -> list[Claim]:
+        """The claims; the scale smoke only shows that a command works, and decides nothing."""
+        found = [_claim(facts) for facts in self.facts["claims"]]
+        if self.facts.get("scale") != SCALES[0]:
+            return found
+        return [dataclasses.replace(claim, holds=Evidence(1, 1), identity=False, premises=()) for claim in found]
+
+    def changed(self, made: Figure) -> list[str]:
+        """Return what of the code that made it has changed since: "figure", works, functions and parts, by name."""
+        now = {publishing.FIGURE: digests.of_code(made.make)}
+        stored = self.facts.get("code", {})
+        return [name for name, digest in stored.items() if (now.get(name) or digest_now(name)) != digest]
+
+    @property
+    def scale(self) -> str:
+        """Return the scale, with the arguments that differ from its own, and the number of seeds."""
+        changed = "".join(f", {name}={value}" for name, value in self.facts.get("changed", {}).items())
+        whole = " (the paper's size)" if self.facts.get("full_size") and self.facts["scale"] == "laptop" else ""
+        seeds = self.facts.get("arguments", {}).get("seeds")
+        known = "" if seeds is None or "seeds" in self.facts["changed"] else f", {seeds} seed{'s' * (seeds != '1')}"
+        return f"{self.facts.get('scale', 'of its own')}{whole}{changed}{known}"
+
+    @property
+    def made_with(self) -> str:
+        """Return the machine and the version of the code."""
+        made = self.facts.get("made", {})
+        code = f"; sgdlab {made['version']}, commit {made['commit'] or 'unknown'}" if made else ""
+        return f"{self.facts.get('hardware', 'a machine that is not named')}{code}"
+
+    @property
+    def day(self) -> str:
+        """Return the day on which it was made."""
+        return self.facts.get("when", "").partition("T")[0]
+
+    def age(self, now: datetime.datetime) -> str:
+        """Return how old it is, in words."""
+        if "when" not in self.facts:
+            return ""
+        hours = (now - datetime.datetime.fromisoformat(self.facts["when"])).total_seconds() / 3600
+        if hours < 24:
+            return "today"
+        return "a day old" if hours < 48 else f"{hours / 24:.0f} days old"
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """A claim with its verdict among all.
+
+    Attributes:
+      claim: it, with a verdict of its own.
+      verdict: in words.
+      times: number of runs, over that of now, by which it is decided with a chance of 80 %; 1 where it is.
+    """
+
+    claim: Claim
+    verdict: str
+    times: float = 1.0
+
+    @property
+    def seen(self) -> bool:
+        """Return whether it rests on a threshold that was set after numbers that it judges."""
+        return any(threshold.seen for threshold in _thresholds(self.claim.holds))
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A table, figure or bound of a paper, or a claim that is shown in none of them.
+
+    Attributes:
+      number: such as "Figure 2".
+      shows: what it shows.
+      figure: the command that reproduces it; None: there is none.
+      result: of the command; None: it has not been run.
+      first: it is the first row of its command, which shows the claims and the picture.
+      judged: the claims, where it is the first row.
+    """
+
+    number: str
+    shows: str
+    figure: Figure | None
+    result: Result | None
+    first: bool
+    judged: tuple[Judged, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return the name of the command, or that of somebody else's result."""
+        return self.figure.name if self.figure else self.result.facts["figure"] if self.result else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Board:
+    """All results that are shown, by paper, with the verdicts of all claims.
+
+    Attributes:
+      papers: each paper with its rows.
+    """
+
+    papers: tuple[tuple[papers.Paper, tuple[Row, ...]], ...]
+
+    @property
+    def rows(self) -> list[Row]:
+        """Return all rows."""
+        return [row for _, rows in self.papers for row in rows]
+
+    @property
+    def made(self) -> tuple[int, int]:
+        """Return how many tables, figures and bounds of the five papers have a command, and how many there are."""
+        tables = [row for paper, rows in self.papers for row in rows if paper in papers.PAPERS]
+        tables = [row for row in tables if any(row.number in paper.rows for paper in papers.PAPERS)]
+        return sum(row.figure is not None for row in tables), len(tables)
+
+
+def assemble(found: Sequence[Figure], path: pathlib.Path, folders: Iterable[pathlib.Path] = ()) -> Board:
+    """Return the rows of the five papers, then of others that figures are of, then of other folders' results.
+
+    Args:
+      found: the figures.
+      path: a work directory, whose results come before those that are stored.
+      folders: with results of others, as in docs/claims.md.
+
+    Raises:
+      UsageError: where a file of a folder is none of claims.
+    """
+    results = {made.name: find_result(made, path) for made in found}
+    others = [(file, result) for folder in folders for file, result in read_folder(folder)]
+    judged = judge({name: result for name, result in results.items() if result} | dict(others))
+    shown = []
+    for paper in (*papers.PAPERS, *papers.others(made.paper for made in found)):
+        rows, seen = [], set()
+        for number, made in by_number(paper, found).items():
+            first = bool(made) and made.name not in seen
+            shows = paper.rows.get(number) or made.title
+            own = tuple(judged.get(made.name, ())) if first else ()
+            rows.append(Row(number, shows, made, results[made.name] if made else None, first, own))
+            seen.add(made.name if made else None)
+        shown.append((paper, tuple(rows)))
+    by_paper = collections.defaultdict(list)
+    for file, result in others:
+        title = result.facts.get("title", result.facts["figure"])
+        by_paper[result.facts["paper"]].append(Row("", title, None, result, True, tuple(judged[file])))
+    for authors, rows in by_paper.items():
+        facts = rows[0].result.facts
+        paper = papers.Paper(authors, facts.get("paper_title", ""), facts.get("source", ""), {})
+        shown.append((paper, tuple(rows)))
+    return Board(tuple(shown))
+
+
+def judge(results: Mapping[Any, Result]) -> dict[Any, list[Judged]]:
+    """Return the claims of results with the verdicts that stand among all of them.
+
+    Identities, claims that are not in our regime and those of results of before evidence was kept have the verdicts of
+    their own, and do not count among the others.
+    """
+    every = [claim for result in results.values() for claim in result.claims if _is_measured(claim)]
+    adjusted = scipy.stats.false_discovery_control([claim.holds.p for claim in every]) if every else []
+    wrong = {id(claim) for claim, p in zip(every, adjusted, strict=True) if p > WRONG}
+    return {name: [_judged(claim, id(claim) in wrong) for claim in result.claims] for name, result in results.items()}
+
+
+def counted(judged: Iterable[Judged]) -> dict[str, int]:
+    """Return how many claims have each verdict: those of one cause count once, and identities do not."""
+    found = {
+        (each.verdict, each.claim.cause or id(each.claim)): each.verdict for each in judged if not each.claim.identity
+    }
+    numbers = collections.Counter(found.values())
+    return {verdict: numbers[verdict] for verdict in VERDICTS}
+
+
+def identities(judged: Iterable[Judged]) -> tuple[int, int]:
+    """Return how many identities and pieces of arithmetic are right, and how many there are."""
+    found = [each.claim.holds.holds for each in judged if each.claim.identity]
+    return sum(holds is True for holds in found), len(found)
+
+
+def find_result(made: Figure, path: pathlib.Path) -> Result | None:
+    """Return the result of a figure at the largest scale, in a directory or else in the repository."""
+    stored = stored_result(made.name)
+    for scale in reversed(SCALES):
+        folder = publishing.folder(path, made.name, scale)
+        found = _read(folder / publishing.CLAIMS, folder / publishing.PICTURE, folder / publishing.TABLE)
+        if found is not None:
+            larger = stored and SCALES.index(stored.facts["scale"]) > SCALES.index(scale)
+            return stored if larger else found
+    return stored
+
+
+def stored_result(name: str) -> Result | None:
+    """Return the result of a figure that the repository holds; None where there is none."""
+    return _read(STORED / f"{name}.json", STORED / name, STORED / name)
+
+
+def read_folder(folder: pathlib.Path) -> list[tuple[pathlib.Path, Result]]:
+    """Return the results of others in a folder: every claims.json in it, and every other JSON file at its top.
+
+    Raises:
+      UsageError: where there are none, or a file is not as docs/claims.md says.
+    """
+    paths = sorted({*folder.glob("*.json"), *folder.rglob(publishing.CLAIMS)})
+    if not paths:
+        raise UsageError(f"--claims={folder} must be a folder with JSON files of claims (docs/claims.md)")
+    found = []
+    for path in paths:
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            for name in ("figure", "paper"):
+                if not isinstance(facts.get(name), str):
+                    raise ValueError(f"{name}={facts.get(name)!r} must be a text")
+            for number, claim in enumerate(facts["claims"]):
+                try:
+                    claims.of_facts(claim)
+                except (ValueError, TypeError, KeyError, AttributeError) as error:
+                    raise ValueError(f"claims[{number}]: {error}") from error
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise UsageError(
+                f"--claims={folder}: {path.name} is no file of claims (docs/claims.md): {error}"
+            ) from error
+        png = path.with_name(f"{publishing.PICTURE if path.name == publishing.CLAIMS else path.stem}.png")
+        found.append((path, Result(facts, png if png.exists() else None)))
+    return found
+
+
+def store(shown: Board) -> None:
+    """Copies the results that are shown into the repository: facts, tables, and pictures in few colours.
+
+    Raises:
+      UsageError: where a result was made by code that is in no commit; all others are stored before.
+    """
+    costs, unknown = read_costs(), []
+    for row in (row for row in shown.rows if row.first and row.result and row.figure):
+        name, result = row.figure.name, row.result
+        if result.facts == getattr(stored_result(name), "facts", None):
+            continue
+        if result.facts["made"]["commit"].endswith("+") or not result.facts["made"]["commit"]:
+            unknown.append(name)
+            continue
+        picture = pages.small_png(result.picture) if result.picture else None
+        table = result.table and result.table.read_text(encoding="utf-8")
+        files.write_text(STORED / f"{name}.json", json.dumps(result.facts, indent=1, ensure_ascii=False) + "\n")
+        if table is not None:
+            files.write_text(STORED / f"{name}.csv", table)
+        if picture is not None:
+            with files.replacing(STORED / f"{name}.png") as file:
+                file.write(picture)
+        costs[name, result.facts["scale"]] = result.facts["computing_seconds"] or result.facts["seconds"]
+    written = io.StringIO()
+    rows = csv.writer(written, lineterminator="\n")
+    rows.writerows([("figure", "scale", "core_seconds"), *((*key, f"{costs[key]:.0f}") for key in sorted(costs))])
+    files.write_text(STORED / COSTS, written.getvalue())
+    if unknown:
+        raise UsageError(
+            f"--store: {', '.join(unknown)} were made by code that is in no commit; commit it, and make them anew"
+        )
+
+
+def read_costs() -> dict[tuple[str, str], float]:
+    """Return core-seconds by figure and scale, as far as they are stored."""
+    try:
+        text = (STORED / COSTS).read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    return {(row["figure"], row["scale"]): float(row["core_seconds"]) for row in csv.DictReader(io.StringIO(text))}
+
+
+def _read(facts_of: pathlib.Path, picture: pathlib.Path, table: pathlib.Path) -> Result | None:
+    """Return a result of its files, whose names end in .json, .png and .csv."""
+    try:
+        facts = json.loads(facts_of.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    png, csv_file = (path.with_name(f"{path.name}.{kind}") for path, kind in ((picture, "png"), (table, "csv")))
+    return Result(facts, png if facts["picture"] and png.exists() else None, csv_file if csv_file.exists() else None)
+
+
+def _claim(facts: Mapping[str, Any]) -> Claim:
+    """Return a claim of its JSON, also where that is of before evidence was kept."""
+    if "evidence" in facts:
+        return claims.of_facts(facts)
+    known = {name: facts[name] for name in ("says", "where", "ours", "paper", "on_paper", "because")}
+    return Claim(**known, holds=_OLDER.get(facts["verdict"], Evidence(1, 1, about=UNKNOWN)))
+
+
+def _is_measured(claim: Claim) -> bool:
+    return not claim.identity and claim.verdict != OUTSIDE and claim.holds.about != UNKNOWN
+
+
+def _judged(claim: Claim, wrong: bool) -> Judged:
+    if claim.identity or claim.verdict == OUTSIDE:
+        return Judged(claim, claim.verdict)
+    found = INCONCLUSIVE if wrong else claim.verdict
+    return Judged(claim, found, claim.holds.needed() if found == INCONCLUSIVE else 1.0)
+
+
+def _thresholds(evidence: Evidence) -> Iterable[Any]:
+    yield from evidence.thresholds
+    for part in evidence.parts:
+        yield from _thresholds(part)
