@@ -30,7 +30,7 @@ def pages() -> dict[str, str]:
         listed = ", ".join(f"[{method.title}](../methods/{method.name}.md)" for method in its)
         made[path(paper)] = "\n\n".join([title, back, *[f"Its methods: {listed}."] * bool(its), rest])
     made |= {f"papers/{name}": text for name, text in texts.items()}
-    return {name: text.replace(f"]({scoreboard.PAGE})", "](index.md)") for name, text in made.items()}
+    return {name: _linked(text) for name, text in made.items()}
 
 
 def names() -> list[str]:
@@ -65,3 +65,8 @@ def others_of_source(source: str) -> list[tuple[str, str]]:
     cited = {each.partition(",")[0].strip() for each in source.split(";")}
     found = [made for made in figures(apart=True) if is_apart(made.name) and made.paper.authors in cited]
     return [(made.title, f"{path(scoreboard.OTHERS)}#{scoreboard.anchor(made.name)}") for made in found]
+
+
+def _linked(text: str) -> str:
+    """Return a page whose links are to pages of the site."""
+    return text.replace(f"]({scoreboard.PAGE})", "](index.md)").replace("](tuned/README.md)", "](../choose.md)")

@@ -12,8 +12,9 @@ import types
 
 import pytest
 
-from docs.making import decision, measured, method_pages, other_pages, pictures, reference_pages, simulated
-from experiments.harness import scoreboard
+from docs.making import decision, measured, method_pages, paper_pages, pictures, reference_pages, simulated
+from experiments.harness import board, scoreboard
+from experiments.harness.figures import figures, is_apart
 from sgdlab.registry import RULES
 from sgdlab.runs.methods import methods
 
@@ -101,33 +102,27 @@ def test_what_is_said_of_a_method_is_the_stored_number(site):
 
 
 @pytest.mark.full
-def test_tables_of_others_are_the_stored_results(site):
-    page = " ".join(html.unescape(re.sub(r"<[^>]+>", "", site.pages["papers/others.html"])).split())
-    assert len(other_pages.shown()) == 7
-    for made in other_pages.shown():
-        assert f"python -m experiments {made.name} --workdir" in page
-        result = scoreboard.stored_result(made.name)
+def test_pages_of_papers_are_the_stored_ones(site):
+    others = [made for made in figures(apart=True) if is_apart(made.name)]
+    page = " ".join(html.unescape(re.sub(r"<[^>]+>", "", site.pages["papers/other_papers.html"])).split())
+    assert len(others) >= 8
+    for made in others:
+        assert f"python -m experiments {made.name}" in page
+        result = board.stored_result(made.name)
         for claim in result.claims if result else ():
-            assert " ".join(claim["says"].split()) in page, made.name
-            assert " ".join(claim["ours"].split()).rstrip(".") in page, made.name
+            assert " ".join(claim.ours.split()).rstrip(".") in page, made.name
         if result is not None and result.picture is not None:
             assert (site.path / "papers" / result.picture.name).exists()
-    assert 'href="papers/others.html"' in site.pages["index.html"]
-    assert 'href="others.html"' in site.pages["papers/index.html"]
-    assert "others.html#beyond-ringleader" in site.pages["methods/ringleader.html"]
+    assert 'href="papers/other_papers.html"' in site.pages["index.html"]
+    assert 'href="other_papers.html"' in site.pages["papers/index.html"]
+    assert "other_papers.html#beyond-ringleader" in site.pages["methods/ringleader.html"]
 
 
 def test_a_table_is_linked_from_the_methods_of_its_paper_alone():
-    assert other_pages.of_source("Maranjyan et al. 2025") == []  # another paper than 2025b
+    assert paper_pages.others_of_source("Maranjyan et al. 2025") == []  # another paper than 2025b
     for source in ("Maranjyan et al. 2025b", "Stich 2019; Maranjyan et al. 2025b, Alg. 1"):
-        assert [path for _, path in other_pages.of_source(source)] == ["papers/others.md#beyond-mindflayer"]
-
-
-def test_without_a_stored_result_the_command_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(scoreboard, "STORED", tmp_path)
-    page = other_pages.page()
-    assert page.count("No result is stored: this command makes one") == page.count("not stored yet") == 7
-    assert "python -m experiments scoreboard --store" in page
+        links = [path for _, path in paper_pages.others_of_source(source)]
+        assert links == ["papers/other_papers.md#beyond-mindflayer"]
 
 
 @pytest.mark.full
