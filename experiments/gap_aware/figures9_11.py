@@ -34,26 +34,12 @@ from experiments import harness, papers
 from experiments.gap_aware import lines, printed
 from experiments.gap_aware.frameworks import FRAMEWORKS, RATE, Letter, Size, title
 from experiments.gap_aware.grid import SINGLE_MOMENTUM, Cell, Grid, best, explained, parts, single_cell
-from experiments.harness import (
-    Claim,
-    Count,
-    Evidence,
-    Interval,
-    Output,
-    Positive,
-    Scale,
-    Share,
-    Whole,
-    above,
-    all_of,
-    any_of,
-    canvas,
-    figure,
-    interval,
-    known,
-    share_above,
-)
-from experiments.harness.intervals import CONFIDENCE
+from experiments.harness.claims import Claim
+from experiments.harness.evidence import Evidence, above, all_of, any_of, known, share_above
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.intervals import CONFIDENCE, Interval, interval
+from experiments.harness.pictures import canvas
+from sgdlab.bounds import Count, Positive, Share, Whole
 from sgdlab.runs import resolve
 
 FIGURES = {"R": "Figure 9", "W": "Figure 10", "W100": "Figure 11"}

@@ -26,25 +26,14 @@ from configs import wikitext103_transformer_xl as transformer_xl
 from experiments import papers
 from experiments.gap_aware import printed, text
 from experiments.harness import PAPER as BLACK
-from experiments.harness import (
-    Claim,
-    Count,
-    Evidence,
-    Interval,
-    Output,
-    Positive,
-    Scale,
-    Sweep,
-    above,
-    all_of,
-    below,
-    canvas,
-    enough,
-    figure,
-    interval,
-    look,
-)
+from experiments.harness import Sweep
+from experiments.harness.claims import Claim, enough
+from experiments.harness.evidence import Evidence, above, all_of, below
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.intervals import Interval, interval
+from experiments.harness.pictures import canvas, look
 from experiments.thresholds import PERPLEXITY_ALMOST_TWO_ORDERS, PERPLEXITY_NEAR, PERPLEXITY_REGAINED
+from sgdlab.bounds import Count, Positive
 from sgdlab.runs import resolve
 from sgdlab.runs.configuration import shorten
 

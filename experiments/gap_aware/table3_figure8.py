@@ -23,26 +23,14 @@ from experiments import papers
 from experiments.gap_aware import lines, printed
 from experiments.gap_aware.accuracies import SINGLE_TITLE, Accuracies, accuracies, spread
 from experiments.gap_aware.frameworks import METHODS, RATE, SINGLE, Size
-from experiments.harness import (
-    PAPER,
-    Claim,
-    Count,
-    Evidence,
-    Interval,
-    Output,
-    Positive,
-    Scale,
-    Sweep,
-    above,
-    all_of,
-    below,
-    canvas,
-    enough,
-    figure,
-    interval,
-    known,
-)
+from experiments.harness import Sweep
+from experiments.harness.claims import Claim, enough
+from experiments.harness.evidence import Evidence, above, all_of, below, known
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.intervals import Interval, interval
+from experiments.harness.pictures import PAPER, canvas
 from experiments.thresholds import IMAGENET_CLOSE, IMAGENET_RELATIVELY_CLOSE
+from sgdlab.bounds import Count, Positive
 from sgdlab.runs import resolve
 from sgdlab.runs.configuration import shorten
 
