@@ -71,5 +71,6 @@ def figure3(*, runs: Count = 1000, machines: Count = 1000) -> Output:
         ours=f"{far:.2f} % and {near:.2f} % in closed form",
         holds=round(far, 1) == 27.9 and round(near) == 1,
         paper="27.9 % and 1 %",
+        identity=True,
     )
     return Output(pd.DataFrame(rows), drawn, [claim], ["± is a 95 % confidence interval over the runs."])
