@@ -125,11 +125,8 @@ def figure2(
 def _lost(runs: pd.DataFrame, rates: Sequence[float]) -> list[Claim]:
     """Return the claims on runs that are lost, from a row a run."""
     fast, ramp, high = runs.rate == max(rates), runs[KEYS[0]] > 0, runs[KEYS[1]] > 15
-    claims, is_lost, once = (
-        [],
-        runs["lost, %"] > 0,
-        ramp | (runs[KEYS[1]] > 0),
-    )  # with 0 there is no ramp: these runs are the same
+    once = ramp | (runs[KEYS[1]] > 0)  # without staleness there is no ramp: two runs are the same
+    claims, is_lost = [], runs["lost, %"] > 0
     count = lambda where: (int(is_lost[where].sum()), int(where.sum()))
     for says, more, less in (
         ("Training is much less stable above 15 steps (at the largest rate)", fast & high, fast & ~high & once),
@@ -137,10 +134,10 @@ def _lost(runs: pd.DataFrame, rates: Sequence[float]) -> list[Claim]:
         ("Lower rates explode less often above 15 steps", high & fast, high & ~fast),
     ):
         found = more_often(count(more), count(less))
-        each = (runs.rate == rate for rate in rates)
-        by_rate = ", ".join(more_often(count(more & of), count(less & of)).about for of in each)
         ours = f"lost: {found.about}" if more.any() and less.any() else "not run"
-        ours += f"; of the rates {', '.join(f'{rate:g}' for rate in rates)}: {by_rate}" if "ramp" in says else ""
+        if "ramp" in says:
+            of = {rate: runs.rate == rate for rate in rates}
+            ours += "".join(f"; {count(more & of[r])[0]} and {count(less & of[r])[0]} at the rate {r:g}" for r in rates)
         claims.append(Claim(says, "section 2.1", ours, found))
     low = runs[(runs[KEYS[1]] > 0) & (runs[KEYS[1]] < 15)]  # 15 itself is neither
     pairs = low.pivot(index=[*KEYS[1:], "seed"], columns=KEYS[0], values="lost, %")

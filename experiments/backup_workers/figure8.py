@@ -282,7 +282,7 @@ def _picture(
     needed.set(
         yscale="log", ylabel=f"{SYNC} over {ASYNC}", title="(c), (d), (e) below 1: synchronous training needs less"
     )
-    ticks = [0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4]
+    ticks = [0.25, 0.5, 1, 2, 4]
     needed.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     needed.minorticks_off()
     for panel, equal in ((precise, 0), (needed, 1)):

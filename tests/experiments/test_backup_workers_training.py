@@ -372,11 +372,11 @@ def test_figure9_of_the_papers_own_order():
     runs = ending(1.3, -3.0, 1.4, -5.0, 1.5, seconds=(36.0, 36.0, 4.0, 36.0, 2.0))
     output = figure9.compared(runs)
     assert [each.holds.holds for each in output.claims] == [True] * 4
-    # eps is serial training's highest end; with 16 machines it is reached after 3 of 10 evaluations, not 10 or 9.
-    eps = max(each.best.iloc[-1] for each in runs[SERIAL, 1])
-    assert eps == pytest.approx(1.3 + 1e-3 * (SEEDS - 1))
+    # eps is serial training's end with the same seed; with 16 machines it is reached after 3 of 10 evaluations.
+    levels = [each.best.iloc[-1] for each in runs[SERIAL, 1]]
+    assert np.unique(levels).size == SEEDS
     pairs = [zip(each.updates, each.best, strict=True) for each in runs[ONE_BACKUP, 16]]
-    updates = [min(update for update, low in of_seed if low <= eps) for of_seed in pairs]
+    updates = [min(at for at, low in of_seed if low <= eps) for of_seed, eps in zip(pairs, levels, strict=True)]
     spent = ours(output, machines=16, kind=ONE_BACKUP, quantity="hours to eps")
     assert spent == pytest.approx(np.mean(updates) * 36 / 3600)
     assert ours(output, machines=16, kind=figure9.ASYNC, quantity="runs that do not reach eps") == SEEDS
@@ -390,7 +390,7 @@ def test_figure9_where_asynchrony_is_best():
 
 
 def test_figure9_pairs_each_asynchronous_run_with_the_serial_run_of_its_seed():
-    # Seed 3 is the worst of both: its serial end is eps, which all asynchronous runs of other seeds get below.
+    # The worst serial end is above those of all asynchronous runs of other seeds.
     noise = 0.1 * np.arange(SEEDS)
     runs = {key: losses(1.0, 36.0, noise) for key in ((SERIAL, 1), (ONE_BACKUP, 8))}
     runs[figure9.ASYNC, 8] = losses(1.01, 36.0, noise + 1e-3 * np.arange(SEEDS))
@@ -398,7 +398,7 @@ def test_figure9_pairs_each_asynchronous_run_with_the_serial_run_of_its_seed():
     never = claim(output, "Asynchronous training is even outperformed")
     assert never.holds.holds
     assert never.ours.startswith(f"{SEEDS} of {SEEDS} runs with 8 did not reach")
-    assert ours(output, kind=figure9.ASYNC, quantity="runs that do not reach eps") == 1
+    assert ours(output, kind=figure9.ASYNC, quantity="runs that do not reach eps") == SEEDS
 
 
 @pytest.mark.parametrize(
