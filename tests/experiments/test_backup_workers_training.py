@@ -443,6 +443,7 @@ def test_the_ramp_is_not_relevant_with_less_than_15(monkeypatch, staleness, seed
     found = claim(figure2.figure2(staleness=[0, 10, 15, 20], seeds=seeds), "The ramp is not relevant")
     assert found.holds.holds is holds
     assert found.ours.startswith(f"of {3 * seeds} pairs")
+    assert set(found.holds.thresholds) == {thresholds.RAMP_SHARE, thresholds.LOST_BELOW}
 
 
 def test_lost_runs_are_compared_by_fishers_test(monkeypatch):
