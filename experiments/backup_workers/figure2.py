@@ -5,9 +5,9 @@ As in Appendix A.1: plain SGD for 25 epochs, a rate annealed to 0, the error of 
 above 80 %). The paper chooses the best of several runs by a validation set; here, all runs that are not lost count. Its
 lower rates for a staleness of 20 and more are not printed: the best of three is chosen for each staleness.
 
-Lost runs are counted over all seeds and cells of the table, and compared by exact tests: Fisher's, which is conservative
-where cells differ, and neglects that runs of one seed have initial values and batches in common; and for the ramp below
-15 steps, of pairs of runs that differ in nothing else.
+Lost runs are counted over all seeds and cells of the table, and compared by exact tests: Fisher's, which is
+conservative where cells differ, and neglects that runs of one seed have initial values and batches in common; and for
+the ramp below 15 steps, of pairs of runs that differ in nothing else.
 """
 
 import dataclasses
