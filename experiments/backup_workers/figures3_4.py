@@ -2,15 +2,14 @@
 
 Nothing is trained: run-times are drawn from sgdlab.cluster.LongTailed with its default parameters, a log-normal body
 with a Pareto tail, which model the paper's 100 GPUs. All machines start at the same time; the time to collect k
-gradients ends when the k-th gradient arrives. The paper's shares below 2 s are checked with binomial probabilities,
-means by intervals over 20 parts of the iterations.
+gradients ends when the k-th gradient arrives. Intervals are over 20 parts of the iterations. As the law was made to
+have the means, the tail and the shares that the paper prints, that it has them is checked, and no finding.
 """
 
 import itertools
 
 import numpy as np
 import pandas as pd
-import scipy.stats
 from matplotlib.figure import Figure
 
 from experiments import papers
@@ -23,7 +22,21 @@ from experiments.backup_workers.stragglers import (
     lateness,
     under,
 )
-from experiments.harness import PALETTE, PAPER, Claim, Count, Output, Scale, Whole, above, all_of, below, canvas, figure
+from experiments.harness import (
+    PALETTE,
+    PAPER,
+    Claim,
+    Count,
+    Output,
+    Scale,
+    Whole,
+    above,
+    all_of,
+    between,
+    canvas,
+    figure,
+    some_of,
+)
 
 SHOWN = (1, 50, 90, 97, 98, 99, 100)
 """Values of k in Figure 3."""
@@ -65,64 +78,38 @@ def figures3_4(*, iterations: Count = 20_000, seed: Whole = 0) -> Output:
     parts = in_parts(times)
     growth = np.diff(np.log(np.diff(parts[:, -7:])))  # its mean over the parts is less skewed than the ratio's
     factors = ", ".join(f"{factor:.1f}" for factor in np.exp(growth.mean(axis=0)))
-    within = [all_of([above(of_k, LOW), below(of_k, HIGH)]) for of_k in parts.T]
-    most = True if within.count(True) > MACHINES / 2 else False if within.count(False) > MACHINES / 2 else None
+    most = some_of(MACHINES // 2 + 1, [between(of_k, LOW, HIGH) for of_k in parts.T])
     count = {k: int((times[:, k - 1] < LIMIT).sum()) for k in (98, 100)}
     by_last, by_98th = lateness(100, 0.3), lateness(98, 0.8)
     claims = [
-        Claim(
-            "80% of the 98th gradient arrives in under 2s, whereas only 30% of the final gradient do (when rounded)",
-            "section 3.1",
-            ours=f"{count[98] / iterations:.0%} and {count[100] / iterations:.0%}; by the binomial law "
-            f"{under(98, late):.0%} and {under(100, late):.0%} for machines that are late with probability {late:.4f}.",
-            holds=all_of(rounded(count[k], iterations, percent) for k, percent in ((98, 80), (100, 30))),
-            paper="80% and 30%",
-            because=f"Independent machines cannot have both shares: 30% at the last means a probability of "
-            f"{by_last:.4f} and {under(98, by_last):.0%} at the 98th; 80% at the 98th means {by_98th:.4f} and "
-            f"{under(100, by_98th):.0%} at the last.",
-        ),
         Claim(
             "Most mean times fall between 1.4s and 1.8s, except of final few gradients",
             "Figure 4",
             ours=f"{np.sum((means >= LOW) & (means <= HIGH))} of {MACHINES} do; {np.sum(means < LOW)} are smaller, and "
             f"the last {np.sum(means > HIGH)} larger",
             holds=all_of([most, above(parts[:, -1], HIGH)]),
+            identity=True,
         ),
         Claim(
-            "The time to collect the final few gradients grows exponentially (by factors that do not fall)",
+            "The time to collect the final few gradients grows exponentially (by factors that rise, rather than fall)",
             "section 3.1",
             ours=f"each of the last 5 adds {factors} times as much as the one before",
-            holds=all_of([*(above(of_k) for of_k in growth.T), not below(growth[:, -1] - growth[:, 0])]),
+            holds=all_of([*map(above, growth.T), above(growth[:, -1] - growth[:, 0])]),
+            identity=True,
         ),
     ]
     notes = [
+        f"Within {LIMIT:g} s, {count[98] / iterations:.0%} of the 98th and {count[100] / iterations:.0%} of the last "
+        f"gradients arrive, by the binomial law {under(98, late):.0%} and {under(100, late):.0%} for machines that are "
+        f"late with probability {late:.4f}. The paper reads 80% and 30%, which independent machines cannot both have: "
+        f"30% at the last means a probability of {by_last:.4f} and {under(98, by_last):.0%} at the 98th; 80% at the "
+        f"98th means {by_98th:.4f} and {under(100, by_98th):.0%} at the last.",
         f"The longest time grows with the number of iterations, which the paper does not give: its median is "
         f"{LONGEST:g} s for {iterations_until(LONGEST):,.0f} iterations. The tail's variance is infinite, so that the "
-        "mean time of the last gradient depends strongly on the seed."
+        "mean time of the last gradient depends strongly on the seed.",
     ]
     table = pd.DataFrame(rows, columns=["k", "quantity", "ours", "paper"])
     return Output(table, _picture(times), claims, notes)
-
-
-def rounded(count: int, total: int, percent: int) -> bool | None:
-    """Whether a share is so many percent when rounded, by its exact 95 % confidence interval; None where that is open.
-
-    Args:
-      count: iterations that are counted.
-      total: all iterations.
-      percent: what the share is compared with.
-
-    Source: Clopper and Pearson, 1934.
-
-    Example:
-      >>> rounded(80_000, 100_000, 80), rounded(8, 10, 80), rounded(2, 10, 80)
-      (True, None, False)
-    """
-    share = scipy.stats.binomtest(count, total).proportion_ci()
-    low, high = (percent - 0.5) / 100, (percent + 0.5) / 100
-    if low <= share.low and share.high <= high:
-        return True
-    return False if share.high < low or share.low > high else None
 
 
 def _picture(times: np.ndarray) -> Figure:

@@ -1,5 +1,6 @@
 """How long a server waits for the k-th of 100 gradients: drawn from a model of the paper's cluster, and binomially."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -15,8 +16,13 @@ LIMIT = 2.0
 """Seconds below which the paper gives the share of gradients."""
 
 
-def collected(iterations: int, seed: int) -> np.ndarray:
+def collected(iterations: int, seed: int, spread: float = LAW.spread) -> np.ndarray:
     """Draws the time to collect each number of gradients when all machines start at the same time.
+
+    Args:
+      iterations: number of them.
+      seed: of the run-times.
+      spread: standard deviation of the logarithm of run-times that are not in the tail.
 
     Returns:
       float64[iterations, MACHINES], seconds; column k - 1 is the time until the k-th gradient arrives.
@@ -25,7 +31,7 @@ def collected(iterations: int, seed: int) -> np.ndarray:
       >>> bool((np.diff(collected(3, seed=0), axis=1) >= 0).all())
       True
     """
-    return np.sort(LAW.draw(iterations, seed=seed), axis=1)
+    return np.sort(dataclasses.replace(LAW, spread=spread).draw(iterations, seed=seed), axis=1)
 
 
 def in_parts(seconds: np.ndarray) -> np.ndarray:

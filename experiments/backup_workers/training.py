@@ -1,6 +1,6 @@
 """What stands for the paper's Inception and PixelCNN at three sizes, and when a run has converged."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -9,15 +9,18 @@ import scipy.stats
 from ml_collections import ConfigDict
 
 from configs import cifar10_pixelcnn, imagenet_inception
-from experiments.harness import Sweep
-from sgdlab.runs import configuration, resolve
+from experiments import thresholds
+from experiments.harness import Interval, Sweep, enough, interval
+from sgdlab.runs import configuration, crossing, resolve
 
 Size = Literal["laptop", "gpu", "paper"]
 """What is trained: small networks on UCI digits, smaller ones than the paper's on CIFAR, or the paper's own."""
 PRECISION = "average_accuracy"
 """The test precision of the parameters' moving average, on which the paper evaluates Inception."""
-NEAR = 0.0025
-"""A run has converged at its first evaluation that is so close to its highest precision."""
+UPDATES = 76_200
+"""Of the paper's runs on Inception, to converge with N = 100 (section 3.1)."""
+SHORT = "runs are much shorter than the paper's"
+"""Why updates, epochs and seconds to a level are not the paper's: a rate that falls with the run sets them."""
 EPOCHS = {"laptop": 29.0, "gpu": 60.0}
 """Length of the runs of what stands for Inception; over it the learning rate falls as far as the paper's."""
 RATES = {"laptop": 0.008, "gpu": 0.045, "paper": 0.045}
@@ -30,6 +33,13 @@ DIFFERS = {
     "laptop": "a conv net with BatchNorm on pairs of UCI digits, 8 a gradient and about 300 updates at N = 100",
     "gpu": "ResNet-20 on CIFAR-100 and about 940 updates at N = 100",
 }
+STAND_IN = "pairs of digits (8 x 16) in place of ImageNet"
+DATA = {
+    "laptop": "pairs of digits (in place of ImageNet)",
+    "gpu": "CIFAR-100 (in place of ImageNet)",
+    "paper": "ImageNet",
+}
+"""In titles of pictures, in place of ImageNet."""
 
 
 def inception(size: Size, *, epochs: float | None = None, evaluations: int | None = None) -> ConfigDict:
@@ -37,8 +47,8 @@ def inception(size: Size, *, epochs: float | None = None, evaluations: int | Non
 
     At all sizes decay and momentum are 0.9, the rate of an update is proportional to N and falls by 0.94 for 1/95 of
     the run (every 2 of the paper's 190 epochs), and the network has BatchNorm. The moving average's decay, 0.9999, is
-    adapted to the number of updates at the smaller sizes: it reaches back over about a sixth of the run, the paper's
-    over an eighth.
+    adapted to the number of updates at the smaller sizes: it reaches back over about a sixth of the run (of shorter
+    runs, over as many updates), the paper's over an eighth.
 
     Args:
       size: what is trained.
@@ -64,7 +74,9 @@ def inception(size: Size, *, epochs: float | None = None, evaluations: int | Non
     if evaluations is not None:
         config.evaluations = evaluations
     if size != "paper":
-        configuration.shorten(config, EPOCHS[size] if epochs is None else epochs)
+        epochs = EPOCHS[size] if epochs is None else epochs
+        configuration.shorten(config, epochs)
+        config.average_decay = 1 - (1 - config.average_decay) * min(1.0, EPOCHS[size] / epochs)
     elif epochs is not None:
         config.epochs = epochs
     return config
@@ -85,7 +97,7 @@ def pixelcnn(size: Size, *, updates: int, rate: float) -> ConfigDict:
     config = cifar10_pixelcnn.get_config()
     config.target, config.optimizer.learning_rate, config.rate.period = None, rate, float(updates)
     if size == "laptop":
-        config.data.kind, config.test_examples, config.train_examples = "digits", 180, 100
+        config.data.kind, config.test_examples, config.train_examples, config.split = "digits", 180, 100, "rotating"
         config.network.pixelcnn.update(layers=2, width=16, first_kernel=5, head=32)
     elif size == "gpu":
         config.test_examples = 2_000
@@ -127,56 +139,99 @@ def taking(config: ConfigDict, run: Mapping[str, Any], updates: int) -> dict[str
 
 
 def curves(sweep: Sweep) -> list[pd.DataFrame]:
-    """Return the evaluations of each run, in the order of the sweep, with virtual time in `hours` too."""
-    found = (
-        pd.DataFrame([record for record in records if record["kind"] == "evaluation"]) for _, records in sweep.records()
-    )
-    return [run.assign(hours=run.seconds / 3600) for run in found]
+    """Return the evaluations of each run, in the order of the sweep, with virtual time in `hours` too.
+
+    Of the whole run there are `idle`, the share of their time in which its workers waited, and `test_examples`.
+    """
+    found = []
+    for _, (*records, last) in sweep.records():
+        run = pd.DataFrame([record for record in records if record["kind"] == "evaluation"])
+        of_all = {"idle": last["idle_share"], "test_examples": last["test_examples"]}
+        found.append(run.assign(hours=run.seconds / 3600, **of_all))
+    return found
+
+
+def highest(run: pd.DataFrame, *, precision: str = PRECISION) -> float:
+    """Return the highest precision of a run's smoothed curve.
+
+    Example:
+      >>> run = pd.DataFrame({"average_accuracy": [0.1, 0.7, 0.6], "gradients": [0, 100, 200]})
+      >>> highest(run)
+      0.7
+    """
+    return float(crossing.smoothed(run.gradients, run[precision]).max())
 
 
 def reached(run: pd.DataFrame, level: float, what: str, *, precision: str = PRECISION) -> float:
-    """What a run had spent, such as its updates, when it was first evaluated at a precision; infinite if it never was.
+    """Return what a run had spent, such as its updates, when its smoothed precision first crossed a level.
+
+    Between evaluations it is interpolated; it is infinite where the level is never reached.
 
     Example:
-      >>> run = pd.DataFrame({"average_accuracy": [0.1, 0.7, 0.6, 0.8], "updates": [0, 10, 20, 30]})
-      >>> reached(run, 0.7, "updates"), reached(run, 0.9, "updates")
-      (10.0, inf)
+      >>> run = pd.DataFrame({"average_accuracy": [0.1, 0.7, 0.8], "gradients": [0, 100, 200], "updates": [0, 10, 20]})
+      >>> round(reached(run, 0.4, "updates"), 3), reached(run, 0.9, "updates")
+      (5.0, inf)
     """
-    return float(np.min(run[what].to_numpy(float)[run[precision].to_numpy() >= level], initial=np.inf))
+    place = crossing.first(run.gradients, run[precision], level)
+    return np.inf if place is None else float(np.interp(place, range(len(run)), run[what]))
 
 
 def at_convergence(run: pd.DataFrame, what: str) -> float:
-    """Return what a run had spent when its precision first came close to its highest.
+    """Return what a run had spent when its smoothed precision first came close to its highest.
 
     Example:
-      >>> run = pd.DataFrame({"average_accuracy": [0.1, 0.6, 0.799, 0.8], "updates": [0, 10, 20, 30]})
-      >>> at_convergence(run, "updates")
-      20.0
+      >>> run = pd.DataFrame({"average_accuracy": [0.1, 0.6, 0.8], "gradients": [0, 100, 200], "updates": [0, 10, 20]})
+      >>> round(at_convergence(run, "updates"), 3)
+      19.875
     """
-    return reached(run, run[PRECISION].max() - NEAR, what)
+    return reached(run, highest(run) - thresholds.CONVERGED_WITHIN, what)
 
 
-def rises(values: np.ndarray) -> tuple[bool | None, float]:
-    """Return whether values rise along an order, by Page's test of ordered alternatives at 2.5 % on each side.
+def late(runs: Iterable[pd.DataFrame], because: str, updates: float = UPDATES) -> dict[str, Any]:
+    """Return what claims have in common that presuppose runs of at least half as many updates as the paper's.
+
+    Example:
+      >>> sorted(late([pd.DataFrame({"updates": [0, 300]})], "too short"))
+      ['because', 'cause', 'premises']
+    """
+    premise = enough("updates", max(float(run.updates.iloc[-1]) for run in runs), updates)
+    return {"premises": [premise]} | ({} if premise.met else {"because": because, "cause": SHORT})
+
+
+def trend(values: np.ndarray) -> Interval:
+    """Return the mean over seeds of the correlation of ranks between values and their order.
 
     Args:
       values: float64[cases, seeds], for the cases in their order; infinite where a run does not get there.
 
     Returns:
-      True, False where they fall, or None; and the mean over seeds of the correlation of ranks.
+      Its interval, at least as wide as what it changes by where two neighbours change places.
 
-    Source: Page 1963.
+    Source: Spearman 1904.
 
     Example:
-      >>> rises(np.array([[1.0, 2.0, 1.0], [2.0, 3.0, 2.0], [5.0, np.inf, 7.0]]))
-      (True, 1.0)
+      >>> str(trend(np.array([[1.0, 2.0, 1.0], [2.0, 3.0, 2.0], [5.0, np.inf, 7.0]])))
+      '1.0 ± 0.5'
     """
-    if min(values.shape) < 2 or len(values) < 3:
-        return None, np.nan
+    count = len(values)
+    if count < 3:
+        return interval([])
     ranks = scipy.stats.rankdata(values, axis=0)
-    order = np.arange(1.0, len(ranks) + 1)
+    order = np.arange(1.0, count + 1)
     spread = np.sqrt(np.var(order) * np.var(ranks, axis=0))
     products = ((order - order.mean())[:, None] * (ranks - ranks.mean(axis=0))).mean(axis=0)
-    correlation = np.divide(products, spread, out=np.zeros_like(products), where=spread > 0).mean()
-    up, down = (scipy.stats.page_trend_test(of_seeds.T, ranked=True).pvalue for of_seeds in (ranks, ranks[::-1]))
-    return True if up < 0.025 else False if down < 0.025 else None, round(float(correlation), 6)
+    found = np.divide(products, spread, out=np.zeros_like(products), where=spread > 0)
+    return interval(found, resolution=12 / (count * (count**2 - 1)))
+
+
+def times(logarithm: Interval) -> str:
+    """Return a factor and the ends of its interval, from the interval of its logarithm.
+
+    Example:
+      >>> times(interval(np.log([1.5, 1.6, 1.55])))
+      '1.55 (1.43 to 1.68) times'
+    """
+    if np.isnan(logarithm.mean):
+        return "an unknown number of times"
+    factor, low, high = np.exp([logarithm.mean, logarithm.low, logarithm.high])
+    return f"{factor:.3g} ({low:.3g} to {high:.3g}) times"

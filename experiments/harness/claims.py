@@ -8,6 +8,7 @@ import numpy as np
 
 from experiments.harness import evidence
 from experiments.harness.evidence import Evidence
+from sgdlab.report import words
 
 HOLDS, FAILS = "holds", "fails"
 INCONCLUSIVE = "inconclusive"
@@ -40,7 +41,8 @@ def enough(quantity: str, ours: float, paper: float, *, share: float = 0.5) -> P
       >>> enough("updates a worker", 18, 3518)
       Premise(says='3,518 updates a worker', ours='18 updates a worker', met=False)
     """
-    return Premise(f"{paper:,.4g} {quantity}", f"{ours:,.4g} {quantity}", ours >= share * paper)
+    both = (f"{words.number(value)} {quantity}" for value in (paper, ours))
+    return Premise(*both, met=ours >= share * paper)
 
 
 @dataclasses.dataclass(frozen=True)

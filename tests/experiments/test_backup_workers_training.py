@@ -11,10 +11,13 @@ import pandas as pd
 import pytest
 import scipy.stats
 
+from experiments import thresholds
 from experiments.backup_workers import figure2, figure8, figure9, figures5_6, table2_figure7, training
 from experiments.backup_workers.figure8 import ASYNC, EARLIER, SYNC, UNCLIPPED
 from experiments.backup_workers.figure9 import SERIAL
 from experiments.backup_workers.figure9 import SYNC as ONE_BACKUP
+from experiments.harness import above
+from experiments.harness.claims import FAILS, HOLDS, OUTSIDE
 from sgdlab.data.imagenet import decode
 from sgdlab.runs import plan, rates, resolve
 from tests.lib.unlike import unlike
@@ -33,6 +36,8 @@ def run(gradients, precision, *, per_update=1, seconds=1.0):
             "average_accuracy": precision,
             "hours": updates * seconds / 3600,
             "staleness": 0.0,
+            "idle": 0.0,
+            "test_examples": 2048,
         }
     )
 
@@ -72,39 +77,37 @@ def captured(monkeypatch, function, runs=None, **values):
         return found, None
 
 
-def test_reached_and_convergence_are_of_the_first_evaluation_that_is_high_enough():
-    curve = run([0, 10, 20, 30, 40], [0.1, 0.7, 0.6, 0.798, 0.8])
-    assert [training.reached(curve, level, "updates") for level in (0.05, 0.65, 0.75, 0.9)] == [0, 10, 30, math.inf]
-    assert training.at_convergence(curve, "updates") == 30  # 0.2 points from the highest precision
+def test_reached_and_convergence_are_interpolated():
+    curve = run([0, 100, 200, 400, 800], [0.1, 0.7, 0.6, 0.8, 0.8])  # so far apart that nothing is smoothed
+    found = [training.reached(curve, level, "updates") for level in (0.05, 0.4, 0.65, 0.75, 0.9)]
+    np.testing.assert_allclose(found, [0, 50, 100 * 0.55 / 0.6, 350, math.inf])
+    assert training.highest(curve) == 0.8
+    near = thresholds.CONVERGED_WITHIN / 0.2
+    assert training.at_convergence(curve, "updates") == pytest.approx(400 - 200 * near)
 
 
-@pytest.mark.parametrize("seeds", [2, 5])
-def test_what_rises_in_most_seeds_rises(seeds):
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_what_rises_in_all_seeds_rises(seeds):
     rising = np.arange(4.0)[:, None] + np.zeros(seeds)
-    assert training.rises(rising) == (True, 1.0)
-    assert training.rises(-rising) == (False, -1.0)
-    assert training.rises(rising * 0) == (None, 0.0)
+    assert [above(training.trend(sign * rising)).holds for sign in (1, -1, 0)] == [True, False, None]
     rising[3] = math.inf  # never reached, which is last
-    assert training.rises(rising) == (True, 1.0)
-    mixed = rising.copy()
-    mixed[:, ::2] *= -1
-    assert training.rises(mixed)[0] is None
+    assert training.trend(rising).mean == pytest.approx(1)
+    rising[:, ::2] *= -1
+    assert above(training.trend(rising)).holds is None
 
 
-def test_page_needs_more_than_one_seed_and_two_rates():
-    for shape in ((3, 1), (2, 8)):
-        assert training.rises(np.arange(np.prod(shape)).reshape(shape).astype(float))[0] is None
+def test_a_trend_is_the_mean_of_spearmans_correlations():
+    values = np.random.default_rng(0).random((5, 7))
+    each = [scipy.stats.spearmanr(range(5), of_seed).statistic for of_seed in values.T]
+    found = training.trend(values)
+    assert found.mean == pytest.approx(np.mean(each))
+    assert found.half == pytest.approx(scipy.stats.t.isf(0.025, 6) * np.std(each, ddof=1) / math.sqrt(7))
+    assert training.trend(values[:2]).count == 0  # of two nothing is said
 
 
-def test_the_exact_p_value_of_page():
-    # All 24 orders of 4 are as probable: one seed in the order has p = 1/24, which alone is above 2.5 %.
-    order = np.arange(4.0)[:, None]
-    assert training.rises(np.hstack([order, order]))[0] is True  # 1/576
-    swapped = np.array([0.0, 1.0, 3.0, 2.0])[:, None]
-    least = {p: sum(x * y for x, y in zip(range(4), p, strict=True)) for p in itertools.permutations(range(4))}
-    total = least[0, 1, 2, 3] + least[0, 1, 3, 2]
-    share = np.mean([a + b >= total for a, b in itertools.product(least.values(), repeat=2)])
-    assert training.rises(np.hstack([order, swapped]))[0] is (True if share < 0.025 else None)
+def test_longer_runs_average_over_the_same_share():
+    reach = [1 / (1 - training.inception("laptop", epochs=epochs).average_decay) for epochs in (2.9, 29.0, 290.0)]
+    np.testing.assert_allclose(reach, [50, 50, 500])
 
 
 def test_the_papers_inception_is_trained_as_in_appendix_a2():
@@ -154,11 +157,11 @@ def test_table2_trains_the_four_rates_of_an_update(monkeypatch, size):
 
 
 def four_rates(lows, highs, tops, seed=0):
-    """Runs that reach 0.75 and 0.77 after so many updates, and end at `tops`."""
+    """Runs that reach 0.75 and 0.77 after so many updates, and end at `tops`, so far apart that nothing is smoothed."""
     jitter = 1e-4 * np.random.default_rng(seed).random(SEEDS)
     return {
         float(2**i): [
-            run(unlike([0, low, high, 1000], (i, n)), [0.0, 0.75 + e, min(0.771, top) + e, top + e])
+            run(unlike([0, low, high, 10_000], (i, n)), [0.0, 0.75 + e, min(0.771, top) + e, top + e])
             for n, e in enumerate((1 + i / 1000) * jitter)
         ]
         for i, (low, high, top) in enumerate(zip(lows, highs, tops, strict=True))
@@ -169,12 +172,11 @@ def test_small_rates_that_are_fast_and_poor_are_what_the_paper_says():
     # The lowest rate reaches 0.75 first and 0.7711, its highest, last; each higher rate ends higher.
     runs = four_rates([10, 20, 30, 40], [900, 800, 700, 600], [0.771, 0.775, 0.78, 0.785])
     output = table2_figure7.compared(runs, 75 / 77.75)
-    assert claim(output, "Small rates require").holds
-    assert claim(output, "Small rates either").holds
-    assert claim(output, "... but to poorer").holds
+    assert [each.holds.holds for each in output.claims] == [True] * 5
     lowest = claim(output, "The lowest rate")
-    assert lowest.holds
-    assert lowest.ours.startswith("with 1 against 4: 3 ")  # 30 updates over 10
+    # To 0.7438, 75 / 77.75 of the lowest highest, on the way to 0.75: three times as fast. To 0.7711 the other needs
+    # 700 updates and what lies between, in which it rises to 0.78.
+    assert lowest.ours.startswith("with 1 against 4: 3 (3 to 3) times as fast")
     tops = ours(output, quantity="test precision at convergence, %")
     np.testing.assert_allclose(tops, [77.1, 77.5, 78.0, 78.5], atol=0.02)
     assert output.table.paper.isna().all()  # the body of Table 2 is not in our copy
@@ -182,14 +184,18 @@ def test_small_rates_that_are_fast_and_poor_are_what_the_paper_says():
     assert published == [number for row in table2_figure7.PUBLISHED.values() for number in row]
 
 
-def test_rates_whose_larger_ones_are_faster_and_better_contradict_half_of_it():
+@pytest.mark.parametrize(("times", "outside"), [(1, 3), (10, 0)])
+def test_claims_on_updates_presuppose_long_runs(times, outside):
     runs = four_rates([40, 30, 20, 10], [900, 800, 700, 600], [0.771, 0.775, 0.78, 0.785])
+    for of_rate in runs.values():
+        for each in of_rate:
+            each.updates *= times
     output = table2_figure7.compared(runs, 75 / 77.75)
+    assert [each.verdict == OUTSIDE for each in output.claims].count(True) == outside
     fast = claim(output, "Small rates require")
-    assert (fast.holds, bool(fast.because)) == (False, True)
-    assert claim(output, "Small rates either").holds
-    assert claim(output, "The lowest rate").holds is False
-    assert table2_figure7.compared(runs, 75 / 77.75, "paper").claims[0].because == ""
+    assert (fast.holds.holds, bool(fast.because), fast.cause) == (False, times == 1, training.SHORT * (times == 1))
+    assert claim(output, "Small rates either").verdict == HOLDS
+    assert claim(output, "The lowest rate").holds.holds is False
 
 
 def test_a_rate_that_never_reaches_the_precision_is_counted_and_not_averaged():
@@ -208,7 +214,7 @@ def machines(sync, asynchronous, unclipped=0.1, seed=0):
             per_update = count - round(figure8.SHARE * count) if method == SYNC else 1
             epoch = 1 if method == SYNC else count
             runs[method, count] = [
-                run([0, own[1], 10_000], [0.0, own[0], own[0]], per_update=per_update, seconds=own[2]).assign(
+                run([0, own[1], 100_000], [0.0, own[0], own[0]], per_update=per_update, seconds=own[2]).assign(
                     epochs=lambda found, epoch=epoch: found.updates / epoch
                 )
                 for n, e in enumerate(noise)
@@ -218,36 +224,76 @@ def machines(sync, asynchronous, unclipped=0.1, seed=0):
     return runs
 
 
+def idle(runs, share):
+    """The same runs, whose asynchronous machines wait for a share of their time."""
+    return {key: [run.assign(idle=share * (key[0] != SYNC)) for run in found] for key, found in runs.items()}
+
+
+SLOW = [(0.775, 9000, 1.0 / 53), (0.775, 9000, 2.0 / 106), (0.775, 9000, 2.0 / 212)]
+"""Of asynchronous machines: with 53 synchronous training takes longer to converge, with 106 and 212 less time."""
+
+
 def test_figure8_of_the_papers_own_numbers():
-    # Of 53 machines synchronous training takes longer to converge, of 106 and 212 less time.
     sync = [(0.78, 9000, 2.0), (0.78, 5000, 2.0), (0.78, 5000, 2.0)]
-    slow = [(0.775, 9000, 1.0 / 53), (0.775, 9000, 2.0 / 106), (0.775, 9000, 2.0 / 212)]
-    output = figure8.compared(machines(sync, slow))
-    assert claim(output, "Synchronous training attains").holds
-    assert claim(output, "It converges earlier").holds
+    output = figure8.compared(idle(machines(sync, SLOW), 0.2))
+    assert claim(output, "Synchronous training attains").verdict == HOLDS
+    assert claim(output, "It converges earlier").verdict == HOLDS
     caption = claim(output, "Synchronous training with backup")
-    assert (caption.holds, caption.on_paper) == (False, False)  # with 53 machines it does not
-    assert claim(output, "In the asynchronous mode").holds
+    assert (caption.verdict, caption.on_paper.holds) == (FAILS, False)  # with 53 machines it does not
+    assert claim(output, "It has a comparable").verdict == FAILS  # twice as long at 53
     count = dict(zip(EARLIER, (50, 100, 200), strict=True))
+    # Close to its highest precision a run is a little before; a straight line leads there.
+    near = 1 - thresholds.CONVERGED_WITHIN / 0.78
     for number, (_, spent, seconds) in zip(EARLIER, sync, strict=True):
         where = {"machines": number, "method": SYNC}
-        assert ours(output, **where, quantity="epochs to converge") == pytest.approx(spent / count[number])
-        assert ours(output, **where, quantity="hours to converge") == pytest.approx(
-            spent / count[number] * seconds / 3600
-        )
+        epochs = near * spent / count[number]
+        assert ours(output, **where, quantity="epochs to converge") == pytest.approx(epochs, rel=1e-4)
+        assert ours(output, **where, quantity="hours to converge") == pytest.approx(epochs * seconds / 3600, rel=1e-4)
         assert ours(output, **where, quantity="seconds per epoch") == pytest.approx(seconds)
+        both = (0.775 - thresholds.CONVERGED_WITHIN) / 0.78 * spent / count[number]
+        assert ours(output, **where, quantity="epochs to the precision of both") == pytest.approx(both, rel=1e-4)
         where["method"] = ASYNC
-        assert ours(output, **where, quantity="epochs to converge") == pytest.approx(9000 / number)
-    assert claim(output, "It has a comparable").holds is False  # twice as long at 53
+        epochs = (1 - thresholds.CONVERGED_WITHIN / 0.775) * 9000 / number
+        assert ours(output, **where, quantity="epochs to converge") == pytest.approx(epochs, rel=1e-4)
     better = ours(output, method=f"{SYNC} is better by", quantity="test precision, %")
     np.testing.assert_allclose(better, 0.5)
 
 
-def test_figure8_where_clipping_does_not_help_and_asynchrony_is_better():
+def test_figure8_says_nothing_of_seconds_where_messages_take_none():
+    sync = [(0.78, 9000, 2.0), (0.78, 5000, 2.0), (0.78, 5000, 2.0)]
+    outside = [each for each in figure8.compared(machines(sync, SLOW)).claims if each.verdict == OUTSIDE]
+    assert [each.cause for each in outside] == [figure8.FREE, figure8.FREE, training.SHORT, figure8.FREE]
+
+
+@pytest.mark.parametrize(("seeds", "unclipped", "holds"), [(3, 0.1, None), (4, 0.1, True), (4, 0.75, None)])
+def test_clipping_is_needed_where_runs_without_it_are_lost(seeds, unclipped, holds):
     sync, other = [(0.7, 5000, 1.0)] * 3, [(0.75, 5000, 0.01)] * 3
-    output = figure8.compared(machines(sync, other, unclipped=0.75))
-    assert claim(output, "Synchronous training attains").holds is False
-    assert claim(output, "In the asynchronous mode").holds is False
+    runs = {key: found[:seeds] for key, found in machines(sync, other, unclipped).items()}
+    found = claim(figure8.compared(runs), "In the asynchronous mode")
+    assert found.holds.holds is holds  # all of 3 and none of 3 have p = 1/20, of 4 1/70
+    assert f"{seeds * (unclipped < 0.35)} of {seeds} {UNCLIPPED}" in found.ours
+
+
+def test_figure8_where_asynchrony_is_better():
+    output = figure8.compared(machines([(0.7, 5000, 1.0)] * 3, [(0.75, 5000, 0.01)] * 3))
+    precise = claim(output, "Synchronous training attains")
+    assert (precise.verdict, bool(precise.because)) == (FAILS, True)
+
+
+def test_figure8_chooses_the_norm_with_a_seed_that_decides_nothing(monkeypatch):
+    asked = []
+
+    def curves(sweep):
+        asked.append([(each.settings.seed, each.settings.optimizer.clip_norm) for each in sweep.runs])
+        best = lambda norm: 0.9 if norm == 0.5 else 0.5
+        return [run([0, 10], [0.0, best(each.settings.optimizer.clip_norm)]) for each in sweep.runs]
+
+    monkeypatch.setattr(figure8, "curves", curves)
+    output = figure8.figure8(machines=[5], seeds=2, clip_norm=[0.25, 0.5, 1.0])
+    chosen, deciding = asked
+    assert chosen == [(0, 0.25), (0, 0.5), (0, 1.0)]
+    assert sorted(deciding, key=str) == sorted([(s, n) for s in (1, 2) for n in (None, 0.5, None)], key=str)
+    assert output.notes[-1] == "Gradients are clipped to a norm of 0.5."
 
 
 @pytest.mark.parametrize(("size", "rate"), [("laptop", 0.008), ("paper", 0.045)])
@@ -278,9 +324,9 @@ def test_figure8_shares_its_synchronous_runs_with_table2(monkeypatch):
 
             patch.setattr(module, "curves", caught)
             with pytest.raises(InterruptedError):
-                figure(seeds=2)
+                figure(seeds=3)
         keys[module] = {each.key for each in sweeps[0].runs}
-    assert len(keys[training] & keys[figure8]) == 2  # N = 100 with the third rate
+    assert len(keys[training] & keys[figure8]) == 2  # N = 100 with the third rate, seeds 1 and 2
 
 
 def test_figure9_gives_all_runs_the_same_number_of_updates(monkeypatch):
@@ -325,33 +371,34 @@ def losses(ends, seconds, noise):
 def test_figure9_of_the_papers_own_order():
     runs = ending(1.3, -3.0, 1.4, -5.0, 1.5, seconds=(36.0, 36.0, 4.0, 36.0, 2.0))
     output = figure9.compared(runs)
-    assert [each.holds for each in output.claims] == [True] * 5
-    # eps is serial training's highest end; with 16 machines it is reached after 3 of 10 evaluations, not 10 or 9.
-    eps = max(each.best.iloc[-1] for each in runs[SERIAL, 1])
-    assert eps == pytest.approx(1.3 + 1e-3 * (SEEDS - 1))
+    assert [each.holds.holds for each in output.claims] == [True] * 4
+    # eps is serial training's end with the same seed; with 16 machines it is reached after 3 of 10 evaluations.
+    levels = [each.best.iloc[-1] for each in runs[SERIAL, 1]]
+    assert np.unique(levels).size == SEEDS
     pairs = [zip(each.updates, each.best, strict=True) for each in runs[ONE_BACKUP, 16]]
-    updates = [min(update for update, low in of_seed if low <= eps) for of_seed in pairs]
+    updates = [min(at for at, low in of_seed if low <= eps) for of_seed, eps in zip(pairs, levels, strict=True)]
     spent = ours(output, machines=16, kind=ONE_BACKUP, quantity="hours to eps")
     assert spent == pytest.approx(np.mean(updates) * 36 / 3600)
     assert ours(output, machines=16, kind=figure9.ASYNC, quantity="runs that do not reach eps") == SEEDS
-    assert claim(output, "Synchronous training reduces").on_paper
+    reduces = claim(output, "Synchronous training reduces")
+    assert (reduces.verdict, reduces.cause) == (OUTSIDE, training.SHORT)  # 100 updates
 
 
 def test_figure9_where_asynchrony_is_best():
     output = figure9.compared(ending(1.5, 1.4, 1.3, 1.4, 1.2))
-    assert [each.holds for each in output.claims] == [False] * 5
+    assert [each.holds.holds for each in output.claims] == [False] * 4
 
 
 def test_figure9_pairs_each_asynchronous_run_with_the_serial_run_of_its_seed():
-    # Seed 3 is the worst of both: its serial end is eps, which all asynchronous runs of other seeds get below.
+    # The worst serial end is above those of all asynchronous runs of other seeds.
     noise = 0.1 * np.arange(SEEDS)
     runs = {key: losses(1.0, 36.0, noise) for key in ((SERIAL, 1), (ONE_BACKUP, 8))}
     runs[figure9.ASYNC, 8] = losses(1.01, 36.0, noise + 1e-3 * np.arange(SEEDS))
     output = figure9.compared(runs)
-    never = claim(output, "This level is not even achieved")
-    assert never.holds
+    never = claim(output, "Asynchronous training is even outperformed")
+    assert never.holds.holds
     assert never.ours.startswith(f"{SEEDS} of {SEEDS} runs with 8 did not reach")
-    assert ours(output, kind=figure9.ASYNC, quantity="runs that do not reach eps") == 1
+    assert ours(output, kind=figure9.ASYNC, quantity="runs that do not reach eps") == SEEDS
 
 
 @pytest.mark.parametrize(
@@ -364,51 +411,55 @@ def test_figure9_pairs_each_asynchronous_run_with_the_serial_run_of_its_seed():
     ],
 )
 def test_a_level_that_some_runs_reach_is_open_unless_their_mean_is_below(ends, holds):
-    assert figure9.never_reached(np.array(ends) - 1.0) is holds
+    assert figure9.never_reached(np.array(ends) - 1.0).holds is holds
 
 
-def test_one_of_several_is_above_only_where_all_intervals_hold_at_once():
-    values = 5.0 + np.array([-1.0, -1.0, 1.0, 1.0])
-    error = math.sqrt(4 / 3 / 4)
-    one, eight = (error * scipy.stats.t.isf(0.025 / cases, 3) for cases in (1, 8))
-    assert figure9.at_least([values], 5.0 - 1.01 * one) is True
-    assert figure9.at_least([values, *[values - 100] * 7], 5.0 - 0.99 * eight) is None
-    assert figure9.at_least([values, *[values - 100] * 7], 5.0 - 1.01 * eight) is True
-    assert figure9.at_least([values] * 8, 5.0 + 1.01 * one) is False
-    assert figure9.at_least([], 5.0) is None
+class Swept:
+    """Runs of Figure 2: what the settings of a run say of whether it is lost."""
+
+    lost = staticmethod(lambda ramp, staleness, rate, seed: False)
+
+    def __init__(self, _, over):
+        self.over = over
+
+    def table(self):
+        points = list(itertools.product(*self.over.values()))
+        runs = pd.DataFrame(points, columns=list(self.over))
+        accuracy = 0.95 - 1e-3 * runs.seed - 1e-3 * runs[list(self.over)[1]]
+        return runs.assign(
+            diverged=[self.lost(*point) for point in points],
+            train_accuracy=1.0,
+            test_accuracy=accuracy,
+            average_accuracy=accuracy,
+            test_examples=360,
+        )
 
 
-def test_what_holds_needs_no_reason():
-    faster = figure9.compared(ending(1.3, -5.0, 1.4))
-    assert [each.because for each in faster.claims if each.holds] == [""] * 4
-    slower = figure9.compared(ending(1.3, 1.3, 1.3))
-    assert claim(slower, "Synchronous training reduces").because
-    rates = four_rates([10, 20, 30, 40], [900, 800, 700, 600], [0.771, 0.775, 0.78, 0.785])
-    lowest = claim(table2_figure7.compared(rates, 75 / 77.75), "The lowest rate")
-    assert (lowest.holds, lowest.because) == (True, "")
-
-
-@pytest.mark.parametrize(
-    ("staleness", "besides", "holds"), [(10, 1, False), (15, 1, True), (20, 1, True), (20, 0, None)]
-)
-def test_the_ramp_is_not_relevant_with_less_than_15(monkeypatch, staleness, besides, holds):
-    class Swept:
-        """Runs that are all lost without the ramp at one staleness, and good otherwise but for one, or for none."""
-
-        def __init__(self, _, over):
-            self.over = over
-
-        def table(self):
-            runs = pd.DataFrame(itertools.product(*self.over.values()), columns=list(self.over))
-            ramp, average, *_ = self.over
-            accuracy = 0.95 - 1e-3 * runs.seed - 1e-3 * runs[average]
-            lost = (runs[ramp] == 0) & (runs[average] == staleness)
-            lost[0] |= besides > 0
-            return runs.assign(diverged=lost, train_accuracy=1.0, test_accuracy=accuracy, average_accuracy=accuracy)
-
+@pytest.mark.parametrize(("staleness", "seeds", "holds"), [(10, 3, False), (15, 3, None), (15, 13, True)])
+def test_the_ramp_is_not_relevant_with_less_than_15(monkeypatch, staleness, seeds, holds):
+    # One of 37 pairs, or more, must not differ: 0.9 ** 36 < 0.025. Here there are 3 rates with a staleness of 10.
+    monkeypatch.setattr(Swept, "lost", staticmethod(lambda ramp, average, *_: not ramp and average == staleness))
     monkeypatch.setattr(figure2, "Sweep", Swept)
-    output = figure2.figure2(staleness=[0, 10, 15, 20], rates=[*0.1 / np.arange(1, 11)])
-    assert claim(output, "The ramp is not relevant").holds is holds
+    found = claim(figure2.figure2(staleness=[0, 10, 15, 20], seeds=seeds), "The ramp is not relevant")
+    assert found.holds.holds is holds
+    assert found.ours.startswith(f"of {3 * seeds} pairs")
+    assert set(found.holds.thresholds) == {thresholds.RAMP_SHARE, thresholds.LOST_BELOW}
+
+
+def test_lost_runs_are_compared_by_fishers_test(monkeypatch):
+    monkeypatch.setattr(Swept, "lost", staticmethod(lambda ramp, average, rate, seed: average > 15 and rate > 0.06))
+    monkeypatch.setattr(figure2, "Sweep", Swept)
+    output = figure2.figure2(staleness=[0, 10, 20, 50], seeds=3)
+    stable = claim(output, "Training is much less")
+    # 2 staleness, with the ramp and without it, 3 seeds; of no staleness the ramp makes no other run.
+    assert stable.holds.about == "12 of 12 against 0 of 9"
+    assert stable.holds.p_for == pytest.approx(1 / math.comb(21, 9))
+    ramp = claim(output, "The ramp is crucial")
+    assert (ramp.holds.holds, ramp.holds.about) == (None, "6 of 18 against 6 of 18")
+    assert claim(output, "Lower rates").holds.holds
+    rising = claim(output, "The test error degrades")
+    assert rising.ours.startswith("a rank correlation of 1.00 ± 0.20 over 3 seeds")  # 12 / (4 * (4 ** 2 - 1))
+    assert rising.holds.holds
 
 
 def test_a_single_machine_cannot_have_a_backup():

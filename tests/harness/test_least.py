@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.backup_workers import figure8, figures5_6
+from experiments.backup_workers import figures5_6
 from experiments.cutoff import figure4
 from experiments.gossip import comparison
 from experiments.gossip.sizes import Targets
@@ -43,13 +43,6 @@ def test_of_100_machines_it_is_the_time_with_gradients_that_take_their_mean():
     # The shortest time is 80 s, with N = 50; with 100 and no waiting, 20 updates take 1.5 s each.
     assert found["no loss, over the shortest time"] == pytest.approx(20 * 1.5 / 80)
     assert picture.axes[1].get_ylim()[0] < 20 * 1.5 / 80
-
-
-def test_of_machines_it_counts_all_of_them():
-    run = pd.DataFrame({"average_accuracy": [0.1, 0.9], "gradients": [0, 3600], "hours": [0.0, 1.0]})
-    epochs = {(figure8.SYNC, 6): np.array([9.0]), (figure8.ASYNC, 6): np.array([2.0])}
-    found = figure8.floors({(figure8.SYNC, 6): [run], (figure8.ASYNC, 6): [run]}, epochs)
-    assert found == {6: pytest.approx(3600 * 2.0 / 6 / 3600)}
 
 
 def test_of_cutoffs_figure_it_is_full_synchronys_gradients():
