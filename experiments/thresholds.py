@@ -6,7 +6,6 @@ is not on record that they came first. From that day on a threshold stands here 
 
 from experiments.harness.thresholds import Threshold
 
-
 # Chen et al. 2016
 LOST_BELOW = Threshold(0.2, "training accuracy of a lost run: twice a guess at ten classes", "2026-11-22", seen=True)
 RAMP_SHARE = Threshold(0.1, "what changes fewer runs, a tenth, is not relevant", "2026-11-26", seen=True)
