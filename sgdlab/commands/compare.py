@@ -72,10 +72,10 @@ def main(argv: Sequence[str]) -> None:
     plain = [f"{name} at {n}" for n in num_workers for name in names if tuned and n > 1 and (name, n) not in tuned]
     if plain and hosts.is_first():
         print(f"Not tuned in {given.tune}, and run as the configuration is: {', '.join(plain)}.", flush=True)
-    waste = runs.compare.check(sweep, [*launch.given_entries(), *over])
+    checked = runs.compare.check(sweep, [*launch.given_entries(), *over])
     if hosts.is_first():
         runs.store.check_ours(workdir)
-        _print_notes(sweep, waste)
+        _print_notes(sweep, checked.waste)
     hosts.check_shared(workdir)
     session = runs.Session(
         workdir,
@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> None:
     try:
         if trials:
             tuning = runs.tuning.Tuning(sweep.base, names, num_workers, trials, given.seeds)
-            tuned = runs.compare.tuned(tuning, session, given.ledger)
+            tuned = runs.compare.tuned(tuning, session, checked.gradients, given.ledger)
             sweep = runs.compare.comparison(sweep.base, names, num_workers, given.seeds, tuned=tuned, **how)
         found = runs.executor.finish([sweep], session)
     except runs.executor.Unfinished as left:
@@ -115,15 +115,15 @@ def _print_notes(sweep: "runs.Sweep", waste: Sequence[str]) -> None:
         print(line, flush=True)
 
 
-def _checked_tune(value: str | None, ledger: str | None) -> "tuple[int, runs.tuning.Tuned]":
-    """Return the number of trials, or what was chosen before."""
+def _checked_tune(value: str | None, ledger: str | None) -> "tuple[int, runs.tuning.Tuned | None]":
+    """Return the number of trials, and what is chosen before them; None where nothing is tuned."""
     trials = int(value) if value is not None and value.isdecimal() else 0
     if value is not None and value.isdecimal() and not trials:
         raise UsageError(f"--tune={value} must be at least 1, or the {runs.tuning.CHOSEN} of a tuned comparison")
     if ledger is not None and not trials:
         raise UsageError(f"--ledger={ledger} must go with --tune=TRIALS, whose runs it has")
     with said_of("--"):
-        return trials, runs.tuning.read(value) if value is not None and not trials else {}
+        return trials, runs.tuning.read(value) if value is not None and not trials else {} if trials else None
 
 
 def _checked_methods(flag: str, names: Sequence[str] | None, *, otherwise: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import pathlib
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -107,14 +108,18 @@ class Tuning:
         kinds = [(method, count) for count in self.num_workers if count > 1 for method in self.methods]
         return kinds if self.shard is None else kinds[(self.shard.index - 1) % self.shard.count :: self.shard.count]
 
-    def cost(self) -> str:
-        """Return what it will take at most, in words: no trial may reach the target."""
+    def cost(self, gradients: Mapping[Kind, int] = MappingProxyType({})) -> str:
+        """Return what it will take at most, in words: no trial may reach the target.
+
+        Args:
+          gradients: of a run of each kind, as far as they are known; the others are planned.
+        """
         runs = self.trials + BEST * REPEATED + 2 * self.seeds
-        plans = (make_plan(self.settings(kind, {})) for kind in self.kinds)
-        gradients = runs * sum(plan.num_gradients for plan in plans)
+        each = (gradients.get(kind) or make_plan(self.settings(kind, {})).num_gradients for kind in self.kinds)
+        total = runs * sum(each)
         return (
-            f"{runs * len(self.kinds):,} runs of at most {gradients / 1e6:,.3g} million gradients in all, which at "
-            f"{1e3 * PRICE:g} ms of a core for each are {gradients * PRICE / 3600:,.2g} core-hours"
+            f"{runs * len(self.kinds):,} runs of at most {total / 1e6:,.3g} million gradients in all, which at "
+            f"{1e3 * PRICE:g} ms of a core for each are {total * PRICE / 3600:,.2g} core-hours"
         )
 
     def run(self, session: Session, ledger: RunLedger, say: Callable[[str], None] = print) -> "Outcome":
@@ -210,13 +215,19 @@ class Outcome:
     rows: Sequence[Row]
 
 
-def tune(tuning: Tuning, session: Session, ledger: str | os.PathLike[str] | None = None) -> Outcome:
+def tune(
+    tuning: Tuning,
+    session: Session,
+    ledger: str | os.PathLike[str] | None = None,
+    gradients: Mapping[Kind, int] = MappingProxyType({}),
+) -> Outcome:
     """Tune methods in a work directory, and leave what was chosen there.
 
     Args:
       tuning: what is tuned. Methods are not tuned for one worker.
       session: where runs are, and how they are done; over a shard, whole methods are tuned.
       ledger: a CSV file with a row of each run; those that it has are not done again. None: one in the work directory.
+      gradients: as of `Tuning.cost`.
 
     Returns:
       The `Outcome`.
@@ -228,7 +239,7 @@ def tune(tuning: Tuning, session: Session, ledger: str | os.PathLike[str] | None
     """
     part, alone = dataclasses.replace(tuning, shard=session.shard), dataclasses.replace(session, shard=None)
     rows = RunLedger.read(pathlib.Path(ledger) if ledger is not None else session.path / _of_shard(session.shard))
-    print(f"Tuning by {tuning.trials} trials of each method: {part.cost()}.", flush=True)
+    print(f"Tuning by {tuning.trials} trials of each method: {part.cost(gradients)}.", flush=True)
     outcome = part.run(alone, rows)
     if session.shard is not None:  # the last to finish has all
         outcome = tuning.run(dataclasses.replace(alone, noted=Noted()), RunLedger.read(None))

@@ -186,6 +186,24 @@ class TestTuning:
             "standing-n4.png", "budget-n4.png", "sensitivity-n4.png",
         }  # fmt: skip
 
+    def test_a_cost_is_of_what_the_check_has_planned(self, tuned, tmp_path, monkeypatch, capsys):
+        one, _, _ = tuned
+        cost = one.cost()
+        given = {"methods": one.methods, "num_workers": one.num_workers, "seeds": one.seeds, "tune": one.trials}
+
+        def ended(*args):
+            raise InterruptedError
+
+        monkeypatch.setattr(tuning, "make_plan", ended)
+        monkeypatch.setattr(tuning.Tuning, "run", lambda *args: ended())
+        with pytest.raises(InterruptedError):
+            compare.compare(**given, config=one.config, workdir=tmp_path)
+        assert f"Tuning by 6 trials of each method: {cost}." in capsys.readouterr().out
+
+    def test_a_check_is_of_the_folds_that_are_reported(self):
+        with pytest.raises(UsageError, match=r"--config.split must be own with --config.data.kind=digit_pairs"):
+            compare.check(compare.comparison(tiny.config(data__kind="digit_pairs"), ["asgd"], [4], 1, tuned={}))
+
     def test_shards_tune_whole_methods(self, tuned, tmp_path):
         one, session, _ = tuned
         shards = [dataclasses.replace(one, shard=tuning.Shard(index, 2)).kinds for index in (1, 2)]
