@@ -10,15 +10,17 @@ from lib import tiny
 from sgdlab.errors import UsageError
 from sgdlab.knobs import Knob
 from sgdlab.registry import PROTOCOLS, RULES
-from sgdlab.runs import Session, compare, executor, space, tuned_report, tuning
+from sgdlab.runs import Session, compare, executor, resolve, space, sweep, tuned_report, tuning
 from sgdlab.runs.ledger import COLUMNS, RunLedger, row_of
 from sgdlab.runs.methods import REPRESENTATIVE, methods
 from sgdlab.runs.plan import make_plan
+from sgdlab.runs.store import key_of
+from sgdlab.runs.sweep import Noted
 
 
 def at(config, **changes):
     point = dict.fromkeys(space.COORDINATES, 0.5) | changes
-    return space.settings(config, [point[name] for name in space.COORDINATES])
+    return space.settings(resolve(config), [point[name] for name in space.COORDINATES])
 
 
 class TestSpace:
@@ -68,7 +70,7 @@ class TestSpace:
     def test_every_method_can_be_run_at_every_corner(self, method):
         for corner in ([0.0] * 5, [1.0] * 5, [0.5] * 5):
             config = tiny.config(method=method, batch_size=32)
-            settings = space.settings(config, corner)
+            settings = space.settings(resolve(config), corner)
             config.update_from_flattened_dict(settings)
             assert make_plan(config).num_gradients > 0
             assert len([name for name in settings if not name.startswith("rate.")]) <= 3
@@ -162,18 +164,55 @@ class TestTuning:
         found = RunLedger.read(ledger)
         assert len(found.rows) == len(outcome.rows) == 56
         for row in outcome.rows:
+            assert set(row) == set(COLUMNS)
             stored = found.rows[row["key"]]
             assert {name: stored[name] for name in ("stage", "seed", "settings", "diverged")} == {
                 name: row[name] for name in ("stage", "seed", "settings", "diverged")
             }
             assert stored["metric"] == pytest.approx(row["metric"], rel=1e-6)
 
+    def test_one_key_is_enough_for_a_stage_of_a_method(self, tuned, monkeypatch):
+        one, session, outcome = tuned
+        ledger, keys = RunLedger.read(session.path / tuning.TUNED), []
+        monkeypatch.setattr(sweep, "key_of", lambda settings: keys.append(key_of(settings)) or keys[-1])
+        found = one.run(Session(noted=Noted()), ledger, say=lambda line: None)
+        assert [row["key"] for row in found.rows] == [row["key"] for row in outcome.rows]
+        assert len(keys) == len(tuning.STAGES) * len(one.methods)
+
+    @pytest.mark.parametrize("stage", tuning.STAGES)
+    def test_rows_of_another_configuration_are_not_taken(self, tuned, stage):
+        """Whether they are all there is, or stand before or after those of this one."""
+        one, session, outcome = tuned
+        ours = RunLedger.read(session.path / tuning.TUNED).rows
+        others = {f"of another {key}": row | {"key": f"of another {key}", "seconds_to_target": 1e-3}
+                  for key, row in ours.items() if row["stage"] == stage}  # fmt: skip
+        for rows in (others | ours, ours | others):
+            found = one.run(Session(noted=Noted()), RunLedger(None, rows), say=lambda line: None)
+            assert [row["key"] for row in found.rows] == [row["key"] for row in outcome.rows]
+        alone = {key: row for key, row in ours.items() if row["stage"] != stage} | others
+        with pytest.raises(executor.Unfinished):
+            one.run(Session(noted=Noted()), RunLedger(None, alone), say=lambda line: None)
+
+    @pytest.mark.parametrize("stage", tuning.STAGES)
+    def test_a_row_that_is_missing_is_noticed(self, tuned, stage):
+        one, session, _ = tuned
+        rows = RunLedger.read(session.path / tuning.TUNED).rows
+        last = [key for key, row in rows.items() if row["stage"] == stage][-1]
+        noted = Noted()
+        with pytest.raises(executor.Unfinished):
+            one.run(
+                Session(noted=noted),
+                RunLedger(None, {key: row for key, row in rows.items() if key != last}),
+                say=lambda line: None,
+            )
+        assert list(noted.missing) == [last]
+
     def test_the_tuned_methods_are_compared(self, tuned):
         """The comparison that follows finds the runs of the evaluation, and asks for single workers alone."""
         one, session, outcome = tuned
-        sweep = compare.comparison(one.config, one.methods, [4], 3, tuned=outcome.chosen)
-        there = [session.store.read(point.name) is not None for point in sweep.runs]
-        assert there == [not compare.is_serial(point) for point in sweep.runs]
+        runs = compare.comparison(one.config, one.methods, [4], 3, tuned=outcome.chosen).runs
+        there = [session.store.read(point.name) is not None for point in runs]
+        assert there == [not compare.is_serial(point) for point in runs]
 
     def test_table_and_pictures(self, tuned, tmp_path):
         one, _, outcome = tuned
