@@ -31,7 +31,7 @@ def define_flags() -> None:
     flags.DEFINE_list("rerun", [], "Methods (or all) to run anew; their finished runs are put aside.")
     flags.DEFINE_string("equal", "time", "What methods have as much of: time, or gradients.")
     flags.DEFINE_string("tune", None, "Trials by which each method is tuned first, as 24; or the tuned.json of a run.")
-    flags.DEFINE_string("ledger", None, "CSV file with a row of each run of --tune, which are not done again.")
+    flags.DEFINE_string("ledger", None, "CSV file with a row of each run of --tune; tuning does none of them again.")
     flags.DEFINE_multi_string("sweep", [], "An entry and its values: ENTRY=VALUE,VALUE; of several, all combinations.")
     flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
     host_flags.define_flags()
@@ -95,8 +95,9 @@ def main(argv: Sequence[str]) -> None:
     try:
         if trials:
             tuning = runs.tuning.Tuning(sweep.base, names, num_workers, trials, given.seeds)
-            tuned = runs.compare.tuned(tuning, session, checked.gradients, given.ledger)
-            sweep = runs.compare.comparison(sweep.base, names, num_workers, given.seeds, tuned=tuned, **how)
+            outcome = runs.compare.tuned(tuning, session, checked.gradients, given.ledger)
+            sweep = runs.compare.comparison(sweep.base, names, num_workers, given.seeds, tuned=outcome.chosen, **how)
+            runs.compare.say_what_rows_lack(sweep, session, outcome)
         found = runs.executor.finish([sweep], session)
     except runs.executor.Unfinished as left:
         print(f"{left}. The last to finish writes the report; so does the same command without --shard.")

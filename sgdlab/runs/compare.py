@@ -28,7 +28,7 @@ from sgdlab.runs.parts import load as load_parts
 from sgdlab.runs.plan import make_plan, planned
 from sgdlab.runs.store import METRICS, check_ours
 from sgdlab.runs.sweep import Session, Sweep, meant
-from sgdlab.runs.tuning import Kind, Tuned, by_time
+from sgdlab.runs.tuning import Kind, Outcome, Tuned, by_time
 from sgdlab.runs.work import Point, label, num_workers_of
 
 EQUAL = ("time", "gradients")
@@ -138,8 +138,9 @@ def compare(
         check_ours(path)
         session = Session(path, processes, folder=METRICS)
         if trials:
-            settings = tuned(tuning.Tuning(runs.base, names, counts, trials, seeds), session, checked.gradients)
-            runs = comparison(runs.base, names, counts, seeds, over, equal=equal, tuned=settings)
+            outcome = tuned(tuning.Tuning(runs.base, names, counts, trials, seeds), session, checked.gradients)
+            runs = comparison(runs.base, names, counts, seeds, over, equal=equal, tuned=outcome.chosen)
+            say_what_rows_lack(runs, session, outcome)
         found = finish([runs], session)
         if workdir is not None:
             session.store.tidy()
@@ -155,8 +156,8 @@ def tuned(
     session: Session,
     gradients: Mapping[Kind, int],
     ledger: str | os.PathLike[str] | None = None,
-) -> Tuned:
-    """Tune methods, leave and print what was found (`tuned_report.publish`), and return the entries that were chosen.
+) -> Outcome:
+    """Tune methods, leave and print what was found (`tuned_report.publish`), and return it.
 
     Args:
       one: what is tuned.
@@ -167,7 +168,24 @@ def tuned(
     outcome = tuning.tune(one, session, ledger, gradients)
     if hosts.is_first():
         print(f"\n{tuned_report.publish(one, outcome, session.path)}\n", flush=True)
-    return outcome.chosen
+    return outcome
+
+
+def say_what_rows_lack(sweep: Sweep, session: Session, outcome: Outcome) -> None:
+    """Print how many runs have a row, and no records in the work directory, and are done again for the report.
+
+    The tables and pictures of tuning are made of rows, before.
+    """
+    rows = {row["key"] for row in outcome.rows}
+    again = sum(point.key in rows and session.store.read(point.name) is None for point in sweep.runs)
+    if again and hosts.is_first():
+        print(
+            f"The tables and pictures in {session.path / tuned_report.FOLDER} are of the ledger's rows, and complete. "
+            f"The report shows what no row has, such as curves, staleness and speed-up: {again} of its "
+            f"{len(sweep.runs)} runs have a row, but no records in {session.store.path}, and are done again for it. "
+            "Who needs no report may stop here.",
+            flush=True,
+        )
 
 
 def comparison(

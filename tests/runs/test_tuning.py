@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -213,6 +214,26 @@ class TestTuning:
         runs = compare.comparison(one.config, one.methods, [4], 3, tuned=outcome.chosen).runs
         there = [session.store.read(point.name) is not None for point in runs]
         assert there == [not compare.is_serial(point) for point in runs]
+
+    def test_what_rows_lack_is_said_before_it_is_done(self, tuned, tmp_path, monkeypatch, capsys):
+        """The report needs records: of three evaluated runs of each method, which have rows, and of single workers."""
+        one, session, _ = tuned
+        (tmp_path / "metrics").mkdir()
+        shutil.copy(session.path / tuning.TUNED, tmp_path)
+        given = {"methods": one.methods, "num_workers": one.num_workers, "seeds": one.seeds, "tune": one.trials}
+        said = []
+
+        def asked(sweeps, session):
+            said.append(capsys.readouterr().out)
+            raise InterruptedError
+
+        monkeypatch.setattr(compare, "finish", asked)
+        for path in (tmp_path, session.path):
+            with pytest.raises(InterruptedError):
+                compare.compare(**given, config=one.config, workdir=path)
+        assert (tmp_path / "tuned" / "table.md").exists()
+        assert f"6 of its 9 runs have a row, but no records in {tmp_path / 'metrics'}, and are done again" in said[0]
+        assert "done again" not in said[1]
 
     def test_table_and_pictures(self, tuned, tmp_path):
         one, _, outcome = tuned
