@@ -10,6 +10,7 @@ Written to `experiments/results/tuned` are `<workload>.md` and `.png`, and of al
 `methods.csv` and `profiles.png`; and `configs/digits.tuned.json`, with which `make run` compares methods.
 """
 
+import dataclasses
 import itertools
 import pathlib
 import sys
@@ -124,12 +125,14 @@ def tuning_of(workload: str, names: Sequence[str], shard: Shard | None = None) -
 def outcome_of(workload: str) -> Outcome:
     """Return what the ledger of a workload holds: of all methods whose runs are all there."""
     ledger, chosen, rows = RunLedger.read(ledger_of(workload)), {}, []
+    tuning = tuning_of(workload, [])
     there = {row["method"] for row in ledger.rows.values()}
     for name in methods():
         if name not in there:
             continue
         try:  # where a run is missing, it is noted and none is done
-            found = tuning_of(workload, [name]).run(Session(noted=Noted()), ledger, say=lambda line: None)
+            one = dataclasses.replace(tuning, methods=[name])
+            found = one.run(Session(noted=Noted()), ledger, say=lambda line: None)
         except Unfinished:
             continue
         chosen |= found.chosen

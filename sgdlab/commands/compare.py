@@ -31,7 +31,7 @@ def define_flags() -> None:
     flags.DEFINE_list("rerun", [], "Methods (or all) to run anew; their finished runs are put aside.")
     flags.DEFINE_string("equal", "time", "What methods have as much of: time, or gradients.")
     flags.DEFINE_string("tune", None, "Trials by which each method is tuned first, as 24; or the tuned.json of a run.")
-    flags.DEFINE_string("ledger", None, "CSV file with a row of each run of --tune, which are not done again.")
+    flags.DEFINE_string("ledger", None, "CSV file with a row of each run of --tune; tuning does none of them again.")
     flags.DEFINE_multi_string("sweep", [], "An entry and its values: ENTRY=VALUE,VALUE; of several, all combinations.")
     flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
     host_flags.define_flags()
@@ -72,10 +72,10 @@ def main(argv: Sequence[str]) -> None:
     plain = [f"{name} at {n}" for n in num_workers for name in names if tuned and n > 1 and (name, n) not in tuned]
     if plain and hosts.is_first():
         print(f"Not tuned in {given.tune}, and run as the configuration is: {', '.join(plain)}.", flush=True)
-    waste = runs.compare.check(sweep, [*launch.given_entries(), *over])
+    checked = runs.compare.check(sweep, [*launch.given_entries(), *over])
     if hosts.is_first():
         runs.store.check_ours(workdir)
-        _print_notes(sweep, waste)
+        _print_notes(sweep, checked.waste)
     hosts.check_shared(workdir)
     session = runs.Session(
         workdir,
@@ -95,8 +95,9 @@ def main(argv: Sequence[str]) -> None:
     try:
         if trials:
             tuning = runs.tuning.Tuning(sweep.base, names, num_workers, trials, given.seeds)
-            tuned = runs.compare.tuned(tuning, session, given.ledger)
-            sweep = runs.compare.comparison(sweep.base, names, num_workers, given.seeds, tuned=tuned, **how)
+            outcome = runs.compare.tuned(tuning, session, checked.gradients, given.ledger)
+            sweep = runs.compare.comparison(sweep.base, names, num_workers, given.seeds, tuned=outcome.chosen, **how)
+            runs.compare.say_what_rows_lack(sweep, session, outcome)
         found = runs.executor.finish([sweep], session)
     except runs.executor.Unfinished as left:
         print(f"{left}. The last to finish writes the report; so does the same command without --shard.")
@@ -115,15 +116,15 @@ def _print_notes(sweep: "runs.Sweep", waste: Sequence[str]) -> None:
         print(line, flush=True)
 
 
-def _checked_tune(value: str | None, ledger: str | None) -> "tuple[int, runs.tuning.Tuned]":
-    """Return the number of trials, or what was chosen before."""
+def _checked_tune(value: str | None, ledger: str | None) -> "tuple[int, runs.tuning.Tuned | None]":
+    """Return the number of trials, and what is chosen before them; None where nothing is tuned."""
     trials = int(value) if value is not None and value.isdecimal() else 0
     if value is not None and value.isdecimal() and not trials:
         raise UsageError(f"--tune={value} must be at least 1, or the {runs.tuning.CHOSEN} of a tuned comparison")
     if ledger is not None and not trials:
         raise UsageError(f"--ledger={ledger} must go with --tune=TRIALS, whose runs it has")
     with said_of("--"):
-        return trials, runs.tuning.read(value) if value is not None and not trials else {}
+        return trials, runs.tuning.read(value) if value is not None and not trials else {} if trials else None
 
 
 def _checked_methods(flag: str, names: Sequence[str] | None, *, otherwise: Sequence[str]) -> list[str]:

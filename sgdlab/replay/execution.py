@@ -1,6 +1,7 @@
 """`Execution`: a run under way, from pause to pause: what it evaluates, reports and saves, and where it continues."""
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import time
@@ -66,11 +67,13 @@ class Execution:
         self._ended = False  # before its schedule, since the watch has said so
         if saved is None:
             self._evaluate(0)
+            self._report()
             return
         self._done = saved["gradients"]
         engine.cut_at(self._done)
         for evaluation in saved["evaluations"]:
-            self._add(evaluation)
+            self._evaluations.append(evaluation)
+            self._report()
 
     @property
     def _program(self) -> Program:
@@ -130,6 +133,10 @@ class Execution:
         agreed = self._agreed(ends=asks and self._watch.ends(self._evaluations))
         self._piece = None if self._piece is None else agreed.piece
         self._done, self._ended = gradients, agreed.end and not end
+        if self._ended:
+            self._end_at(gradients)
+        if pause:
+            self._report()
         if end or self._ended:
             return
         if self._checkpoints is not None and (agreed.save or agreed.stop):
@@ -158,6 +165,14 @@ class Execution:
         """The opposite."""
         return int(self._program.waves[index]) if self._waves else index
 
+    def _end_at(self, gradients: int) -> None:
+        """Makes a pause the last one of the run, which the result is of, and at which nodes are evaluated."""
+        pauses = self._program.pauses
+        self._engine.program = dataclasses.replace(self._program, pauses=pauses[pauses <= gradients])
+        if self._watch.nodes_at_end:
+            del self._evaluations[-1:]
+            self._evaluate(gradients)
+
     def _evaluate(self, gradients: int) -> None:
         if self._watch.evaluate is None:
             return
@@ -167,12 +182,12 @@ class Execution:
         if not self._engine.layout.evaluates:
             return
         counts = {"gradients": gradients, "updates": updates, "seconds": seconds}
-        self._add(counts | {name: float(value) for name, value in values.items()})
+        self._evaluations.append(counts | {name: float(value) for name, value in values.items()})
 
-    def _add(self, evaluation: Evaluation) -> None:
-        self._evaluations.append(evaluation)
-        if self._watch.report is not None and self._engine.layout.evaluates:
-            self._watch.report(self._history().first(evaluation["gradients"]))
+    def _report(self) -> None:
+        """Reports the newest evaluation, which the first process has."""
+        if self._watch.report is not None and self._evaluations and self._engine.layout.evaluates:
+            self._watch.report(self._history().first(self._evaluations[-1]["gradients"]))
 
     def _history(self) -> History:
         recorded = self._engine.records(self._carry)

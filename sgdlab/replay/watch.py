@@ -26,8 +26,8 @@ class Watch:
       evaluate: `(params, stats) -> {name: scalar}`; traced for peers.
       report: `(history) -> None`, called at each evaluation with the `History` of the gradients so far; the new
         evaluation is the last of `history.evaluations`.
-      ends: `(evaluations) -> bool`, asked after each evaluation with all of them so far: whether the run is to end
-        there, with what it has done. None: it ends with the schedule.
+      ends: `(evaluations) -> bool`, asked after each evaluation with all of them so far, before it is reported: whether
+        the run is to end there, with what it has done. None: it ends with the schedule.
       average_decay: alpha of the Polyak average, average <- alpha average + (1 - alpha) params after each update,
         starting at the initial parameters (Chen et al. 2016, Algorithm 2), in at least float32. It is evaluated too, as
         `average_<name>`, in the dtypes of the parameters and with running statistics that are averaged in the same way

@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from ml_collections import ConfigDict
@@ -28,7 +28,7 @@ from sgdlab.runs.parts import load as load_parts
 from sgdlab.runs.plan import make_plan, planned
 from sgdlab.runs.store import METRICS, check_ours
 from sgdlab.runs.sweep import Session, Sweep, meant
-from sgdlab.runs.tuning import Tuned, by_time
+from sgdlab.runs.tuning import Kind, Outcome, Tuned, by_time
 from sgdlab.runs.work import Point, label, num_workers_of
 
 EQUAL = ("time", "gradients")
@@ -54,6 +54,13 @@ _SET_OTHERWISE = {
 
 _COMMAS = re.compile(r",(?![^(\[]*[)\]])")
 """Between values, and not inside of one."""
+
+
+class Checked(NamedTuple):
+    """What is known of a comparison before its runs."""
+
+    waste: list[str]  # one `Plan.waste` of each method, that with the most workers, for a person
+    gradients: dict[Kind, int]  # of a run of each method at a number of workers, where nothing else is varied
 
 
 def compare(
@@ -120,9 +127,10 @@ def compare(
     over, names = check_over(sweep, base), list(dict.fromkeys(methods))
     counts, seeds = sorted(set(num_workers)), arguments.whole("seeds", seeds)
     trials = 0 if isinstance(tune, str | os.PathLike) else arguments.whole("tune", tune, least=0)
-    settings = tuning.read(tune) if isinstance(tune, str | os.PathLike) else {}
+    settings = tuning.read(tune) if isinstance(tune, str | os.PathLike) else {} if trials else None
     runs = comparison(base, names, counts, seeds, over, equal=equal, tuned=settings)
-    for line in check(runs, over):
+    checked = check(runs, over)
+    for line in checked.waste:
         print(line)
     with contextlib.ExitStack() as stack:
         path = pathlib.Path(workdir or stack.enter_context(tempfile.TemporaryDirectory(prefix="sgdlab-")))
@@ -130,8 +138,9 @@ def compare(
         check_ours(path)
         session = Session(path, processes, folder=METRICS)
         if trials:
-            settings = tuned(tuning.Tuning(runs.base, names, counts, trials, seeds), session)
-            runs = comparison(runs.base, names, counts, seeds, over, equal=equal, tuned=settings)
+            outcome = tuned(tuning.Tuning(runs.base, names, counts, trials, seeds), session, checked.gradients)
+            runs = comparison(runs.base, names, counts, seeds, over, equal=equal, tuned=outcome.chosen)
+            say_what_rows_lack(runs, session, outcome)
         found = finish([runs], session)
         if workdir is not None:
             session.store.tidy()
@@ -142,18 +151,41 @@ def compare(
     return found_rows[[*first, *(name for name in found_rows.columns if name not in first)]]
 
 
-def tuned(one: tuning.Tuning, session: Session, ledger: str | os.PathLike[str] | None = None) -> Tuned:
-    """Tune methods, leave and print what was found (`tuned_report.publish`), and return the entries that were chosen.
+def tuned(
+    one: tuning.Tuning,
+    session: Session,
+    gradients: Mapping[Kind, int],
+    ledger: str | os.PathLike[str] | None = None,
+) -> Outcome:
+    """Tune methods, leave and print what was found (`tuned_report.publish`), and return it.
 
     Args:
       one: what is tuned.
       session: where runs are, and how they are done.
+      gradients: as `check` has found them.
       ledger: as of `tuning.tune`.
     """
-    outcome = tuning.tune(one, session, ledger)
+    outcome = tuning.tune(one, session, ledger, gradients)
     if hosts.is_first():
         print(f"\n{tuned_report.publish(one, outcome, session.path)}\n", flush=True)
-    return outcome.chosen
+    return outcome
+
+
+def say_what_rows_lack(sweep: Sweep, session: Session, outcome: Outcome) -> None:
+    """Print how many runs have a row, and no records in the work directory, and are done again for the report.
+
+    The tables and pictures of tuning are made of rows, before.
+    """
+    rows = {row["key"] for row in outcome.rows}
+    again = sum(point.key in rows and session.store.read(point.name) is None for point in sweep.runs)
+    if again and hosts.is_first():
+        print(
+            f"The tables and pictures in {session.path / tuned_report.FOLDER} are of the ledger's rows, and complete. "
+            f"The report shows what no row has, such as curves, staleness and speed-up: {again} of its "
+            f"{len(sweep.runs)} runs have a row, but no records in {session.store.path}, and are done again for it. "
+            "Who needs no report may stop here.",
+            flush=True,
+        )
 
 
 def comparison(
@@ -164,7 +196,7 @@ def comparison(
     over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     *,
     equal: str = EQUAL[0],
-    tuned: Tuned = MappingProxyType({}),
+    tuned: Tuned | None = None,
 ) -> Sweep:
     """Return the runs of a comparison: first the single workers, then method by method.
 
@@ -181,7 +213,7 @@ def comparison(
       equal: one of `EQUAL`: "time" as `sgdlab.runs.tuning.by_time` has it; "gradients" leaves it to the configuration,
         which counts epochs of used gradients.
       tuned: entries of methods, by name and number of workers; runs are then tested on folds that tuning has not seen,
-        unless the configuration names another split.
+        unless the configuration names another split. None: nothing is tuned.
 
     Raises:
       UsageError: where a single worker would be compared with itself alone.
@@ -200,7 +232,7 @@ def comparison(
     config = config.copy_and_resolve_references()
     if arguments.one_of("equal", equal, EQUAL) == "time":
         by_time(config)
-    if tuned and config.split == "own":
+    if tuned is not None and config.split == "own":
         config.split = "rotating"  # folds that tuning has not seen
     # The cluster whose first worker is alone.
     cluster: dict[str, Any] = {"cluster.num_workers": min(several)} if several else {}
@@ -214,7 +246,7 @@ def comparison(
     for name in names:
         for n in num_workers:
             if n > 1:
-                kinds.append({"method": name, "cluster.num_workers": n, **tuned.get((name, n), {})})
+                kinds.append({"method": name, "cluster.num_workers": n, **(tuned or {}).get((name, n), {})})
             elif name not in alone:
                 kinds.append({"method": name, **cluster, "cluster.first_workers": 1})
     if len(kinds) == len(alone):
@@ -241,11 +273,8 @@ def first_of_seeds(sweep: Sweep) -> list[Point]:
     return [point for point in sweep.runs if point.varied["seed"] == 0]
 
 
-def check(sweep: Sweep, given: Iterable[str] = ()) -> list[str]:
+def check(sweep: Sweep, given: Iterable[str] = ()) -> Checked:
     """Plan one run of each kind, so that a comparison fails before it starts.
-
-    Returns:
-      What a person is told before the runs: one `Plan.waste` of each method, that with the most workers.
 
     Raises:
       UsageError: where a configuration is impossible; an entry that a person has set or varies makes no difference; or
@@ -262,10 +291,14 @@ def check(sweep: Sweep, given: Iterable[str] = ()) -> list[str]:
             )
     check_used(given, [experiment.identity for _, experiment in first])
     found: dict[str, list[str]] = {}
-    for _, experiment in first:
-        if waste := planned(experiment).waste:
+    gradients: dict[Kind, int] = {}
+    for point, experiment in first:
+        plan = planned(experiment)
+        if waste := plan.waste:
             found[experiment.method.name] = waste
-    return [line for lines in found.values() for line in lines]
+        if point.varied.keys() == {"method", "cluster.num_workers", "seed"}:
+            gradients[point.varied["method"], point.varied["cluster.num_workers"]] = plan.num_gradients
+    return Checked([line for lines in found.values() for line in lines], gradients)
 
 
 def report(

@@ -105,6 +105,20 @@ def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, An
     return config
 
 
+@functools.cache
+def defaults() -> Mapping[str, Any]:
+    """Return the defaults of the entries that say when a run ends, and what is measured during it.
+
+    Example:
+      >>> defaults()["spacing"], defaults()["budget"]
+      ('even', None)
+    """
+    config = ConfigDict()
+    _add_length(config)
+    _add_evaluations(config)
+    return config.to_dict()
+
+
 def _add_length(config: ConfigDict) -> None:
     """Add the entries that say when a run ends: after its epochs unless a time is given."""
     config.epochs = 1.0  # of used gradients; with a budget, of synchronous SGD's

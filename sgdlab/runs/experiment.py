@@ -19,8 +19,8 @@ from sgdlab.runs.methods import Method, UsedPart, chosen
 from sgdlab.runs.rates import InnerRate, RateSchedule
 from sgdlab.tasks.kinds import Kind, kind_of
 
-_UNSET = {"budget": None, "seconds": None, "until_target": False, "spacing": "even", "split": "own"}
-"""Entries on the first level that make no difference where they have these values."""
+_OFF_BY_DEFAULT = ("budget", "seconds", "until_target", "spacing", "split")
+"""Entries on the first level that make no difference at their defaults."""
 
 STREAMS = ("parameters", "batches", "runtimes", "protocol", "augmentation", "shares")
 """What is random of a run: its network, order and shares of examples, run-times, and what its protocol draws."""
@@ -208,7 +208,8 @@ class Experiment:
         own = {"method": self.method.name, "optimizer": self._of_optimizer(), "local": self.local.entries()}
         own |= {registry.family: self._of_family(registry) for registry in FAMILIES}
         off = {*Reach.COST.value, *self.data.off, *(name for name, entries in own.items() if not entries)}
-        off |= {name for name, unset in _UNSET.items() if self.source.get(name, unset) == unset}
+        unset = configuration.defaults()
+        off |= {name for name in _OFF_BY_DEFAULT if self.source.get(name, unset[name]) == unset[name]}
         return {name: own.get(name, value) for name, value in self.source.items() if name not in off}
 
     def _of_family(self, registry: Registry) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import io
 import json
 import pathlib
@@ -21,6 +22,9 @@ COLUMNS = (
 `settings` are the entries that a trial sets, as JSON; `metric` is that of the test set, such as the accuracy;
 `whole_seconds` is when the run would have ended, had it not reached its target or diverged before.
 """
+
+NAMES = ("method", "num_workers", "stage", "trial", "seed")
+"""Columns of which one run of a configuration has each combination once."""
 
 Row = dict[str, Any]
 
@@ -59,9 +63,18 @@ class RunLedger:
             rows = [_read(row) for row in reader]
         return cls(path, {row["key"]: row for row in rows})
 
+    @functools.cached_property
+    def named(self) -> dict[tuple[Any, ...], list[Row]]:
+        """Return the rows by `NAMES`; several where the configuration has changed between them."""
+        found: dict[tuple[Any, ...], list[Row]] = {}
+        for row in self.rows.values():
+            found.setdefault(tuple(row[name] for name in NAMES), []).append(row)
+        return found
+
     def add(self, rows: Iterable[Row]) -> None:
         """Add rows, and write the file anew, whole or not at all."""
         before = len(self.rows)
+        vars(self).pop("named", None)
         self.rows |= {row["key"]: row for row in rows}
         if self.path is None or len(self.rows) == before:
             return

@@ -12,6 +12,7 @@ from sgdlab.errors import UsageError
 from sgdlab.replay import History
 from sgdlab.runs import crossing, datasets, digests, effective_rate, parts
 from sgdlab.runs.datasets import AnyDataset
+from sgdlab.runs.experiment import Experiment
 from sgdlab.runs.methods import baselines
 from sgdlab.runs.plan import Plan
 
@@ -151,8 +152,14 @@ def _at(place: float | None, values: Sequence[float]) -> float | None:
 
 def what(plan: Plan) -> dict[str, Any]:
     """Return what tables and pictures need to know of a run besides its numbers."""
-    experiment, method, kind = plan.experiment, plan.experiment.method, plan.experiment.kind
-    serial = plan.schedule.num_workers == 1 and method.name in baselines()
+    live = {"live": True} if plan.recorded is not None else {}  # whose seconds are those of a real clock
+    return what_before(plan.experiment) | live
+
+
+def what_before(experiment: Experiment) -> dict[str, Any]:
+    """Return `what` a run is before it is planned."""
+    method, kind = experiment.method, experiment.kind
+    serial = experiment.num_workers == 1 and method.name in baselines()
     return {
         "kind": "run",
         "method": method.name,
@@ -171,14 +178,13 @@ def what(plan: Plan) -> dict[str, Any]:
         "higher_is_better": kind.higher_is_better,
         "guess": kind.of_guess(experiment.outcomes),
         "target": experiment.reporting.target,
-        **({"live": True} if plan.recorded is not None else {}),  # whose seconds are those of a real clock
     }
 
 
 def about_run(plan: Plan) -> dict[str, str]:
     """Return what was run, in words: label -> text."""
     experiment, used = plan.experiment, plan.experiment.identity
-    local, rate, data, network = experiment.local, experiment.rate, experiment.data, experiment.network
+    local, rate = experiment.local, experiment.rate
     peak = experiment.optimizer.learning_rate
     of = "times the gradients that an update averages" if rate.of == "gradient" else "of an update"
     if local.server_learning_rate is not None:
@@ -191,12 +197,8 @@ def about_run(plan: Plan) -> dict[str, str]:
         over_time = "constant"
     rule = [_words({**used["rule"][experiment.rule.name], **_set(used["optimizer"])})]
     rule = [words for words in (*rule, *parts.clauses(experiment.not_taken)) if words]
-    alone = "the first worker of " if data.workers.first == 1 else ""
     return {
-        "data": f"{data.used.part.title}, {_amount(data.dataset)}, {data.batch_size} a gradient{_shares(plan)}",
-        "network": f"{network.part.title} ({_words(used['network'][network.name])})",
-        "length": _length(plan),
-        "cluster": f"{alone}{experiment.cluster.law}",
+        **about_before(experiment),
         "learning rate": f"{peak:g}; {of}; {over_time}",
         "rule": "; ".join(rule) or "as it is",
         "protocol": _words(used["protocol"][experiment.protocol.name]) or "as it is",
@@ -204,9 +206,21 @@ def about_run(plan: Plan) -> dict[str, str]:
     }
 
 
-def _length(plan: Plan) -> str:
+def about_before(experiment: Experiment) -> dict[str, str]:
+    """Return what of `about_run` is known before a run is planned: what is trained, how long, and on what."""
+    data, network, used = experiment.data, experiment.network, experiment.identity
+    alone = "the first worker of " if data.workers.first == 1 else ""
+    return {
+        "data": f"{data.used.part.title}, {_amount(data.dataset)}, {data.batch_size} a gradient{_shares(experiment)}",
+        "network": f"{network.part.title} ({_words(used['network'][network.name])})",
+        "length": _length(experiment),
+        "cluster": f"{alone}{experiment.cluster.law}",
+    }
+
+
+def _length(experiment: Experiment) -> str:
     """Return when the run ends."""
-    experiment, ending = plan.experiment, plan.experiment.ending
+    ending = experiment.ending
     if ending.budget is not None:
         epochs = experiment.source["epochs"]
         times = "" if ending.budget == 1 else f"{ending.budget:g} times "
@@ -226,9 +240,9 @@ def _amount(dataset: AnyDataset) -> str:
     return f"{len(dataset.train):,} segments of {dataset.train.segment} tokens{f' ({facts})' if facts else ''}"
 
 
-def _shares(plan: Plan) -> str:
+def _shares(experiment: Experiment) -> str:
     """Return which examples workers have, where they have their own."""
-    data = plan.experiment.data
+    data = experiment.data
     if data.shares is None:
         return ""
     of = f"Dirichlet labels, alpha {data.alpha:g}"

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import scipy.stats
-from ml_collections import ConfigDict
 
 from sgdlab.knobs import Knob
 from sgdlab.runs.effective_rate import default_momentum, momentum
-from sgdlab.runs.experiment import Experiment, resolve
+from sgdlab.runs.experiment import Experiment
 
 COORDINATES = ("rate", "momentum", "own", "warmup", "decay")
 """Of the unit cube. A method that lacks one of them takes no notice of it."""
@@ -43,7 +42,7 @@ def points(number: int, *, of: int = 32, seed: int = 0) -> np.ndarray:
     return scipy.stats.qmc.Sobol(len(COORDINATES), scramble=True, seed=seed).random(length)[:number]
 
 
-def settings(config: ConfigDict, point: Sequence[float]) -> dict[str, Any]:
+def settings(experiment: Experiment, point: Sequence[float]) -> dict[str, Any]:
     r"""Return the entries of a configuration that a point of the unit cube stands for.
 
     The learning rate of a method with momentum SGD is :math:`\eta = (1 - \gamma) c \cdot 10^{3 (u - 1/2)}`, with c the
@@ -53,18 +52,19 @@ def settings(config: ConfigDict, point: Sequence[float]) -> dict[str, Any]:
     run, and a rate that is constant or falls by a cosine; methods whose rate has a schedule of its own keep that.
 
     Args:
-      config: with the method and the number of workers.
+      experiment: the configuration with the method and the number of workers.
       point: float[5], of `COORDINATES`, from 0 to 1.
 
     Example:
       >>> from configs import digits
+      >>> from sgdlab.runs.experiment import resolve
       >>> config = digits.get_config()
       >>> config.method = "nag_asgd"
-      >>> found = settings(config, [0.5, 1.0, 0.5, 0.2, 0.7])
+      >>> found = settings(resolve(config), [0.5, 1.0, 0.5, 0.2, 0.7])
       >>> round(found.pop("optimizer.learning_rate"), 6), found
       (0.125, {'optimizer.momentum': 0.0, 'rate.warmup_epochs': 0.0, 'rate.decay': 'cosine'})
     """
-    experiment, at = resolve(config), dict(zip(COORDINATES, map(float, point), strict=True))
+    at = dict(zip(COORDINATES, map(float, point), strict=True))
     found: dict[str, Any] = {}
     if default_momentum(experiment):
         found["optimizer.momentum"] = 1.0 - MOMENTUM.value(at["momentum"], num_workers=experiment.num_workers)

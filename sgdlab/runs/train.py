@@ -124,7 +124,7 @@ def train(
         ends=records.End(plan) if experiment.ending.until_target else None,
         average_decay=reporting.average_decay if served else None,
         norms=served,
-        nodes_at_end=True,  # as the summary needs them
+        nodes_at_end=not served,  # as the summary needs them
     )
     common = {"watch": watch, "checkpoints": checkpoints, "stop": stop}
     if plan.recorded is not None and plan.recorded.repeat is not None:

@@ -16,8 +16,8 @@ from sgdlab.results import panels, plots, ranking, simultaneous, standing, tuned
 from sgdlab.results.metric import Metric
 from sgdlab.results.summary import Group
 from sgdlab.runs import records
+from sgdlab.runs.experiment import Experiment, resolve
 from sgdlab.runs.ledger import Row
-from sgdlab.runs.plan import Plan, make_plan
 from sgdlab.runs.tuning import Outcome, Tuning
 
 FOLDER = "tuned"
@@ -42,8 +42,8 @@ class TunedView:
     def of(cls, tuning: Tuning, outcome: Outcome, count: int) -> "TunedView":
         """Return what was found with a number of workers."""
         names = [method for method, of in outcome.chosen if of == count]
-        plans = {name: make_plan(tuning.settings((name, count), outcome.chosen[name, count])) for name in names}
-        best, untuned = (_groups(plans, outcome, count, stage) for stage in ("evaluation", "untuned"))
+        experiments = {name: resolve(tuning.settings((name, count), outcome.chosen[name, count])) for name in names}
+        best, untuned = (_groups(experiments, outcome, count, stage) for stage in ("evaluation", "untuned"))
         return cls(best, untuned, outcome)
 
     @functools.cached_property
@@ -190,15 +190,15 @@ def words(settings: Mapping[str, Any]) -> str:
     return ", ".join(sorted(found, key=lambda text: text in order))
 
 
-def _groups(plans: Mapping[str, Plan], outcome: Outcome, count: int, stage: str) -> list[Group]:
+def _groups(experiments: Mapping[str, Experiment], outcome: Outcome, count: int, stage: str) -> list[Group]:
     """Return the runs of one stage as those of records are."""
     by_method: dict[str, list[Row]] = {}
     for row in _rows(outcome, count, stage):
         by_method.setdefault(row["method"], []).append(row)
     found = []
-    for name, plan in plans.items():
-        about = {"config": {}, "about": records.about_run(plan), **records.what(plan)}
-        test = {"test_examples": len(plan.experiment.data.dataset.test)}
+    for name, experiment in experiments.items():
+        about = {"config": {}, "about": records.about_before(experiment), **records.what_before(experiment)}
+        test = {"test_examples": len(experiment.data.dataset.test)}
         runs = []
         for row in sorted(by_method[name], key=lambda row: row["seed"]):
             last = {**row, **test, Metric.of(about).test: row["metric"]}

@@ -7,7 +7,8 @@ import os
 import pathlib
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -16,7 +17,8 @@ from sgdlab.errors import UsageError
 from sgdlab.results import ranking
 from sgdlab.runs import space
 from sgdlab.runs.executor import finish
-from sgdlab.runs.ledger import Row, RunLedger, row_of
+from sgdlab.runs.experiment import resolve
+from sgdlab.runs.ledger import NAMES, Row, RunLedger, row_of
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.sweep import Noted, Session, Shard, Sweep
 from sgdlab.runs.work import label
@@ -59,6 +61,28 @@ Kind = tuple[str, int]
 
 Tuned = Mapping[Kind, Mapping[str, Any]]
 """Entries of the configuration, by kind."""
+
+
+class WantedRun(NamedTuple):
+    """A run that is asked for: what for, and the entries of the configuration that it has."""
+
+    kind: Kind
+    stage: str
+    trial: int | None
+    seed: int
+    settings: Mapping[str, Any]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return the columns of its row that are known before."""
+        found = self._asdict()
+        method, count = found.pop("kind")
+        return {"method": method, "num_workers": count, **found}
+
+    @property
+    def name(self) -> tuple[Any, ...]:
+        """Return what its row is found by in `RunLedger.named`."""
+        return tuple(self.facts[column] for column in NAMES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,14 +131,18 @@ class Tuning:
         kinds = [(method, count) for count in self.num_workers if count > 1 for method in self.methods]
         return kinds if self.shard is None else kinds[(self.shard.index - 1) % self.shard.count :: self.shard.count]
 
-    def cost(self) -> str:
-        """Return what it will take at most, in words: no trial may reach the target."""
+    def cost(self, gradients: Mapping[Kind, int] = MappingProxyType({})) -> str:
+        """Return what it will take at most, in words: no trial may reach the target.
+
+        Args:
+          gradients: of a run of each kind, as far as they are known; the others are planned.
+        """
         runs = self.trials + BEST * REPEATED + 2 * self.seeds
-        plans = (make_plan(self.settings(kind, {})) for kind in self.kinds)
-        gradients = runs * sum(plan.num_gradients for plan in plans)
+        each = (gradients.get(kind) or make_plan(self.settings(kind, {})).num_gradients for kind in self.kinds)
+        total = runs * sum(each)
         return (
-            f"{runs * len(self.kinds):,} runs of at most {gradients / 1e6:,.3g} million gradients in all, which at "
-            f"{1e3 * PRICE:g} ms of a core for each are {gradients * PRICE / 3600:,.2g} core-hours"
+            f"{runs * len(self.kinds):,} runs of at most {total / 1e6:,.3g} million gradients in all, which at "
+            f"{1e3 * PRICE:g} ms of a core for each are {total * PRICE / 3600:,.2g} core-hours"
         )
 
     def run(self, session: Session, ledger: RunLedger, say: Callable[[str], None] = print) -> "Outcome":
@@ -131,11 +159,11 @@ class Tuning:
         for first in range(0, len(self.kinds), _TOGETHER):
             kinds = self.kinds[first : first + _TOGETHER]
             say(f"Tuning {first + 1} to {first + len(kinds)} of {len(self.kinds)}: {', '.join(map(_words, kinds))}")
-            asked = [(kind, "trial", *trial) for kind in kinds for trial in self._trials(kind)]
+            asked = [trial for kind in kinds for trial in self._trials(kind)]
             trials = self._rows(asked, session, ledger)
             best = {kind: _best(rows) for kind, rows in _by_kind(trials).items()}
             asked = [
-                (kind, "repeat", row["trial"], FIRST_SEED + 1 + seed, row["settings"])
+                WantedRun(kind, "repeat", row["trial"], FIRST_SEED + 1 + seed, row["settings"])
                 for kind, rows in best.items()
                 for row in rows
                 for seed in range(REPEATED)
@@ -149,26 +177,28 @@ class Tuning:
 
     def settings(self, kind: Kind, settings: Mapping[str, Any]) -> ConfigDict:
         """Return the configuration of a run that is reported."""
-        return self._sweep([(kind, "evaluation", None, 0, settings)]).runs[0].settings
+        return self._sweep([WantedRun(kind, "evaluation", None, 0, settings)]).runs[0].settings
 
-    def _trials(self, kind: Kind) -> Iterable[tuple[int, int, dict[str, Any]]]:
+    def _trials(self, kind: Kind) -> list[WantedRun]:
         method, count = kind
         config = self.config.copy_and_resolve_references()
         config.update_from_flattened_dict({"method": method, "cluster.num_workers": count})
-        points = enumerate(space.points(self.trials))
-        return [(number, FIRST_SEED, space.settings(config, point)) for number, point in points]
+        experiment, points = resolve(config), enumerate(space.points(self.trials))
+        return [
+            WantedRun(kind, "trial", number, FIRST_SEED, space.settings(experiment, point)) for number, point in points
+        ]
 
-    def _reported(self, chosen: Mapping[Kind, Choice]) -> list[tuple[Kind, str, int | None, int, dict[str, Any]]]:
+    def _reported(self, chosen: Mapping[Kind, Choice]) -> list[WantedRun]:
         """Return the runs that are reported: tuned, and as the configuration is."""
         tuned = [
-            (kind, "evaluation", choice.trial, seed, choice.settings)
+            WantedRun(kind, "evaluation", choice.trial, seed, choice.settings)
             for kind, choice in chosen.items()
             for seed in range(self.seeds)
         ]
-        plain = [(kind, "untuned", None, seed, {}) for kind in chosen for seed in range(self.seeds)]
+        plain = [WantedRun(kind, "untuned", None, seed, {}) for kind in chosen for seed in range(self.seeds)]
         return [*tuned, *plain]
 
-    def _sweep(self, asked: Iterable[tuple[Kind, str, int | None, int, Mapping[str, Any]]]) -> Sweep:
+    def _sweep(self, asked: Iterable[WantedRun]) -> Sweep:
         base = self.config.copy_and_resolve_references()
         by_time(base)
         over = []
@@ -181,20 +211,34 @@ class Tuning:
             over.append({"method": method, "cluster.num_workers": count, **settings, "seed": seed})
         return Sweep(base, over, label=label)
 
-    def _rows(self, asked: Sequence[Any], session: Session, ledger: RunLedger) -> list[Row]:
-        """Return the row of each run that is asked for, in this order."""
-        sweep = self._sweep(asked)
-        missing = [point for point in sweep.runs if point.key not in ledger.rows]
-        if missing:
-            found = finish([dataclasses.replace(sweep, over=[point.varied for point in missing])], session)
-            facts = {point.key: one for point, one in zip(sweep.runs, asked, strict=True)}
-            rows = []
-            for point in missing:
-                (method, count), stage, trial, seed, settings = facts[point.key]
-                own = {"stage": stage, "method": method, "num_workers": count, "trial": trial, "seed": seed}
-                rows.append(row_of(point.key, found[point.key], **own, settings=settings))
-            ledger.add(rows)
-        return [ledger.rows[point.key] for point in sweep.runs]
+    def _rows(self, asked: Sequence[WantedRun], session: Session, ledger: RunLedger) -> list[Row]:
+        """Return the row of each run that is asked for, in this order; runs that have none are done first."""
+        rows = self._known(asked, ledger)
+        if left := [one for one in asked if one.name not in rows]:
+            sweep = self._sweep(left)
+            named = list(zip(sweep.runs, left, strict=True))
+            if missing := [(point, one) for point, one in named if point.key not in ledger.rows]:
+                found = finish([dataclasses.replace(sweep, over=[point.varied for point, _ in missing])], session)
+                ledger.add(row_of(point.key, found[point.key], **one.facts) for point, one in missing)
+            rows |= {one.name: ledger.rows[point.key] for point, one in named}
+        return [rows[one.name] for one in asked]
+
+    def _known(self, asked: Sequence[WantedRun], ledger: RunLedger) -> dict[tuple[Any, ...], Row]:
+        """Return rows that are known by what they say of themselves: the keys of thousands of runs take minutes.
+
+        The runs of a method's stage are written at once. Where each has a single row, the key of the first shows that
+        they are of this configuration. All others are left to their keys.
+        """
+        stages: dict[Any, list[WantedRun]] = {}
+        for one in asked:
+            stages.setdefault((one.kind, one.stage), []).append(one)
+        found: dict[tuple[Any, ...], Row] = {}
+        for runs in stages.values():
+            rows = {one.name: ledger.named.get(one.name, []) for one in runs}
+            single = all([row["settings"] for row in rows[one.name]] == [one.settings] for one in runs)
+            if single and self._sweep(runs[:1]).runs[0].key == rows[runs[0].name][0]["key"]:
+                found |= {name: row for name, [row] in rows.items()}
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,13 +254,19 @@ class Outcome:
     rows: Sequence[Row]
 
 
-def tune(tuning: Tuning, session: Session, ledger: str | os.PathLike[str] | None = None) -> Outcome:
+def tune(
+    tuning: Tuning,
+    session: Session,
+    ledger: str | os.PathLike[str] | None = None,
+    gradients: Mapping[Kind, int] = MappingProxyType({}),
+) -> Outcome:
     """Tune methods in a work directory, and leave what was chosen there.
 
     Args:
       tuning: what is tuned. Methods are not tuned for one worker.
       session: where runs are, and how they are done; over a shard, whole methods are tuned.
       ledger: a CSV file with a row of each run; those that it has are not done again. None: one in the work directory.
+      gradients: as of `Tuning.cost`.
 
     Returns:
       The `Outcome`.
@@ -228,7 +278,7 @@ def tune(tuning: Tuning, session: Session, ledger: str | os.PathLike[str] | None
     """
     part, alone = dataclasses.replace(tuning, shard=session.shard), dataclasses.replace(session, shard=None)
     rows = RunLedger.read(pathlib.Path(ledger) if ledger is not None else session.path / _of_shard(session.shard))
-    print(f"Tuning by {tuning.trials} trials of each method: {part.cost()}.", flush=True)
+    print(f"Tuning by {tuning.trials} trials of each method: {part.cost(gradients)}.", flush=True)
     outcome = part.run(alone, rows)
     if session.shard is not None:  # the last to finish has all
         outcome = tuning.run(dataclasses.replace(alone, noted=Noted()), RunLedger.read(None))

@@ -19,6 +19,7 @@ from sgdlab.results.records import Records, as_stored
 from sgdlab.runs import digests, plan
 from sgdlab.runs.configuration import value_of
 from sgdlab.runs.experiment import resolve
+from sgdlab.runs.methods import chosen
 from sgdlab.runs.store import Store
 from sgdlab.runs.train import train_and_record
 
@@ -130,7 +131,7 @@ def label(config: ConfigDict) -> str:
       >>> label(digits.get_config())
       'gap_aware-n8-seed0'
     """
-    method = re.sub(r"[^\w.+-]+", "_", resolve(config).method.name)
+    method = re.sub(r"[^\w.+-]+", "_", chosen(config)[0].name)
     return f"{method}-n{num_workers_of(config)}-seed{config.seed}"
 
 

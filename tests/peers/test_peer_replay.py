@@ -230,6 +230,25 @@ class TestWatch:
         for whole, found in zip(always[:-1], at_end[:-1], strict=True):
             assert found == {name: value for name, value in whole.items() if not name.startswith("node_")}
 
+    @both_modes
+    @pytest.mark.parametrize("name", ["pull", "elastic"])
+    def test_a_run_that_ends_at_a_pause_is_of_that_pause(self, name, mode):
+        """So are its nodes, which are evaluated one by one there alone, and its parameters."""
+        program, reported = lower(SCHEDULES[name](), every=5, capacity=ROOM, width=NODES), []
+        watch = Watch(
+            evaluate=look,
+            nodes_at_end=True,
+            report=lambda history: reported.append(history.evaluations[-1]),
+            ends=lambda evaluations: evaluations[-1]["gradients"] == 10,
+        )
+        whole = small(program, mode=mode, watch=Watch(evaluate=look)).history.evaluations
+        result = small(program, mode=mode, watch=watch)
+        last = result.history.evaluations[-1]
+        assert last == reported[-1] == whole[2]
+        assert len(reported) == len(result.history.evaluations) == 3
+        assert last["sum"] == pytest.approx(float(result.params.sum()), rel=1e-12)
+        assert last["node_lowest_sum"] == pytest.approx(float(result.nodes.sum(axis=1).min()), rel=1e-12)
+
     def test_report_comes_during_the_run(self):
         seen = []
 

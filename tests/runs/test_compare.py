@@ -43,7 +43,7 @@ def test_the_baseline_has_its_own_rule_where_another_is_set():
 def test_a_person_is_told_once_of_each_method_where_most_comes_to_nothing():
     config = tiny.config(epochs=4.0)
     sweep = compare.comparison(config, ["asgd", "rennala", "ata"], [8, 12], 2)
-    lines = compare.check(sweep)
+    lines = compare.check(sweep).waste
     assert [line.split()[1] for line in lines] == ["rennala", "ata"]
     assert all("12 workers" in line for line in lines)
 

@@ -278,3 +278,22 @@ def test_help_says_what_entries_mean_whatever_the_configuration(capsys, monkeypa
     words = {line.split()[0]: line.split()[1:] for line in printed.out.splitlines() if line.startswith("  --config.")}
     assert words["--config.batch_size=16"]
     assert words["--config.epochs=2.0"]
+
+
+def test_what_is_off_is_known_by_the_defaults_alone(monkeypatch):
+    """Whoever changes a default changes what is off with it: there is no second list."""
+    config = digits.get_config()
+    assert "spacing" not in resolve(config).identity
+    add = configuration._add_evaluations
+
+    def otherwise(config):
+        add(config)
+        config.spacing = "geometric"
+
+    monkeypatch.setattr(configuration, "_add_evaluations", otherwise)
+    configuration.defaults.cache_clear()
+    try:
+        assert resolve(config).identity["spacing"] == "even"
+        assert "spacing" not in resolve(digits.get_config()).identity
+    finally:
+        configuration.defaults.cache_clear()

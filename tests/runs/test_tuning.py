@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,15 +11,17 @@ from lib import tiny
 from sgdlab.errors import UsageError
 from sgdlab.knobs import Knob
 from sgdlab.registry import PROTOCOLS, RULES
-from sgdlab.runs import Session, compare, executor, space, tuned_report, tuning
+from sgdlab.runs import Session, compare, executor, resolve, space, sweep, tuned_report, tuning
 from sgdlab.runs.ledger import COLUMNS, RunLedger, row_of
 from sgdlab.runs.methods import REPRESENTATIVE, methods
 from sgdlab.runs.plan import make_plan
+from sgdlab.runs.store import key_of
+from sgdlab.runs.sweep import Noted
 
 
 def at(config, **changes):
     point = dict.fromkeys(space.COORDINATES, 0.5) | changes
-    return space.settings(config, [point[name] for name in space.COORDINATES])
+    return space.settings(resolve(config), [point[name] for name in space.COORDINATES])
 
 
 class TestSpace:
@@ -68,7 +71,7 @@ class TestSpace:
     def test_every_method_can_be_run_at_every_corner(self, method):
         for corner in ([0.0] * 5, [1.0] * 5, [0.5] * 5):
             config = tiny.config(method=method, batch_size=32)
-            settings = space.settings(config, corner)
+            settings = space.settings(resolve(config), corner)
             config.update_from_flattened_dict(settings)
             assert make_plan(config).num_gradients > 0
             assert len([name for name in settings if not name.startswith("rate.")]) <= 3
@@ -162,18 +165,75 @@ class TestTuning:
         found = RunLedger.read(ledger)
         assert len(found.rows) == len(outcome.rows) == 56
         for row in outcome.rows:
+            assert set(row) == set(COLUMNS)
             stored = found.rows[row["key"]]
             assert {name: stored[name] for name in ("stage", "seed", "settings", "diverged")} == {
                 name: row[name] for name in ("stage", "seed", "settings", "diverged")
             }
             assert stored["metric"] == pytest.approx(row["metric"], rel=1e-6)
 
+    def test_one_key_is_enough_for_a_stage_of_a_method(self, tuned, monkeypatch):
+        one, session, outcome = tuned
+        ledger, keys = RunLedger.read(session.path / tuning.TUNED), []
+        monkeypatch.setattr(sweep, "key_of", lambda settings: keys.append(key_of(settings)) or keys[-1])
+        found = one.run(Session(noted=Noted()), ledger, say=lambda line: None)
+        assert [row["key"] for row in found.rows] == [row["key"] for row in outcome.rows]
+        assert len(keys) == len(tuning.STAGES) * len(one.methods)
+
+    @pytest.mark.parametrize("stage", tuning.STAGES)
+    def test_rows_of_another_configuration_are_not_taken(self, tuned, stage):
+        """Whether they are all there is, or stand before or after those of this one."""
+        one, session, outcome = tuned
+        ours = RunLedger.read(session.path / tuning.TUNED).rows
+        others = {f"of another {key}": row | {"key": f"of another {key}", "seconds_to_target": 1e-3}
+                  for key, row in ours.items() if row["stage"] == stage}  # fmt: skip
+        for rows in (others | ours, ours | others):
+            found = one.run(Session(noted=Noted()), RunLedger(None, rows), say=lambda line: None)
+            assert [row["key"] for row in found.rows] == [row["key"] for row in outcome.rows]
+        alone = {key: row for key, row in ours.items() if row["stage"] != stage} | others
+        with pytest.raises(executor.Unfinished):
+            one.run(Session(noted=Noted()), RunLedger(None, alone), say=lambda line: None)
+
+    @pytest.mark.parametrize("stage", tuning.STAGES)
+    def test_a_row_that_is_missing_is_noticed(self, tuned, stage):
+        one, session, _ = tuned
+        rows = RunLedger.read(session.path / tuning.TUNED).rows
+        last = [key for key, row in rows.items() if row["stage"] == stage][-1]
+        noted = Noted()
+        with pytest.raises(executor.Unfinished):
+            one.run(
+                Session(noted=noted),
+                RunLedger(None, {key: row for key, row in rows.items() if key != last}),
+                say=lambda line: None,
+            )
+        assert list(noted.missing) == [last]
+
     def test_the_tuned_methods_are_compared(self, tuned):
         """The comparison that follows finds the runs of the evaluation, and asks for single workers alone."""
         one, session, outcome = tuned
-        sweep = compare.comparison(one.config, one.methods, [4], 3, tuned=outcome.chosen)
-        there = [session.store.read(point.name) is not None for point in sweep.runs]
-        assert there == [not compare.is_serial(point) for point in sweep.runs]
+        runs = compare.comparison(one.config, one.methods, [4], 3, tuned=outcome.chosen).runs
+        there = [session.store.read(point.name) is not None for point in runs]
+        assert there == [not compare.is_serial(point) for point in runs]
+
+    def test_what_rows_lack_is_said_before_it_is_done(self, tuned, tmp_path, monkeypatch, capsys):
+        """The report needs records: of three evaluated runs of each method, which have rows, and of single workers."""
+        one, session, _ = tuned
+        (tmp_path / "metrics").mkdir()
+        shutil.copy(session.path / tuning.TUNED, tmp_path)
+        given = {"methods": one.methods, "num_workers": one.num_workers, "seeds": one.seeds, "tune": one.trials}
+        said = []
+
+        def asked(sweeps, session):
+            said.append(capsys.readouterr().out)
+            raise InterruptedError
+
+        monkeypatch.setattr(compare, "finish", asked)
+        for path in (tmp_path, session.path):
+            with pytest.raises(InterruptedError):
+                compare.compare(**given, config=one.config, workdir=path)
+        assert (tmp_path / "tuned" / "table.md").exists()
+        assert f"6 of its 9 runs have a row, but no records in {tmp_path / 'metrics'}, and are done again" in said[0]
+        assert "done again" not in said[1]
 
     def test_table_and_pictures(self, tuned, tmp_path):
         one, _, outcome = tuned
@@ -185,6 +245,24 @@ class TestTuning:
         assert {path.name for path in (tmp_path / "tuned").glob("*.png")} == {
             "standing-n4.png", "budget-n4.png", "sensitivity-n4.png",
         }  # fmt: skip
+
+    def test_a_cost_is_of_what_the_check_has_planned(self, tuned, tmp_path, monkeypatch, capsys):
+        one, _, _ = tuned
+        cost = one.cost()
+        given = {"methods": one.methods, "num_workers": one.num_workers, "seeds": one.seeds, "tune": one.trials}
+
+        def ended(*args):
+            raise InterruptedError
+
+        monkeypatch.setattr(tuning, "make_plan", ended)
+        monkeypatch.setattr(tuning.Tuning, "run", lambda *args: ended())
+        with pytest.raises(InterruptedError):
+            compare.compare(**given, config=one.config, workdir=tmp_path)
+        assert f"Tuning by 6 trials of each method: {cost}." in capsys.readouterr().out
+
+    def test_a_check_is_of_the_folds_that_are_reported(self):
+        with pytest.raises(UsageError, match=r"--config.split must be own with --config.data.kind=digit_pairs"):
+            compare.check(compare.comparison(tiny.config(data__kind="digit_pairs"), ["asgd"], [4], 1, tuned={}))
 
     def test_shards_tune_whole_methods(self, tuned, tmp_path):
         one, session, _ = tuned
