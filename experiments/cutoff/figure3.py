@@ -33,7 +33,7 @@ from experiments.harness.evidence import above, all_of, below
 from experiments.harness.figures import Output, Scale, figure
 from experiments.harness.intervals import interval
 from experiments.harness.pictures import PALETTE, canvas, colour
-from experiments.harness.regions import given, throughout
+from experiments.harness.regions import for_only, throughout
 from experiments.thresholds import FIGURE3_COVERAGE, FIGURE3_ERROR, FIGURE3_IMPUTED, FIGURE3_WITHOUT
 from sgdlab.bounds import Count, Positive
 from sgdlab.predictors import best_cutoff
@@ -148,7 +148,7 @@ def claims(workers: int, runs: pd.DataFrame, *, trained: bool, small: bool) -> l
             ours=f"error {interval(full.relative)} %, {excess} points more than with the true law; "
             f"{interval(full.within)} % within the band, {missing} points fewer; up to {FIGURE3_ERROR:g} points "
             f"more and {FIGURE3_COVERAGE:g} fewer count as high",
-            holds=None if small else high if trained else given(high, high),
+            holds=None if small else high if trained else for_only(high),
             because=""
             if trained
             else "Our model of 2,175 workers may be trained too little; at decide, it is trained "
@@ -198,7 +198,7 @@ def without_the_slow(factors: Sequence[float], seeds: int, *, small: bool) -> Cl
             for factor, (model, oracle) in shares.items()
         )
         + f"; above {FIGURE3_WITHOUT:g} it is set so",
-        holds=None if small or len(factors) == 1 else throughout(found),
+        holds=None if small else for_only(throughout(found)) if len(factors) == 1 else throughout(found),
         because="By how much slow workers are slower is not printed, and decides it: the less, the more of them are "
         "worth waiting for, for the oracle too. It fails where it does with all of these factors (at decide).",
     )

@@ -35,6 +35,17 @@ def given(condition: Evidence, statement: Evidence) -> Evidence:
     return _of(all_of([condition, statement]), all_of([condition, statement.opposite]).opposite, [condition, statement])
 
 
+def for_only(statement: Evidence) -> Evidence:
+    """Return what speaks for a statement, and nothing against it, as where a number of ours is not varied.
+
+    Example:
+      >>> from experiments.harness.evidence import known
+      >>> for_only(known(True)).holds, for_only(known(False)).holds
+      (True, None)
+    """
+    return given(statement, statement)
+
+
 def _of(holds: Evidence, fails: Evidence, parts: list[Evidence]) -> Evidence:
     """Return the evidence with two sides of two statements; where neither is likely, more runs decide nothing."""
     tests = [test for part in parts for test in _tests(part)]
