@@ -198,7 +198,7 @@ def without_the_slow(factors: Sequence[float], seeds: int, *, small: bool) -> Cl
             for factor, (model, oracle) in shares.items()
         )
         + f"; above {FIGURE3_WITHOUT:g} it is set so",
-        holds=None if small else for_only(throughout(found)) if len(factors) == 1 else throughout(found),
+        holds=None if small or len(factors) == 1 else throughout(found),
         because="By how much slow workers are slower is not printed, and decides it: the less, the more of them are "
         "worth waiting for, for the oracle too. It fails where it does with all of these factors (at decide).",
     )

@@ -25,7 +25,7 @@ from ml_collections import ConfigDict
 
 from experiments import papers
 from experiments.cutoff import cases, contenders, models
-from experiments.cutoff.contenders import DEEP_MARKOV, INFORMED, NOT_DEPLOYABLE, ORACLE, STATIC
+from experiments.cutoff.contenders import DEEP_MARKOV, INFORMED, NOT_DEPLOYABLE, ORACLE, REGRESSORS, STATIC
 from experiments.harness.claims import Claim
 from experiments.harness.evidence import above, all_of, below
 from experiments.harness.figures import Output, Scale, figure
@@ -130,7 +130,7 @@ def tuned(runs: pd.DataFrame) -> str:
     found = {
         f"{title} of {cluster}: " + ", ".join(f"{name} {value:g}" for name, value in options.items())
         for cluster, title, options in zip(runs.cluster, runs.title, runs.options, strict=True)
-        if isinstance(options, dict)
+        if isinstance(options, dict) and title not in REGRESSORS
     }
     return f"Tuned parameters: {'; '.join(sorted(found))}."
 

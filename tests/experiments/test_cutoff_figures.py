@@ -322,6 +322,15 @@ class TestThroughput:
         assert {title for title, censored in chosen if not censored} == {title for title, _ in chosen} - set(static)
         assert len(chosen) == 4 * 2 + 5 * 4 + len(contenders.REGRESSORS) * 2
 
+    def test_the_notes_have_what_was_tuned(self):
+        chosen = [(title, each.get("options")) for title, each in contenders.contenders(toy(), "").items()]
+        runs = pd.DataFrame(chosen, columns=["title", "options"]).assign(cluster="two_state")
+        assert (
+            f"best static cutoff of two_state: cutoff {dict(chosen)[contenders.STATIC]['cutoff']:g}"
+            in throughput.tuned(runs)
+        )
+        assert "auto-regressor" not in throughput.tuned(runs)
+
 
 class TestAblation:
     def test_draws_as_they_are(self):
