@@ -31,7 +31,7 @@ from experiments.cutoff import cases, contenders, models
 from experiments.cutoff.contenders import STATIC
 from experiments.cutoff.throughput import PRIOR_ART, Cluster
 from experiments.harness import PALETTE, Claim, Count, Output, Positive, Scale, above, canvas, figure, interval
-from experiments.harness.regions import for_only, throughout
+from experiments.harness.regions import throughout
 from experiments.thresholds import CUTOFF_SUBSTANTIAL
 
 Addition = Literal["literal_guide", "no_blind_share", "no_annealing", "no_least_share", "own_scale", "literal_draws"]
@@ -106,11 +106,7 @@ def ablation(
         ours=", ".join(f"{lead} ({where})" for where, lead in leads.items())
         + f" points of the oracle above the best static cutoff, as it is {', '.join(map(str, ours.values()))}; above "
         f"{CUTOFF_SUBSTANTIAL:g} is substantial",
-        holds=None
-        if small or len(without) < len(TRAINING | PREDICTION)
-        else ahead
-        if len(points) > 1
-        else for_only(ahead),
+        holds=None if small or len(points) == 1 or len(without) < len(TRAINING | PREDICTION) else ahead,
         because="The paper prints neither the widths of its networks nor Adam's rate, on which it may depend (both are "
         "varied at decide); it fails where the paper's form, without our additions, is not ahead with any of them.",
     )

@@ -132,7 +132,7 @@ def claims(runs: pd.DataFrame, *, small: bool) -> list[Claim]:
             holds=above(known, CUTOFF_NEAR),
         ),
         Claim(
-            "deep neural net auto-regressors are not extremely sample efficient (here: trained on one hour, none is near)",
+            "deep neural net auto-regressors are not extremely sample efficient (here: after one hour, none is near)",
             "section 3.1.2",
             ours=", ".join(f"{known} % ({title})" for title, known in regressors.items())
             + f" of a predictor that knows the true law, with {HOUR:,} iterations; above {CUTOFF_NEAR:g} is near",
@@ -158,7 +158,8 @@ def draw(runs: pd.DataFrame) -> Figure:
     axes.plot(means.index, means, color=shade, label="deep Markov, mean")
     for title, mark in zip(REGRESSORS, "^v", strict=True):
         of_hour = runs[runs.title == title].groupby(["iterations", "training"], as_index=False).share.mean()
-        axes.plot(of_hour.iterations, of_hour.share, mark, color=PALETTE[2], alpha=0.6, label=title)
+        if not of_hour.empty:
+            axes.plot(of_hour.iterations, of_hour.share, mark, color=PALETTE[2], alpha=0.6, label=title)
     for title, line, style in ((ORACLE, PALETTE[-1], "--"), (INFORMED, PALETTE[1], "-."), (STATIC, PALETTE[4], ":")):
         axes.axhline(runs[runs.title == title].share.mean(), color=line, linestyle=style, label=title)
     axes.axvline(HOUR, color=PALETTE[5], linewidth=1, label="the paper's hour")
