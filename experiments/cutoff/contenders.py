@@ -226,7 +226,7 @@ def _kalman_law(machines: str, lag: int) -> kalman.KalmanParameters:
     return kalman.fit(training_run(ConfigDict(json.loads(machines)), lag))
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=8)
 def _regressor(machines: str, lag: int, kind: autoregressive.Kind, steps: int) -> autoregressive.Fitted:
     """Fitted once in a process, too."""
     return autoregressive.fit(training_run(ConfigDict(json.loads(machines)), lag), kind, lag=lag, steps=steps)

@@ -19,7 +19,8 @@ evaluations of the validation loss fluctuate, the final loss is the mean of the 
 
 All runs use the same number of gradients, 158 times --updates, so methods end at different times, as in the paper's
 figure. Methods that use fewer gradients per update make more updates. The validation loss is that of the test images,
-360 digits or 10,000 of MNIST; there is no other held-out set, and the rate is chosen on it too.
+a fifth of the digits, another with each of four seeds, or 10,000 of MNIST; there is no other held-out set, and the rate
+is chosen on it too.
 """
 
 import math
