@@ -185,7 +185,7 @@ def ringleader(
     if at_an_edge:
         notes.append(f"The best rate is at an edge of its grid for {', '.join(at_an_edge)}: others may be better.")
     return Output(
-        pd.DataFrame(rows), _drawn(runs, seconds), claims(ends, _ends(runs, "asgd", "accuracy"), seconds), notes
+        pd.DataFrame(rows), _drawn(runs, seconds, images), claims(ends, _ends(runs, "asgd", "accuracy"), seconds), notes
     )
 
 
@@ -295,7 +295,7 @@ def claims(ends: Mapping[str, Mapping[str, Sequence[float]]], fitted: Sequence[f
     return found
 
 
-def _drawn(runs: pd.DataFrame, seconds: float) -> Figure:
+def _drawn(runs: pd.DataFrame, seconds: float, images: str) -> Figure:
     drawn, panels = canvas(1, 2, width=11, height=4.6, sharex=True)
     times = np.linspace(0, seconds, CURVE)
     for panel, (name, title) in zip(panels[0], NAMES.items(), strict=True):
@@ -307,5 +307,5 @@ def _drawn(runs: pd.DataFrame, seconds: float) -> Figure:
             panel.fill_between(times, low, high, color=shade, alpha=0.2, linewidth=0)
         panel.set(yscale="log", xlabel="virtual time, s", ylabel=title)
     drawn.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(TITLES))
-    drawn.suptitle("Clients with labels of their own: medians over seeds, bands between quartiles")
+    drawn.suptitle(f"{images} (in place of Fashion-MNIST): medians over seeds, bands between quartiles")
     return drawn
