@@ -29,10 +29,12 @@ from experiments.harness import (
     Count,
     Output,
     Positive,
+    Premise,
     Scale,
     Share,
     Sweep,
     above,
+    below,
     canvas,
     colour,
     figure,
@@ -74,6 +76,7 @@ SHOWN = {
         "The paper's tails are of messages between 8 machines that train VGG, BERT and GPT-2; here gradients are late, "
         "those of a small conv net. So the size of a gain cannot be compared, only that there is one."
     ),
+    stand_in="digits (8 x 8) in place of the data of VGG, BERT and GPT-2",
 )
 def optireduce(
     *,
@@ -136,6 +139,7 @@ def configured(images: str, *, num_workers: int, epochs: float, target: float, n
     """Return the configuration of all runs."""
     config = digits.get_config()
     config.data.kind, config.network.kind, config.target = images, network, target
+    config.split = "rotating" if images == "digits" else "own"
     config.cluster.kind, config.cluster.num_workers = "long_tailed", num_workers
     config.cluster.long_tailed.median, config.cluster.long_tailed.tail_share = 1.0, 0.0
     config.protocol.timeout.at_least, config.protocol.timeout.seconds = 0.75, 0.2
@@ -201,6 +205,11 @@ def claims(runs: pd.DataFrame, num_workers: int) -> list[Claim]:
     faster = {key: found.faster.to_numpy() for key, found in grouped}
     ratios, found = sorted(set(runs.ratio)), []
     most = savings(ratios[-1], num_workers)
+    saves = Premise(
+        f"waits of which {GAIN:g} % can be saved: of a ring's messages, tails are {most['ring']:.3g} %",
+        f"one who knew all run-times would save {most['known']:.3g} %",
+        met=most["known"] >= GAIN,
+    )
     because = (
         f"Of one wait for {num_workers} gradients, the best fixed number of workers saves {most['fixed']:.3g} %, and "
         f"one who knew all run-times {most['known']:.3g} %. A ring waits for the slowest of {num_workers} messages in "
@@ -208,14 +217,17 @@ def claims(runs: pd.DataFrame, num_workers: int) -> list[Claim]:
     )
     for method in ("cutoff", "timeout"):
         largest = gains[method, ratios[-1]]
+        less = below(np.log1p(-largest / 100), math.log1p(-GAIN / 100))
         found.append(
             Claim(
                 f"with the longest tail, {METHODS[method]} needs at least {GAIN:g} % less time than full synchrony",
                 "abstract, against NCCL, of its own bounded collective",
                 ours=f"{interval(largest)} % with p99 / p50 = {ratios[-1]:g}",
-                holds=above(largest, GAIN),
+                holds=less,
                 paper=f"{GAIN:g} % on average",
-                because="" if above(largest, GAIN) else because,
+                because="" if less.holds else because,
+                premises=[saves],
+                cause="tails of run-times, in place of tails of a ring's messages",
             )
         )
         quick = faster[method, ratios[-1]]

@@ -6,7 +6,10 @@ RINGLEADER = Paper(
     "Maranjyan and Richtarik 2025",
     "Ringleader ASGD: the first asynchronous SGD with optimal time complexity under data heterogeneity",
     "arXiv:2509.22860",
-    {"Toy": "Squared norm of the gradient by time, 100 clients with labels of their own"},
+    {
+        "Toy": "Squared norm of the gradient by time, 100 clients with labels of their own",
+        "Disagreeing": "Squared norm of the gradient by time, 20 workers with quadratics of their own",
+    },
 )
 
 DROPCOMPUTE = Paper(

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from ml_collections import ConfigDict
 
+from experiments.cutoff import autoregressive
 from experiments.cutoff.cases import test_run, training_run
 from experiments.harness import Sweep, goes_by, interval
 from sgdlab.advice.comparison import tuning
@@ -43,6 +44,8 @@ ORACLE, INFORMED, DEEP_MARKOV, STATIC, SYNCHRONOUS = (
     "full synchrony",
 )
 NOT_DEPLOYABLE = (ORACLE, INFORMED)
+REGRESSORS = {"auto-regressor, perceptron": "perceptron", "auto-regressor, GRU": "gru"}
+"""Title -> kind of `autoregressive.fit`."""
 
 Setting = TypeVar("Setting")
 
@@ -58,6 +61,10 @@ def contenders(config: ConfigDict, model: str) -> dict[str, dict[str, Any]]:
         ORACLE: {"kind": "oracle"},
         INFORMED: {"kind": "informed"},
         DEEP_MARKOV: {"kind": "deep_markov", "model": model},
+        **{
+            title: {"kind": "autoregressive", "options": {"kind": kind, "steps": config.fitting.steps}}
+            for title, kind in REGRESSORS.items()
+        },
         "Kalman": {"kind": "kalman"},
         "running mean": {"kind": "running_mean", "options": {"window": found["running"]}},
         "median + k MAD": {"kind": "deadline", "options": {k: found[k] for k in ("deviations", "window")}},
@@ -128,7 +135,10 @@ def spread(values: Iterable[float]) -> tuple[float, float | None]:
     return found.mean, found.half if np.isfinite(found.half) else None
 
 
-@goes_by(run_online, DeepMarkov, Deadline, Elfving, Informed, Kalman, Oracle, RunningMean, Static)
+@goes_by(
+    run_online, DeepMarkov, autoregressive.Autoregressive, autoregressive.fit, Deadline, Elfving, Informed, Kalman,
+    Oracle, RunningMean, Static,
+)  # fmt: skip
 def online(
     *,
     machines: Mapping[str, Any],
@@ -160,12 +170,14 @@ def online(
       Gradients per second and the mean cutoff after the first window, `cutoff` and `seconds` of all iterations, the
       errors of the predicted order statistics, and `shown`: predictions and observations of `showing`.
     """
-    test, options = test_run(ConfigDict(machines), lag, seed), options or {}
+    test, options = test_run(ConfigDict(machines), lag, seed), dict(options or {})
+    law = json.dumps(machines, sort_keys=True), lag
     makers: dict[str, Callable[[], Predictor]] = {
         "oracle": lambda: Oracle(test.runtimes, whole=test.history is None),
         "informed": lambda: Informed(test.draw),
         "deep_markov": lambda: DeepMarkov(_loaded(model), samples=samples, **options),
-        "kalman": lambda: Kalman(_kalman_law(json.dumps(machines, sort_keys=True), lag), samples=samples),
+        "kalman": lambda: Kalman(_kalman_law(*law), samples=samples),
+        "autoregressive": lambda: autoregressive.Autoregressive(_regressor(*law, **options), samples),
         "running_mean": lambda: RunningMean(**options, at_least=0.0),  # the paper has no least share
         "deadline": lambda: Deadline(**options),
         "elfving": lambda: Elfving(**options),
@@ -212,3 +224,9 @@ _loaded = functools.lru_cache(maxsize=2)(TrainedModel.load)
 def _kalman_law(machines: str, lag: int) -> kalman.KalmanParameters:
     """Fitted once in a process: it takes longer than a run."""
     return kalman.fit(training_run(ConfigDict(json.loads(machines)), lag))
+
+
+@functools.lru_cache(maxsize=8)
+def _regressor(machines: str, lag: int, kind: autoregressive.Kind, steps: int) -> autoregressive.Fitted:
+    """Fitted once in a process, too."""
+    return autoregressive.fit(training_run(ConfigDict(json.loads(machines)), lag), kind, lag=lag, steps=steps)

@@ -10,6 +10,10 @@ The table is computed on whole test runs: the share of the observed order statis
 deviations, and the errors of the predicted means, uncensored (as in the paper's panels) and censored (as in production:
 run-times after the cutoff are not observed but imputed). It also has a predictor that knows the true law and the
 regimes of the previous iteration; its errors are due to noise and to regimes that change.
+
+By how much a slow node is slower is not printed. Of a node that is slow for 15 % of the time, the printed mean and
+standard deviation allow factors up to 2.2; ours is 1.8. Whether the cutoff leaves slow workers out is measured for each
+of --factors, with a model of its own.
 """
 
 from collections.abc import Sequence
@@ -24,10 +28,14 @@ from experiments import papers
 from experiments.cutoff import cases, contenders, models
 from experiments.cutoff.cases import CHANGE, recovering
 from experiments.cutoff.contenders import WIDTH
-from experiments.harness.claims import Claim, all_of, below, interval
+from experiments.harness.claims import Claim
+from experiments.harness.evidence import above, all_of, below
 from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.intervals import interval
 from experiments.harness.pictures import PALETTE, canvas, colour
-from sgdlab.bounds import Count
+from experiments.harness.regions import for_only, throughout
+from experiments.thresholds import FIGURE3_COVERAGE, FIGURE3_ERROR, FIGURE3_IMPUTED, FIGURE3_WITHOUT
+from sgdlab.bounds import Count, Positive
 from sgdlab.predictors import best_cutoff
 from sgdlab.runs.sweep import prepare
 
@@ -48,7 +56,11 @@ QUANTITIES = {
 @figure(
     papers.CUTOFF,
     "Figure 3",
-    scales={"smoke": Scale("5 s", clusters=["two_state"], seeds=1, small=True), "laptop": Scale("8 min")},
+    scales={
+        "smoke": Scale("5 s", clusters=["two_state"], seeds=1, small=True),
+        "laptop": Scale("8 min"),
+        "decide": Scale("1 h", factors=[1.4, 1.6, 1.8, 2.0, 2.2], training=4.0, seeds=8),
+    },
     differs="The clusters are simulated, after the paper's numbers of workers and nodes; the paper draws the figure "
     "and prints no errors. The model has six additions to the paper's, see cutoff.ablation.",
     full_size=True,
@@ -56,6 +68,8 @@ QUANTITIES = {
 def figure3(
     *,
     clusters: list[Literal["two_state", "large"]] = ("two_state", "large"),
+    factors: list[Positive] = (1.8,),
+    training: Positive = 1.0,
     seeds: Count = 3,
     small: bool = False,
 ) -> Output:
@@ -63,10 +77,16 @@ def figure3(
 
     Args:
       clusters: clusters of configs/cutoff.py.
+      factors: by which workers of a slow node are slower, where it is seen whether the cutoff leaves them out.
+      training: steps, and iterations to train on, of the model of 2,175 workers, as multiples of the configuration's.
       seeds: number of test runs in the table; the panels are of the first.
       small: 8 workers and models that are hardly trained, to try the code.
     """
     configs = [cases.configured(name, small=small) for name in clusters]
+    for config in configs:
+        if config.name == "large":
+            config.fitting.steps = round(training * config.fitting.steps)
+            config.cluster.train_steps = round(training * config.cluster.train_steps)
     rows, panels, found, listed = [], [], [], []
     for config, model in zip(configs, models.trained(configs), strict=True):
         deep, lag, recovers = {"kind": "deep_markov", "model": model}, config.widths.lag, config.name == "two_state"
@@ -88,14 +108,13 @@ def figure3(
         for which, here in runs.groupby("title", sort=False):
             for name, words in QUANTITIES.items():
                 rows.append((workers, which, words, *contenders.spread(here[name])))
-        found += claims(workers, runs, small=small)
+        found += claims(workers, runs, trained=config.name != "large" or training > 1, small=small)
         shown = contenders.compared(law, drawn, 1).to_dict("records")[0]
         cutoffs = [shown["cutoff"][at] for at in titles]
         order = [np.array(shown["shown"][part]) for part in ("mean", "std", "observed")]
         panels.append(list(zip(titles.values(), *order, cutoffs, strict=True)))
-        if config.name == "two_state":
-            cutoffs = np.array(shown["cutoff"])[config.widths.lag :][:CHANGE]
-            found.append(without_the_slow(config, cutoffs, small=small))
+    if "two_state" in clusters:
+        found.append(without_the_slow(sorted(factors), seeds, small=small))
     table = pd.DataFrame(rows, columns=["workers", "predictor", "quantity", "ours", "±"]).assign(paper=None)
     notes = [
         "± is half of the 95 % confidence interval over test runs.",
@@ -107,53 +126,97 @@ def figure3(
     return Output(table, draw(panels), found, notes)
 
 
-def claims(workers: int, runs: pd.DataFrame, *, small: bool) -> list[Claim]:
-    """Return the paper's sentences on the predictions, with verdicts from differences between paired test runs."""
+def claims(workers: int, runs: pd.DataFrame, *, trained: bool, small: bool) -> list[Claim]:
+    """Return the paper's sentences on the predictions, with verdicts from differences between paired test runs.
+
+    Args:
+      workers: number of workers.
+      runs: a row for each predictor and test run.
+      trained: whether the model is trained so long that poor predictions count against the paper's, and not our
+        training.
+      small: whether the model is hardly trained, so that nothing can be said.
+    """
     by_seed = {which: here.set_index("seed") for which, here in runs.groupby("title")}
     full, censored, law = (by_seed[which] for which in (UNCENSORED, CENSORED, INFORMED))
     lost, fewer = interval(censored.relative - full.relative), interval(full.within - censored.within)
     excess, missing = interval(full.relative - law.relative), interval(law.within - full.within)
+    high = all_of([below(excess, FIGURE3_ERROR), below(missing, FIGURE3_COVERAGE)])
     return [
         Claim(
             f"both trained models display high performance on validation sets ({workers} workers)",
             "section 4.1",
             ours=f"error {interval(full.relative)} %, {excess} points more than with the true law; "
-            f"{interval(full.within)} % within the band, {missing} points fewer; up to 3 points "
-            "more and 5 fewer count as high",
-            holds=None if small else all_of([below(excess, 3), below(missing, 5)]),
+            f"{interval(full.within)} % within the band, {missing} points fewer; up to {FIGURE3_ERROR:g} points "
+            f"more and {FIGURE3_COVERAGE:g} fewer count as high",
+            holds=None if small else high if trained else for_only(high),
+            because=""
+            if trained
+            else "Our model of 2,175 workers may be trained too little; at decide, it is trained "
+            "for four times as long, on four times the iterations.",
         ),
         Claim(
             f"imputing run-times that were cut off leads to still accurate predictions ({workers} workers)",
             "section 4.2",
             ours=f"error {interval(censored.relative)} % censored and {interval(full.relative)} % uncensored, a "
-            f"difference of {lost} points; less than 1 is still accurate",
-            holds=None if small else below(lost, 1),
+            f"difference of {lost} points; less than {FIGURE3_IMPUTED:g} is still accurate",
+            holds=None if small else below(lost, FIGURE3_IMPUTED),
         ),
         Claim(
             f"imputing run-times that were cut off leads to still accurate predictions ({workers} workers): as many "
             f"order statistics are within ± {WIDTH:g} predicted standard deviations",
             "section 4.2",
             ours=f"{interval(censored.within)} % censored and {interval(full.within)} % uncensored, {fewer} points "
-            "fewer; less than 1 is still accurate",
-            holds=None if small else below(fewer, 1),
+            f"fewer; less than {FIGURE3_IMPUTED:g} is still accurate",
+            holds=None if small else below(fewer, FIGURE3_IMPUTED),
         ),
     ]
 
 
-def without_the_slow(config: ConfigDict, cutoffs: np.ndarray, *, small: bool) -> Claim:
-    """Whether cutoffs, int[T], of iterations in which one node is slow are at most the number of ordinary workers."""
-    shown, lag = recovering(config, cutoffs.size), config.widths.lag
-    ordinary = int((cases.law_of(shown.cluster).node != 0).sum())
-    oracle = np.array([best_cutoff(np.sort(row)) for row in cases.test_run(shown.cluster, lag, 0).runtimes[lag:]])
-    share, most = (100 * (values <= ordinary).mean() for values in (cutoffs, oracle))
+def without_the_slow(factors: Sequence[float], seeds: int, *, small: bool) -> Claim:
+    """Return whether no slow worker is waited for, of each factor with a model of its own.
+
+    Args:
+      factors: by which slow workers are slower.
+      seeds: number of runs of Figure 2, in which one node is slow until iteration `CHANGE`.
+      small: whether models are hardly trained, so that nothing can be said.
+    """
+    configs = [cases.configured("two_state", small=small) for _ in factors]
+    for config, factor in zip(configs, factors, strict=True):
+        config.cluster.regimes.slow_factor = factor
+    shares = {
+        factor: left_out(recovering(config, CHANGE), model, seeds)
+        for factor, config, model in zip(factors, configs, models.trained(configs), strict=True)
+    }
+    found = [above(interval(model), FIGURE3_WITHOUT) for model, _ in shares.values()]
     return Claim(
         "when exceptionally slow workers are present, the cutoff is set to proceed without any of them",
         "Figure 3",
-        ours=f"cutoffs of {cutoffs.min()} to {cutoffs.max()} while a node is slow; at most the {ordinary} ordinary "
-        f"workers in {share:.0f} % of {cutoffs.size} iterations, the oracle's in {most:.0f} %.",
-        holds=None if small else share == 100,
-        because="We think: slow workers are 1.8 times as slow, so that the fastest of them are worth waiting for.",
+        ours="without any slow worker in "
+        + ", ".join(
+            f"{interval(model)} % of the iterations where they are {factor:g} times as slow (the oracle in "
+            f"{interval(oracle)} %)"
+            for factor, (model, oracle) in shares.items()
+        )
+        + f"; above {FIGURE3_WITHOUT:g} it is set so",
+        holds=None if small or len(factors) == 1 else throughout(found),
+        because="By how much slow workers are slower is not printed, and decides it: the less, the more of them are "
+        "worth waiting for, for the oracle too. It fails where it does with all of these factors (at decide).",
     )
+
+
+def left_out(shown: ConfigDict, model: str, seeds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return % of iterations, in which the first node is slow, without any of its workers, of model and oracle by seed.
+
+    Args:
+      shown: configuration of runs in which only the first node is slow, and always.
+      model: directory of the model.
+      seeds: number of runs.
+    """
+    ordinary = int((cases.law_of(shown.cluster).node != 0).sum())
+    selected = [("model", {"kind": "deep_markov", "model": model, "censored": False}), ("oracle", {"kind": "oracle"})]
+    by_title = contenders.compared(shown, selected, seeds).groupby("title").cutoff
+    cutoffs = {title: np.array(of_title.tolist())[:, shown.widths.lag :] for title, of_title in by_title}
+    return tuple(100 * (cutoffs[title] <= ordinary).mean(axis=1) for title, _ in selected)
 
 
 def busy(config: ConfigDict) -> dict[int, str]:

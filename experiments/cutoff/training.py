@@ -26,10 +26,10 @@ def configured(
 ) -> ConfigDict:
     """Return what all runs share."""
     config, workers, lag = digits.get_config(), clusters.cluster.num_workers, clusters.widths.lag
-    config.batch_size, config.replacement = 2, True
+    config.batch_size, config.replacement, config.split = 2, True, "rotating"
     config.network.kind = "mlp" if small else "conv"
     if size != "laptop":
-        config.data.kind, config.network.kind, config.batch_size = "mnist", "cnn", 64
+        config.data.kind, config.network.kind, config.batch_size, config.split = "mnist", "cnn", 64, "own"
     per_epoch = resolve(config).data.batches_per_epoch
     config.epochs = (updates * workers - 0.5) / per_epoch  # rounded up to this number of gradients
     config.evaluations = 4 if small else 120
