@@ -14,6 +14,7 @@ from experiments.harness.evidence import (
     of_draws,
     share_above,
     some_of,
+    wherever,
 )
 from experiments.harness.figures import Figure, Output, Scale, figure
 from experiments.harness.intervals import Interval, interval
@@ -27,5 +28,5 @@ __all__ = [
     "PALETTE", "PAPER", "Alike", "Claim", "Count", "Evidence", "Figure", "Interval", "NotNegative", "Output",
     "Positive", "Premise", "Scale", "Session", "Shard", "Share", "Sweep", "Threshold", "Whole", "above", "all_of",
     "any_of", "below", "between", "canvas", "capacity", "colour", "enough", "figure", "goes_by", "interval", "known",
-    "least", "look", "more_often", "of_draws", "prepare", "share_above", "some_of", "trains", "within",
+    "least", "look", "more_often", "of_draws", "prepare", "share_above", "some_of", "trains", "wherever", "within",
 ]  # fmt: skip

@@ -299,6 +299,34 @@ def some_of(least: int, statements: Iterable[Evidence | bool | None]) -> Evidenc
     return Evidence(p_for, p_against, all(part.exact for part in parts), parts=parts, least=least)
 
 
+def wherever(statements: Iterable[Evidence | bool | None]) -> Evidence:
+    """Return the evidence for a statement that was looked at with several values of a number that the paper leaves out.
+
+    It holds where it does with each of them, and fails only where it does with none: no run decides between the values.
+
+    Example:
+      >>> wherever([True, True]).holds, wherever([True, False]).holds, wherever([False, False]).holds
+      (True, None, False)
+      >>> wherever([False, None]).holds
+      >>> all_of([False, None]).holds
+      False
+    """
+    whole = all_of(statements)
+    if len(whole.parts) == 1:
+        return whole.parts[0]
+    p_for, p_against = whole.p_for, all_of(part.opposite for part in whole.parts).p_for
+    if any(part.holds for part in whole.parts) and any(part.holds is False for part in whole.parts):
+        p_for = p_against = 1.0
+    chosen = tuple(dict.fromkeys(threshold for part in whole.parts for threshold in _thresholds(part)))
+    about = f"with each of {len(whole.parts)} values"
+    return Evidence(p_for, p_against, whole.exact and p_for != p_against, about, chosen)
+
+
+def _thresholds(evidence: Evidence) -> tuple[Threshold, ...]:
+    """Return the thresholds of a test, or of all its parts."""
+    return evidence.thresholds + tuple(found for part in evidence.parts for found in _thresholds(part))
+
+
 def _compared(values: Interval | Iterable[float], threshold: float, resolution: float, side: int) -> Evidence:
     found = values if isinstance(values, Interval) else interval(values)
     found = found.at_least_as_wide(arguments.real("resolution", resolution, least=0))
