@@ -20,4 +20,5 @@ BOUNDS_FIXED = Threshold(0.05, "share by which a rate may differ from the exact 
 ALIKE_TIMES = Threshold(1.1, "a factor by which values may differ and be roughly the same", "2026-11-22", seen=True)
 ANNEALED_LITTLE = Threshold(5.0, "per cent of gain after the first rate that are almost none", "2026-11-22", seen=True)
 ANNEALED_MUCH = Threshold(2.0, "how many times as much gain is much more", "2026-11-22", seen=True)
+SETTLED = Threshold(0.1, "share by which a loss may fall in the last quarter of a rate", "2026-11-26", seen=True)
 RISEN = Threshold(0.02, "share by which a test loss at its end may be above its lowest", "2026-11-26", seen=True)
