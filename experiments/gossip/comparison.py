@@ -234,10 +234,11 @@ class Compared:
         return Premise("a validation loss that falls to the end", ours, met=risen[worst] <= 1 + RISEN)
 
     def settled(self, run: Run) -> Premise:
-        """Return the premise of what is said of annealing: a method gains little more at the first rate."""
+        """Return the premise of what is said of annealing: a method has learnt, and gains little more, at first."""
         fallen = 1 - (self.values(run, "first_rate_loss") / self.values(run, "late_loss")).mean()
         ours = f"in its last quarter it falls by {100 * fallen:.2g} % ({name(run)}, p = {self.p})"
-        return Premise("a first rate until the loss hardly falls any more", ours, met=fallen <= SETTLED)
+        met = fallen <= SETTLED and self.reached(run, "seconds_to_test_loss")
+        return Premise("a first rate until the loss hardly falls any more", ours, met)
 
     def ends(self, quantity: str, runs: Sequence[Run]) -> list[Run]:
         """Those with the smallest and the largest mean."""

@@ -67,7 +67,7 @@ Nodes = Annotated[int, Ge(2)]
         "gpu": Scale("1 h on one GPU, estimated", size="gpu", minibatch=16, seeds=3, epochs=15.0),
         "paper": Scale("GPU-weeks, estimated; see --dry_run", size="paper", minibatch=16, seeds=1, epochs=90.0),
     },
-    differs=f"{DIFFERS} Runs of pairs make 1,170 to 4,690 iterations; the paper's, at 90 epochs, 56,000 to 225,000.",
+    differs=f"{DIFFERS} Runs of pairs make 1,760 to 7,030 iterations; the paper's, at 90 epochs, 56,000 to 225,000.",
     stand_in=sizes.STAND_IN,
 )
 def figure2(
@@ -76,7 +76,7 @@ def figure2(
     num_nodes: list[Nodes] = (32, 64, 128),
     minibatch: Count = 4,
     seeds: Count = 4,
-    epochs: Positive = 30.0,
+    epochs: Positive = 45.0,
     rates: list[Positive] | None = None,
     others: bool = True,
     network: Network = "mlp",

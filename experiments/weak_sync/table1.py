@@ -199,7 +199,7 @@ def draw(times: Mapping[str, Sequence[np.ndarray]], errors: Mapping[str, Sequenc
             halves = [bar.half if np.isfinite(bar.half) else 0.0 for bar in bars]
             height, width = [bar.mean for bar in bars], 0.75 / len(found)
             panel.bar(middle, height, width, yerr=halves, color=PALETTE[index], label=label)
-        panel.hlines(numbers, x - 0.45, x + 0.45, color=PAPER, label="paper, injected")
+        panel.hlines(numbers, x - 0.45, x + 0.45, color=PAPER, label="paper (CIFAR-10), injected")
         panel.set_xticks(x, [str(setting) for setting in SETTINGS])
         panel.set(xlabel="(c, b)", axisbelow=True, ylim=(0, 1.35 * panel.get_ylim()[1]))
         panel.legend(loc="upper left", ncols=2)

@@ -175,4 +175,4 @@ def test_all_methods_share_the_papers_rate():
         config.cluster.num_workers, config.method = p, method
         plan = make_plan(config)
         assert plan.rates[[0, -1]] == pytest.approx([0.1, 0.001])
-        assert plan.num_gradients == 30 * (20_000 // 4)
+        assert plan.num_gradients == 45 * (20_000 // 4)
