@@ -1,16 +1,34 @@
 """All-reduce, elastic averaging and gossip compared run by run, as Figures 1 and 2 do: quantities, verdicts, curves."""
 
-import itertools
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullLocator
 from ml_collections import ConfigDict
 
 from experiments.gossip.sizes import Targets
-from experiments.harness import Sweep, above, all_of, below, canvas, colour, interval, least
+from experiments.harness import (
+    Evidence,
+    Premise,
+    Sweep,
+    Threshold,
+    above,
+    all_of,
+    below,
+    canvas,
+    colour,
+    interval,
+    least,
+)
+from experiments.thresholds import ALIKE_TIMES, RISEN, SETTLED
+from sgdlab.runs import crossing
 
 TITLES = {
     "all_reduce": "All-reduce",
@@ -23,22 +41,22 @@ Run = tuple[str, int]
 REDUCE, PUSH, PULL = ("all_reduce", 1), ("push_gossip", 1), ("pull_gossip", 1)
 ELASTIC = ("elastic_averaging", 10)
 ELASTICS = (("elastic_averaging", 1), ELASTIC)
+FREE = "We think: messages take no time here, so that all-reduce waits for slow nodes alone."
+RATE, TASKS, MACHINES = "optimizer.learning_rate", "cluster.gamma.task_variation", "cluster.gamma.machine_variation"
+SCATTER = 0.1
+"""Coefficient of variation of a node's run-times."""
 KEYS = ["p", "method", "tau", "seed"]
-ALIKE = 1.1
-"""Two values are roughly the same where neither is larger than the other by more than this factor."""
-PANELS = [("seconds", "test_loss"), ("seconds", "error"), ("seconds", "train_loss")]
-PANELS += [("epoch", "test_loss"), ("epoch", "error"), ("epoch", "consensus")]
-LABELS = {"seconds": "virtual time, s", "epoch": "epoch", "test_loss": "test loss", "error": "top-1 test error, %"}
-LABELS |= {"train_loss": "training loss at the nodes", "consensus": "consensus distance"}
+NAMES = {"cluster.num_workers": "p", "protocol.gossip.period": "tau", RATE: "rate"}
 STYLES = dict.fromkeys(TITLES, ("-", "--")) | {"pull_gossip": ("-.", ":")}
-"""Method -> the styles of its lines with tau = 1 and above; the colour of pull gossip is near that of all-reduce."""
-ERRORS = (2, 3, 5, 10, 20, 30, 50)
+"""Method -> the styles of its lines with tau = 1 and above."""
+POINTS = 100
+"""Places at which a curve is drawn."""
 NOTE = (
-    "Losses and errors are of the nodes' average; ± is one standard deviation over seeds. A cell is empty where a "
-    "target is not reached with every seed, or where all nodes are the same; claims take the time of the whole run for "
-    "such a seed, and are open where a longer run could decide otherwise. They rest on 95 % intervals of differences "
-    f"or ratios paired by seed; values are the same where neither is over {ALIKE:g} times the other. "
-    "Grey dotted lines in the picture are where the learning rate falls. "
+    "Losses and errors are of the nodes' average; ± is half the width of the 95 % confidence interval of the mean over "
+    "seeds. A cell is empty where a target is not reached with every seed; claims take the time of the whole run for "
+    "such a seed, and are open where a longer run could decide otherwise. They rest on intervals of logarithms of "
+    "ratios paired by seed; values are the same where neither is over "
+    f"{ALIKE_TIMES:g} times the other. The learning rate falls after each of the first two thirds of a run. "
     + least.note("all-reduce", "the mean of each node's run-times, which are alike")
 )
 
@@ -60,37 +78,58 @@ def quantities(targets: Targets) -> dict[str, str]:
         "seconds_to_train_loss": f"seconds to a training loss of {targets.train_loss:g}",
         "steps_to_train_loss": f"steps of a node to a training loss of {targets.train_loss:g}",
         "seconds_a_step": "seconds a step",
+        "late_loss": "test loss after three quarters of the first rate",
         "first_rate_loss": "test loss at the end of the first rate",
         "lowest_loss": "test loss, lowest",
         "test_loss": "test loss, end",
         "train_loss": "training loss, end",
         "error": "top-1 test error of the nodes' average, end, %",
         "consensus": "consensus distance, end",
+        "rate": "first learning rate",
     }
 
 
 def trained(
-    base: ConfigDict, runs: Iterable[tuple[int, Run]], batch_size: Mapping[int, int], seeds: int
+    base: ConfigDict,
+    runs: Sequence[tuple[int, Run]],
+    batch_size: Mapping[int, int],
+    seeds: int,
+    *,
+    rates: Sequence[float] | None = None,
+    scattered: Iterable[tuple[float, tuple[int, Run]]] = (),
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Trains all runs.
 
+    Args:
+      base: the configuration of all runs.
+      runs: numbers of nodes, and methods.
+      batch_size: number of nodes -> examples of a node's step.
+      seeds: number of seeds.
+      rates: each method takes the one with the lowest test loss at the end with a further seed, which decides nothing
+        else. None: all have that of the base.
+      scattered: further runs, whose run-times have another coefficient of variation.
+
     Returns:
-      A row for each run, and a row for each evaluation, with the columns `KEYS`.
+      A row for each run, and a row for each evaluation, with the columns `KEYS`, `rate` and `scatter`.
     """
-    points = [
-        {
-            "method": method,
-            "protocol.gossip.period": tau,
-            "protocol.elastic_averaging.period": tau,
-            "cluster.num_workers": p,
-            "batch_size": batch_size[p],
-            "seed": seed,
+
+    def points(scatter: float, p: int, run: Run, seed: int, rate: float) -> dict[str, Any]:
+        method, tau = run
+        shared = {"method": method, "protocol.gossip.period": tau, "protocol.elastic_averaging.period": tau}
+        pairs = {"data.digit_pairs.seed": seed} if base.data.kind == "digit_pairs" else {}
+        of_nodes = {"cluster.num_workers": p, "batch_size": batch_size[p], RATE: rate, within: scatter, "seed": seed}
+        return shared | pairs | of_nodes
+
+    within = TASKS if base.cluster.gamma.heterogeneous else MACHINES
+    names, rate_of = NAMES | {within: "scatter"}, dict.fromkeys(runs, base.optimizer.learning_rate)
+    if rates:
+        tried = [points(SCATTER, *run, seeds, rate) for run in runs for rate in rates]
+        table = Sweep(base, tried).table().rename(columns=names).fillna({"test_loss": np.inf})
+        rate_of = {
+            (p, (m, tau)): of.set_index("rate").test_loss.idxmin() for (p, m, tau), of in table.groupby(KEYS[:-1])
         }
-        for p, (method, tau) in runs
-        for seed in range(seeds)
-    ]
-    sweep = Sweep(base, points)
-    names = {"cluster.num_workers": "p", "protocol.gossip.period": "tau"}
+    listed = [*((SCATTER, run) for run in runs), *scattered]
+    sweep = Sweep(base, [points(s, *run, seed, rate_of[run]) for s, run in listed for seed in range(seeds)])
     return sweep.table().rename(columns=names), sweep.evaluations().rename(columns=names)
 
 
@@ -107,10 +146,14 @@ def measured(
     """
     runs = runs.set_index(KEYS).sort_index()
     for key, of_run in evaluations.groupby(KEYS):
-        for loss, x in itertools.product(targets, ("seconds", "steps")):
-            across = of_run.seconds if x == "seconds" else of_run.gradients / key[0]
-            runs.loc[key, f"{x}_to_{loss}"] = first_at(across, of_run[loss], targets[loss])
-        runs.loc[key, "first_rate_loss"] = of_run.test_loss[of_run.epoch <= annealed * (1 + 1e-9)].iloc[-1]
+        for loss, target in targets.items():
+            known = of_run.dropna(subset=[loss])
+            place = crossing.first(known.gradients, known[loss], target, higher_is_better=False)
+            for x, across in (("seconds", known.seconds), ("steps", known.gradients / key[0])):
+                found = math.inf if place is None else np.interp(place, range(len(known)), across)
+                runs.loc[key, f"{x}_to_{loss}"] = found
+        for loss, share in (("first_rate_loss", 1.0), ("late_loss", 0.75)):
+            runs.loc[key, loss] = of_run.test_loss[of_run.epoch <= share * annealed * (1 + 1e-9)].iloc[-1]
         runs.loc[key, "lowest_loss"] = of_run.test_loss.min()
     steps = runs.gradients / runs.index.get_level_values("p")
     runs["seconds_a_step"], runs["steps"] = runs.seconds / steps, steps
@@ -118,37 +161,31 @@ def measured(
     return runs
 
 
-def first_at(x: Sequence[float], loss: Sequence[float], target: float) -> float:
-    """Where a loss first reaches its target, interpolated between evaluations; infinite if it never does.
-
-    Example:
-      >>> first_at([0.0, 10.0, 20.0], [2.0, 0.2, 0.1], 0.15), first_at([0.0, 1.0], [2.0, 1.0], 0.5)
-      (15.0, inf)
-    """
-    points = [(float(at), float(value)) for at, value in zip(x, loss, strict=True) if not math.isnan(value)]
-    for (before, high), (after, low) in itertools.pairwise(points):
-        if low <= target:
-            return before + (max(high - target, 0.0) / (high - low) if high > target else 0.0) * (after - before)
-    return math.inf
-
-
 def summarised(runs: pd.DataFrame, words: Mapping[str, str]) -> pd.DataFrame:
-    """Return the table: means and standard deviations over seeds."""
+    """Return the table: means over seeds, and half the widths of their intervals."""
     rows = []
     for quantity, title in words.items():
         over_seeds = runs[quantity].astype(float).groupby(["p", "method", "tau"], sort=False)
         for (p, method, tau), values in over_seeds:
             if np.isfinite(values).all():
-                numbers = {"ours": values.mean(), "±": values.std()}
+                found = interval(values)
+                numbers = {"ours": found.mean, "±": found.half if np.isfinite(found.half) else np.nan}
                 rows.append({"quantity": title, "p": p, "method": TITLES[method], "tau": tau} | numbers)
     return pd.DataFrame(rows).assign(paper=None)
 
 
 class Compared:
-    """The runs of one number of nodes, and comparisons of methods that are paired by seed."""
+    """The runs of one number of nodes, and comparisons of methods that are paired by seed.
 
-    def __init__(self, runs: pd.DataFrame, p: int, words: Mapping[str, str]):
-        self.p, self._runs, self._words = p, runs.loc[p], words
+    Args:
+      runs: what `measured` returns.
+      p: number of nodes.
+      words: quantity -> its words.
+      resolution: points of per cent that errors are known to.
+    """
+
+    def __init__(self, runs: pd.DataFrame, p: int, words: Mapping[str, str], resolution: float = 0.0):
+        self.p, self._runs, self._words, self._resolution = p, runs.loc[p], words, resolution
         self.there = sorted(set(self._runs.index.droplevel("seed")), key=_order)
 
     def values(self, run: Run, quantity: str) -> np.ndarray:
@@ -161,23 +198,47 @@ class Compared:
         """Return whether the target is reached with every seed; without, values are lower limits."""
         return bool(np.isfinite(self._runs.loc[run][quantity].astype(float)).all())
 
-    def less(self, run: Run, others: Sequence[Run], quantity: str) -> bool | None:
-        """Return whether a method has less of a quantity than each of others; open where lower limits do not decide."""
-        own, found = self.values(run, quantity), []
+    def ratio(self, run: Run, other: Run, quantity: str) -> np.ndarray:
+        """float64[seeds]: the logarithm of a method's quantity over another's."""
+        return np.log(self.values(run, quantity) / self.values(other, quantity))
+
+    def less(self, run: Run, others: Sequence[Run], quantity: str, factor: float = 1.0) -> Evidence:
+        """Return the evidence that a method has less than so many times as much as each of others.
+
+        Lower limits are no evidence for less of the method, nor against less than of the other.
+        """
+        found = []
         for other in others:
-            verdict = above(self.values(other, quantity) - own)
-            found.append(verdict if self.reached(other if verdict is False else run, quantity) else None)
+            if quantity == "error":
+                apart = self.values(other, quantity) - self.values(run, quantity)
+                evidence = above(apart, resolution=self._resolution)
+            else:
+                limit = math.log(factor)
+                limit = factor.rewritten(limit) if isinstance(factor, Threshold) else limit
+                evidence = below(self.ratio(run, other, quantity), limit)
+            p_for = evidence.p_for if self.reached(run, quantity) else 1.0
+            p_against = evidence.p_against if self.reached(other, quantity) else 1.0
+            found.append(dataclasses.replace(evidence, p_for=p_for, p_against=p_against))
         return all_of(found)
 
-    def alike(self, run: Run, others: Sequence[Run], quantity: str) -> bool | None:
-        """Return whether the ratios of a method and others are roughly 1; open where lower limits do not decide."""
-        own, limit, found = np.log(self.values(run, quantity)), math.log(ALIKE), []
-        for other in others:
-            ratio = interval(own - np.log(self.values(other, quantity)))
-            smaller, larger = below(ratio, limit), above(ratio, -limit)
-            found.append(smaller if self.reached(run if smaller else other, quantity) else None)
-            found.append(larger if self.reached(other if larger else run, quantity) else None)
-        return all_of(found)
+    def alike(self, run: Run, others: Sequence[Run], quantity: str) -> Evidence:
+        """Return the evidence that the ratios of a method and others are roughly 1."""
+        pairs = [pair for other in others for pair in ((run, other), (other, run))]
+        return all_of(self.less(first, [second], quantity, ALIKE_TIMES) for first, second in pairs)
+
+    def falls(self) -> Premise:
+        """Return the premise of what is said of validation losses: they are lowest at the end, with every method."""
+        risen = {run: (self.values(run, "test_loss") / self.values(run, "lowest_loss")).mean() for run in self.there}
+        worst = max(risen, key=risen.get)
+        ours = f"it ends at {risen[worst]:.3f} times its lowest ({name(worst)}, p = {self.p})"
+        return Premise("a validation loss that falls to the end", ours, met=risen[worst] <= 1 + RISEN)
+
+    def settled(self, run: Run) -> Premise:
+        """Return the premise of what is said of annealing: a method has learnt, and gains little more, at first."""
+        fallen = 1 - (self.values(run, "first_rate_loss") / self.values(run, "late_loss")).mean()
+        ours = f"in its last quarter it falls by {100 * fallen:.2g} % ({name(run)}, p = {self.p})"
+        met = fallen <= SETTLED and self.reached(run, "seconds_to_test_loss")
+        return Premise("a first rate until the loss hardly falls any more", ours, met)
 
     def ends(self, quantity: str, runs: Sequence[Run]) -> list[Run]:
         """Those with the smallest and the largest mean."""
@@ -186,10 +247,9 @@ class Compared:
 
     def words(self, quantity: str, runs: Sequence[Run]) -> str:
         """Return the quantity's means."""
-        means = {run: self._runs.loc[run][quantity].astype(float).mean() for run in runs}
-        shown = (f"{mean:.4g}" if math.isfinite(mean) else "not always reached" for mean in means.values())
-        pairs = zip(shown, runs, strict=True)
-        return f"{self._words[quantity]}: " + ", ".join(f"{mean} ({name(run)})" for mean, run in pairs)
+        reached = {run: self.reached(run, quantity) for run in dict.fromkeys(runs)}
+        shown = {run: interval(self.values(run, quantity)) if there else "not always" for run, there in reached.items()}
+        return f"{self._words[quantity]}: " + ", ".join(f"{mean} ({name(run)})" for run, mean in shown.items())
 
 
 def paces(table: pd.DataFrame) -> dict[int, float]:
@@ -198,51 +258,54 @@ def paces(table: pd.DataFrame) -> dict[int, float]:
 
 
 def draw(
-    evaluations: pd.DataFrame,
-    num_nodes: Sequence[int],
-    annealed: Sequence[float],
-    targets: Targets,
-    *,
-    shown: Sequence[tuple[str, str]] = PANELS,
-    columns: int = 3,
-    pace: Mapping[int, float] | None = None,
+    evaluations: pd.DataFrame, num_nodes: Sequence[int], data: str, *, pace: Mapping[int, float] | None = None
 ) -> Figure:
-    """Losses, top-1 error and consensus by time and by epochs.
+    """Return the test loss by time, and over all-reduce's at the same time: geometric means, with their intervals.
 
     Args:
       evaluations: a row for each evaluation.
-      num_nodes: numbers of nodes, p.
-      annealed: epochs at which the learning rate falls.
-      targets: whose ticks the axes of losses have.
-      shown: what the panels of a number of nodes have across and up.
-      columns: panels in a row.
+      num_nodes: numbers of nodes, p, each with a column.
+      data: what is trained on.
       pace: number of nodes -> gradients per second of all together, for the least time; None: without it.
     """
-    rows = len(num_nodes) * len(shown) // columns
-    drawn, panels = canvas(rows, columns, width=5 * columns, height=4.2 * rows + 0.8)
-    evaluations = evaluations.assign(error=100 * (1 - evaluations.test_accuracy))
+    drawn, panels = canvas(2, len(num_nodes), width=5.5 * len(num_nodes), height=8.4, sharey="row", sharex="col")
     labelled = {}
-    for p, block in zip(num_nodes, panels.reshape(len(num_nodes), -1), strict=True):
-        for axes, (x, y) in zip(block, shown, strict=True):
-            of_nodes = dict(iter(evaluations[evaluations.p == p].groupby(["method", "tau"])))
-            for method, tau in sorted(of_nodes, key=_order):
-                of_run = of_nodes[method, tau]
-                mean = of_run.groupby(of_run.groupby("seed").cumcount())[[x, y]].mean()[1:]
-                label, style = name((method, tau)), STYLES[method][tau > 1]
-                (labelled[label],) = axes.plot(mean[x], mean[y], linestyle=style, color=colour(method), label=label)
-            if x == "seconds" and pace and REDUCE in of_nodes:
-                of_run = of_nodes[REDUCE]
-                mean = of_run.groupby(of_run.groupby("seed").cumcount())[["gradients", y]].mean()[1:]
-                labelled[least.FLOOR] = least.line(axes, least.seconds(mean.gradients, pace[p]), mean[y])
-            if x == "epoch":
-                for epoch in annealed:
-                    axes.axvline(epoch, color="#7a7a7a", linestyle=":", linewidth=1)
-            axes.set(xscale="log", yscale="log", title=f"p = {p}", xlabel=LABELS[x], ylabel=LABELS[y])
-            low, high = axes.get_ylim()
-            if y in ("test_loss", "error"):
-                ticks = targets.ticks if y == "test_loss" else ERRORS
-                axes.set_yticks([tick for tick in ticks if low <= tick <= high])
-                axes.yaxis.set_major_formatter("{x:g}")
-            axes.minorticks_off()
+    for p, (losses, ratios) in zip(num_nodes, panels.T, strict=True):
+        of_nodes = evaluations[evaluations.p == p]
+        runs = {run: list(dict(iter(of.groupby("seed"))).values()) for run, of in of_nodes.groupby(["method", "tau"])}
+        times = np.linspace(0, min(each.seconds.iloc[-1] for of in runs.values() for each in of), POINTS)
+        logs = {run: np.array([_at(times, each) for each in of]) for run, of in runs.items()}
+        for run in sorted(runs, key=_order):
+            style = {"color": colour(run[0]), "linestyle": STYLES[run[0]][run[1] > 1], "label": name(run)}
+            labelled[name(run)] = _line(losses, times, logs[run], style)
+            if REDUCE in logs:
+                _line(ratios, times, logs[run] - logs[REDUCE], style)
+        if pace and REDUCE in runs:
+            mean = np.mean([np.log(each.test_loss.astype(float)) for each in runs[REDUCE]], axis=0)
+            floor = least.seconds(runs[REDUCE][0].gradients, pace[p])
+            labelled[least.FLOOR] = least.line(losses, floor, np.exp(mean))
+        losses.set(yscale="log", title=f"p = {p}: {data}")
+        ratios.set(yscale="log", xlabel="virtual time, s", xlim=(0, None))
+    panels[0, 0].set_ylabel("test loss")
+    panels[1, 0].set_ylabel("test loss / all-reduce's at the same time")
+    for axes in panels[:, 0]:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.2, 1.5, 2, 3, 5, 7)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(NullLocator())
     drawn.legend(labelled.values(), labelled, loc="outside lower center", ncols=4)
     return drawn
+
+
+def _at(times: np.ndarray, run: pd.DataFrame) -> np.ndarray:
+    """Return the logarithm of a run's test loss at some times."""
+    return np.interp(times, run.seconds, np.log(run.test_loss.astype(float)))
+
+
+def _line(axes: Axes, times: np.ndarray, logs: np.ndarray, style: Mapping[str, Any]) -> Line2D:
+    """Draws geometric means over seeds, and the intervals of these; return the line."""
+    found = [interval(each) for each in logs.T]
+    (line,) = axes.plot(times, np.exp([each.mean for each in found]), **style)
+    if len(logs) > 1:
+        low, high = np.exp([each.low for each in found]), np.exp([each.high for each in found])
+        axes.fill_between(times, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    return line

@@ -4,8 +4,9 @@ A worker starts as soon as it has received b of the blocks. By line 10 of Algori
 later, and continues with its previous version of that block until the block's server is again among the first b. Which
 servers are late is drawn anew in each iteration, so that each further version behind is rarer by a factor of about
 1 - b. Counted is, for each block that a used gradient was computed on, how many versions it is older than the newest
-block of the same gradient: for the paper's four settings (32 workers, 32 servers, 900 iterations), with and without
-injected delays, and for (20, 75 %) with workers that also accept late blocks. Nothing is trained.
+block of the same gradient, and of each gradient what share of its blocks are the newest: for the paper's four settings
+(32 workers, 32 servers, 900 iterations), with and without injected delays, and for (20, 75 %) with workers that also
+accept late blocks. Nothing is trained.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 from experiments import papers
-from experiments.harness import PALETTE, Claim, Count, Output, Scale, Sweep, above, canvas, figure, interval
+from experiments.harness import PALETTE, Claim, Count, Output, Scale, Sweep, canvas, figure
 from experiments.weak_sync.settings import HALF_WIDTH, SETTINGS, SMALL
 from experiments.weak_sync.simulation import Cluster, simulate
 
@@ -46,13 +47,15 @@ def blocks_behind(*, servers: Count = 32, iterations: Count = 900, seeds: Count 
     ]
     base = {"cluster": dataclasses.asdict(Cluster(iterations=iterations)), "num_servers": servers}
     runs = Sweep(base, over, work=simulate).table()
-    rows, pulled, claimed = [], [], []
+    rows, least = [], {}
     drawn, panels = canvas(1, 2, width=11, height=4.6, sharex=True, sharey=True)
     for (setting, newer), late in cases:
-        counts = pd.DataFrame(setting.of(runs, keep_newer=newer, late=late).behind.tolist()).fillna(0).to_numpy()
+        made = setting.of(runs, keep_newer=newer, late=late)
+        counts = pd.DataFrame(made.behind.tolist()).fillna(0).to_numpy()
         shares = 100 * counts / counts.sum(axis=1, keepdims=True)  # [seeds, K], % of the blocks
         quantities = {
             "newest, %": shares[:, 0],
+            "newest of a gradient's, least, %": 100 * made.least_newest,
             "1 behind, %": shares[:, 1:2].sum(axis=1),
             "2 behind, %": shares[:, 2:3].sum(axis=1),
             "5 or more behind, %": shares[:, 5:].sum(axis=1),
@@ -61,9 +64,7 @@ def blocks_behind(*, servers: Count = 32, iterations: Count = 900, seeds: Count 
         }
         about = {"delays": DELAYS[late], "late blocks": "accepted" if newer else "discarded"}
         rows += [setting.row(values, quantity=quantity, **about) for quantity, values in quantities.items()]
-        newest = interval(shares[:, 0])
-        pulled.append(above(newest, 100 * setting.pull_at_least - 1e-9))
-        claimed += [f"{newest} % at {setting}"] if late and not newer else []
+        least[setting] = min(made.least_newest.min(), least.get(setting, 1.0))
         mean = shares.mean(axis=0)
         (seen,) = np.nonzero(mean)
         accepted = {"color": PALETTE[7], "marker": "x", "linestyle": "--", "label": f"{setting}, late ones accepted"}
@@ -77,8 +78,10 @@ def blocks_behind(*, servers: Count = 32, iterations: Count = 900, seeds: Count 
     claim = Claim(
         "for the workers, at least b % of the blocks are guaranteed to be pulled",
         "section 3",
-        ours=f"of all gradients together, with injected delays, the newest are {', '.join(claimed)}",
-        holds=False if False in pulled else None,
-        because="Blocks are counted over all gradients of a run; a guarantee is about each.",
+        ours="of no gradient is the share of newest blocks below "
+        + ", ".join(f"{100 * share:.3g} % at {setting}" for setting, share in least.items()),
+        holds=all(share >= setting.pull_at_least for setting, share in least.items()),
+        because="A worker waits for them; counted is each gradient.",
+        identity=True,
     )
     return Output(pd.DataFrame(rows), drawn, [claim], [HALF_WIDTH])

@@ -74,12 +74,14 @@ def identities(*, workers: Count = 32, servers: Count = 12, iterations: Count = 
             "when c = N and b = 100 %, the algorithm is naive synchronous SGD", "section 3",
             ours="; ".join(f"{value:.2g} from {name}" for name, value in apart.items()) + f"; {exact}",
             holds=max(apart.values()) < TOLERANCE,
+            identity=True,
         ),
         Claim(
             "the learning rate is linear in the number of gradients: w - d eta Updater(g / d)",
             "section 2.2 and Algorithm 1, line 13",
             ours=f"steps of 1 to {workers} gradients differ by {off:.2g} from d times that of one; {exact}",
             holds=off < TOLERANCE,
+            identity=True,
         ),
     ]  # fmt: skip
     drawn, panels = canvas(1, 2, width=11, height=4.4)

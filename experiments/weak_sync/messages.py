@@ -16,7 +16,21 @@ import dataclasses
 import pandas as pd
 
 from experiments import papers
-from experiments.harness import PALETTE, Claim, Count, Output, Scale, Sweep, above, all_of, canvas, figure, interval
+from experiments.harness import (
+    PALETTE,
+    Claim,
+    Count,
+    Output,
+    Premise,
+    Scale,
+    Sweep,
+    above,
+    all_of,
+    canvas,
+    figure,
+    interval,
+)
+from experiments.thresholds import MESSAGES_SOME
 from experiments.weak_sync.settings import HALF_WIDTH, SETTINGS
 from experiments.weak_sync.simulation import Cluster, simulate
 
@@ -25,9 +39,6 @@ PARTS = {
     "foreseeable": ("avoidable, foreseeable by the sender", PALETTE[1]),
     "hindsight": ("avoidable in hindsight", PALETTE[7]),
 }
-
-SOME = 1.0
-"""Per cent of the messages above which they are some."""
 
 
 @figure(
@@ -77,16 +88,16 @@ def messages(*, servers: Count = 32, iterations: Count = 900, seeds: Count = 3) 
             f"the workers {says}",
             where,
             ours=f"of the pushes, those that workers can foresee to be dropped: {pushes}",
-            holds=all_of(above(shares["pushes", setting]["foreseeable"], SOME) for setting in SETTINGS[1:]),
-            because=f"Some: more than {SOME:g} % of the pushes, at each setting that does not wait for all workers.",
+            holds=all_of(above(shares["pushes", setting]["foreseeable"], MESSAGES_SOME) for setting in SETTINGS[1:]),
+            because=f"Some: more than {MESSAGES_SOME:g} % of the pushes, at each setting that does not wait for all.",
         ),
         Claim(
             f"the servers {says}",
             where,
             ours=f"of the responses, those that are not used: {responses}",
             holds=None,
-            because="No rule is printed by which a server chooses, and none can foresee which of its responses will be "
-            "late.",
+            because="No server can foresee which of its responses will be late.",
+            premises=[Premise("a rule by which servers choose", "none is printed", met=False)],
         ),
     ]
     return Output(pd.DataFrame(rows), drawn, claims, [f"Messages in an iteration. {HALF_WIDTH}"])

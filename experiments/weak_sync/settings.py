@@ -70,6 +70,3 @@ SETTINGS = (
 SYNCHRONOUS, PUSH, BOTH, SMALL = SETTINGS
 
 HALF_WIDTH = "± is half the width of the 95 % confidence interval of the mean over the seeds."
-
-SAME = 1.0
-"""Points of per cent that errors, or times in per cent, may differ by and be almost the same."""

@@ -105,8 +105,8 @@ def simulate(
       keep_newer: whether workers also accept late blocks, unlike line 10 of Algorithm 1.
 
     Returns:
-      `minutes` until the last update; `behind`, the counts of `sgdlab.protocols.blocks_behind`; and the counts of
-      `count_messages`.
+      `minutes` until the last update; `behind`, the counts of `sgdlab.protocols.blocks_behind`; `least_newest`, the
+      smallest share of newest blocks of a used gradient; and the counts of `count_messages`.
     """
     schedule, delays = Cluster(**cluster).schedule(
         late=late,
@@ -119,9 +119,11 @@ def simulate(
         keep_newer=keep_newer,
     )
     blocks = arguments.share("pull_at_least", pull_at_least, num_servers, "servers")
+    read = schedule.read[schedule.used().any(axis=1)]
     return {
         "minutes": schedule.wall_clock() / 60,
         "behind": protocols.blocks_behind(schedule).tolist(),
+        "least_newest": float((read == read.max(axis=1, keepdims=True)).mean(axis=1).min()),
         **count_messages(schedule, delays, blocks),
     }
 

@@ -13,7 +13,20 @@ import numpy as np
 import pandas as pd
 
 from experiments import papers
-from experiments.harness import Claim, Count, NotNegative, Output, Scale, Sweep, above, all_of, below, canvas, figure
+from experiments.harness import (
+    Claim,
+    Count,
+    Evidence,
+    NotNegative,
+    Output,
+    Scale,
+    Sweep,
+    all_of,
+    below,
+    canvas,
+    figure,
+)
+from experiments.thresholds import TIMEOUTS_SLACK
 from experiments.weak_sync.settings import BOTH, HALF_WIDTH, SMALL, SYNCHRONOUS
 from experiments.weak_sync.simulation import Cluster, simulate
 
@@ -66,20 +79,23 @@ def timeouts(
     notes = [
         HALF_WIDTH,
         "Closer: the distance to synchronous SGD, paired by seed, is smaller at the largest time-out than at the "
-        "smallest, and a longer time-out never makes it larger by more than 1 % of the distance at the smallest.",
+        f"smallest, and a longer time-out never makes it larger by over {100 * TIMEOUTS_SLACK:g} % of the distance at "
+        "the smallest.",
     ]
     return Output(pd.DataFrame(rows), drawn, [claim], notes)
 
 
-def falls(values: np.ndarray, slack: float = 0.01) -> bool | None:
-    """Whether values, float64[K, seeds], nowhere rise from one to the next and are lower at the end; paired by seed.
+def falls(values: np.ndarray) -> Evidence:
+    """Return the evidence that values, float64[K, seeds], nowhere rise and are lower at the end; paired by seed.
 
-    A rise by less than `slack` of the first value does not count.
+    A rise by less than `TIMEOUTS_SLACK` of the first value does not count, and values are known to a millionth of it.
 
     Example:
       >>> start, down = [3.0, 3.1, 3.3], [2.0, 2.05, 2.2]
-      >>> falls(np.array([start, down, down])), falls(np.array([start, down, [2.5, 2.56, 2.7]]))
+      >>> falls(np.array([start, down, down])).holds, falls(np.array([start, down, [2.5, 2.56, 2.7]])).holds
       (True, False)
     """
-    rises = any(above(step, slack * values[0].mean()) for step in np.diff(values, axis=0))
-    return False if rises else below(values[-1] - values[0])
+    first = values[0].mean()
+    slack, known = TIMEOUTS_SLACK.rewritten(TIMEOUTS_SLACK * first), 1e-6 * abs(first)
+    steps = [below(step, slack, resolution=known) for step in np.diff(values, axis=0)]
+    return all_of([*steps, below(values[-1] - values[0])])

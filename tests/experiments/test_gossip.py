@@ -241,9 +241,10 @@ def test_bounds_show_what_was_measured(made):
 
 
 def test_bounds_judge_the_recursion_of_the_appendix_apart(made):
-    verdicts = [claim.holds for claim in made.claims]
     #  synchronous, step then average, average then step, printed lambda, appendix's, push-sum, pull
-    assert verdicts == [True, False, True, False, True, None, False]
+    verdicts = ["holds", "inconclusive", "holds", "fails", "holds", "inconclusive", "fails"]  # of 8 runs
+    assert [claim.verdict for claim in made.claims] == verdicts
+    assert [claim.identity for claim in made.claims] == [verdict == "holds" for verdict in verdicts]
 
 
 @pytest.mark.parametrize(("slower", "error", "expected"), [(1.0, 1e-3, True), (1.0, 0.1, None), (1.2, 1e-3, False)])
@@ -252,9 +253,11 @@ def test_a_fixed_rate_is_judged_by_its_interval(made, slower, error, expected):
     potential = 3 * rate ** np.arange(bounds.LAST + 1)
     pushed = {4: pd.Series({"potential": potential, "error": error * potential})}
     case = cases.Case(ROUNDS, 4, 0.0, "contributions", bounds.LAST)
-    pulled = {case: pd.Series({"expected_distance": 3 * 0.5 ** np.arange(bounds.LAST + 1)})}
+    halves = 3 * 0.5 ** np.arange(bounds.LAST + 1)
+    pulled = {case: pd.Series({"expected_distance": halves, "distance": halves, "distance_error": 0.01 * halves})}
     found = pd.DataFrame({"quantity": [], "process": [], "fails": [], "exact": [], "end": []})
-    assert bounds.claims(found, pulled, pushed)[5].holds is expected
+    *_, push, pull = bounds.claims(found, pulled, pushed, runs=1000)
+    assert (push.holds.holds, pull.holds.holds) == (expected, None)
 
 
 @pytest.mark.parametrize("p", [8, 16])
@@ -283,7 +286,7 @@ def test_methods_are_compared_by_seed():
             {
                 comparison.REDUCE: [10.0, 20.0, 30.0],
                 comparison.PUSH: [9.8, 19.7, 29.7],  # less with every seed, though seeds differ by much more
-                comparison.ELASTIC: [50.0, 60.0, np.inf],
+                comparison.ELASTIC: [50.0, 80.0, np.inf],
             }
         ),
         16,
@@ -291,12 +294,12 @@ def test_methods_are_compared_by_seed():
     )
     speed = "seconds_to_test_loss"
     assert found.there == [comparison.REDUCE, comparison.ELASTIC, comparison.PUSH]
-    assert found.less(comparison.PUSH, [comparison.REDUCE], speed) is True
-    assert found.less(comparison.REDUCE, [comparison.PUSH], speed) is False
-    assert found.values(comparison.ELASTIC, speed).tolist() == [50.0, 60.0, 100.0]
-    assert found.alike(comparison.REDUCE, [comparison.PUSH], speed) is True
-    assert found.alike(comparison.REDUCE, [comparison.PUSH, comparison.ELASTIC], speed) is False
-    assert "not always reached (Elastic averaging, tau = 10)" in found.words(speed, [comparison.ELASTIC])
+    assert found.less(comparison.PUSH, [comparison.REDUCE], speed).holds is True
+    assert found.less(comparison.REDUCE, [comparison.PUSH], speed).holds is False
+    assert found.values(comparison.ELASTIC, speed).tolist() == [50.0, 80.0, 100.0]
+    assert found.alike(comparison.REDUCE, [comparison.PUSH], speed).holds is True
+    assert found.alike(comparison.REDUCE, [comparison.PUSH, comparison.ELASTIC], speed).holds is False
+    assert "not always (Elastic averaging, tau = 10)" in found.words(speed, [comparison.ELASTIC])
 
 
 @pytest.mark.parametrize(
@@ -310,28 +313,80 @@ def test_methods_are_compared_by_seed():
 )
 def test_a_target_that_is_not_reached_gives_a_lower_limit(own, other, expected):
     found = Compared(runs_of({comparison.REDUCE: own, comparison.PUSH: other}), 16, WORDS)
-    assert found.less(comparison.REDUCE, [comparison.PUSH], "seconds_to_test_loss") is expected
-    alike = found.alike(comparison.REDUCE, [comparison.PUSH], "seconds_to_test_loss")
+    assert found.less(comparison.REDUCE, [comparison.PUSH], "seconds_to_test_loss").holds is expected
+    alike = found.alike(comparison.REDUCE, [comparison.PUSH], "seconds_to_test_loss").holds
     assert alike is (None if expected is None else False)
     same = Compared(runs_of({comparison.REDUCE: own, comparison.PUSH: unlike(own)}), 16, WORDS)
-    assert same.alike(comparison.REDUCE, [comparison.PUSH], "seconds_to_test_loss") is (None if np.inf in own else True)
+    alike = same.alike(comparison.REDUCE, [comparison.PUSH], "seconds_to_test_loss").holds
+    assert alike is (None if np.inf in own else True)
 
 
-@pytest.mark.parametrize(("p", "expected"), [(16, None), (32, True)])
-def test_larger_scales_begin_where_the_papers_do(p, expected):
-    noise = [1.0, 1.1, 1.2]
-    values = {comparison.REDUCE: (2.0, 10.0), comparison.PUSH: (1.0, 15.0)}  # seconds a step, steps to the target
+def many(pace, loss=1.0, lowest=1.0):
+    """Runs of three seeds at p = 8 of three methods, of which all-reduce has a pace of its own."""
     rows = [
-        dict(zip(comparison.KEYS, (p, *run, seed), strict=True))
+        dict(zip(comparison.KEYS, (8, *run, seed), strict=True))
         | dict.fromkeys(WORDS, 1.0)
-        | {"seconds_a_step": pace * noise[seed], "steps_to_train_loss": steps * noise[seed], "seconds": 9, "steps": 99}
-        for run, (pace, steps) in values.items()
+        | {"seconds_a_step": pace if run == comparison.REDUCE else 1.0, "test_loss": loss, "lowest_loss": lowest}
+        | {"seconds": 9.0, "steps": 99.0}
+        for run in (comparison.REDUCE, comparison.PUSH, comparison.ELASTIC)
         for seed in range(3)
     ]
-    rows += [row | {"method": "elastic_averaging", "tau": tau} for row in rows[:3] for tau in (1, 10)]
-    claims = figure1.claims(pd.DataFrame(rows).set_index(comparison.KEYS).sort_index(), WORDS)
-    assert claims[-2].says.startswith("At larger scales")
-    assert claims[-2].holds is expected
+    runs = pd.DataFrame(rows).set_index(comparison.KEYS).sort_index()
+    return runs.assign(seconds_a_step=unlike(runs.seconds_a_step), lowest_loss=unlike(runs.lowest_loss, seed=1))
+
+
+@pytest.mark.parametrize(("paces", "expected"), [((1.15, 1.02), None), ((1.15, 1.3), False), ((1.05, 1.02), True)])
+def test_synchronization_overhead_is_judged_with_every_scatter(paces, expected):
+    claims = figure1.claims({0.1: many(paces[0]), 0.02: many(paces[1])}, WORDS)
+    (found,) = (claim for claim in claims if "overhead" in claim.says)
+    assert found.holds.holds is expected
+    assert f"{paces[1]:g}" in found.ours
+    assert ("where it holds" in found.ours) is (expected is not False)
+
+
+@pytest.mark.parametrize(("end", "verdict"), [(1.01, "holds"), (1.03, "not in our regime")])
+def test_what_is_said_of_validation_losses_presupposes_that_they_fall(end, verdict):
+    (found,) = (c for c in figure1.claims({0.1: many(1.0, loss=end)}, WORDS) if "minimum loss" in c.says)
+    assert found.verdict == verdict
+
+
+def test_annealing_presupposes_a_first_rate_that_has_done_its_work():
+    runs = many(1.0).assign(first_rate_loss=[0.95] * 3 + [0.85] * 6)
+    found = Compared(runs, 8, WORDS)
+    assert found.settled(comparison.REDUCE).met
+    assert not found.settled(comparison.PUSH).met
+
+
+def test_each_method_has_the_rate_that_is_best_with_a_seed_that_decides_nothing(monkeypatch):
+    asked = []
+
+    class Table:
+        """Runs whose test loss at the end is lowest at 0.1 for all-reduce and at 0.2 for push gossip."""
+
+        def __init__(self, base, points):
+            asked.append(points)
+            best = {"all_reduce": 0.1, "push_gossip": 0.2}
+            self.rows = [p | {"test_loss": abs(p[comparison.RATE] - best[p["method"]])} for p in points]
+
+        def table(self):
+            return pd.DataFrame(self.rows)
+
+        evaluations = table
+
+    monkeypatch.setattr(comparison, "Sweep", Table)
+    runs = [(8, comparison.REDUCE), (8, comparison.PUSH)]
+    base = sizes.configured("laptop", epochs=3.0)
+    table, _ = comparison.trained(base, runs, {8: 32}, 2, rates=[0.1, 0.2], scattered=[(0.02, runs[1])])
+    tuning, deciding = ([(p["method"], p["seed"], p[comparison.RATE]) for p in points] for points in asked)
+    assert {seed for _, seed, _ in tuning} == {2}
+    assert len(tuning) == 4
+    assert set(deciding) == {
+        ("all_reduce", 0, 0.1),
+        ("all_reduce", 1, 0.1),
+        ("push_gossip", 0, 0.2),
+        ("push_gossip", 1, 0.2),
+    }
+    assert table.scatter.tolist() == [0.1] * 4 + [0.02] * 2
 
 
 def test_evaluations_give_times_and_steps():
@@ -351,7 +406,7 @@ def test_evaluations_give_times_and_steps():
     assert row.seconds_to_test_loss == pytest.approx(15.0)
     assert row.seconds_to_train_loss == pytest.approx(10 + 10 * 5 / 6)
     assert row.steps_to_train_loss == pytest.approx(10 + 10 * 5 / 6)
-    assert (row.first_rate_loss, row.lowest_loss, row.seconds_a_step) == (0.2, 0.1, 1.0)
+    assert (row.late_loss, row.first_rate_loss, row.lowest_loss, row.seconds_a_step) == (2.0, 0.2, 0.1, 1.0)
 
 
 def test_figure1_refuses_nodes_that_do_not_divide_the_minibatch():
@@ -371,17 +426,18 @@ def test_pictures_show_what_was_measured(made):
     assert by_p["pull, p = 16"].get_ydata()[1] == pytest.approx(pulled)
 
 
-def test_curves_are_means_over_seeds():
-    keys = [
-        {"p": p, "method": "push_gossip", "tau": 10, "seed": seed, "epoch": epoch}
-        for p, seed, epoch in itertools.product([8, 16], range(2), range(4))
-    ]
-    columns = ["seconds", "test_loss", "test_accuracy", "train_loss", "consensus"]
-    numbers = np.random.default_rng(0).uniform(0.1, 0.9, size=(len(keys), len(columns)))
-    evaluations = pd.DataFrame(keys).join(pd.DataFrame(numbers, columns=columns))
-    drawn = comparison.draw(evaluations, [8, 16], (1.0, 2.0), figure1.TARGETS["laptop"])
-    means = numbers.reshape(2, 2, 4, 5).mean(axis=1)[:, 1:]  # without the first evaluation, at epoch 0
-    for axes, (p, (x, y)) in zip(drawn.axes, itertools.product(range(2), comparison.PANELS), strict=True):
-        across = means[p, :, 0] if x == "seconds" else np.arange(1, 4)
-        up = 100 * (1 - means[p, :, 2]) if y == "error" else means[p, :, columns.index(y)]
-        np.testing.assert_allclose(axes.get_lines()[0].get_xydata(), np.transpose([across, up]))
+def test_curves_are_geometric_means_over_seeds_and_ratios_are_paired():
+    losses = {"all_reduce": [[4.0, 1.0], [2.0, 0.5]], "push_gossip": [[4.0, 2.0], [2.0, 1.0]]}
+    evaluations = pd.DataFrame(
+        [
+            {"p": 8, "method": method, "tau": 1, "seed": seed, "seconds": 10.0 * at, "test_loss": loss}
+            for method, of_seeds in losses.items()
+            for seed, values in enumerate(of_seeds)
+            for at, loss in enumerate(values)
+        ]
+    )
+    drawn = comparison.draw(evaluations, [8], "digits")
+    curves, ratios = ({line.get_label(): line.get_ydata() for line in axes.lines} for axes in drawn.axes)
+    np.testing.assert_allclose(curves["All-reduce"][[0, -1]], [8**0.5, 0.5**0.5])
+    np.testing.assert_allclose(ratios["Push gossip, tau = 1"][[0, -1]], [1.0, 2.0])
+    np.testing.assert_allclose(ratios["Push gossip, tau = 1"], 2 ** np.linspace(0, 1, comparison.POINTS))

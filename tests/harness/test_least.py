@@ -7,7 +7,6 @@ import pytest
 from experiments.backup_workers import figures5_6
 from experiments.cutoff import figure4
 from experiments.gossip import comparison
-from experiments.gossip.sizes import Targets
 from experiments.harness import canvas, least
 from sgdlab import theory
 
@@ -62,9 +61,8 @@ def test_of_nodes_it_is_all_reduces_gradients():
         for seed in (0, 1)
         for s in (0.0, 1.0, 2.0)
     ]
-    shown = [("seconds", "test_loss"), ("epoch", "test_loss")]
     paces = comparison.paces(pd.DataFrame({"p": [4, 4], "capacity": [16.0, 16.0]}))
-    drawn = comparison.draw(pd.DataFrame(rows), [4], [1.0], Targets(0.5, 0.5), shown=shown, columns=2, pace=paces)
+    drawn = comparison.draw(pd.DataFrame(rows), [4], "digits", pace=paces)
     by_label = {line.get_label(): line for line in drawn.axes[0].lines}
-    np.testing.assert_allclose(by_label["no loss"].get_xdata(), [0.5, 1.0])  # 8 and 16 gradients, 16 a second
+    np.testing.assert_allclose(by_label["no loss"].get_xdata(), [0.0, 0.5, 1.0])  # 0, 8 and 16 gradients, 16 a second
     assert "no loss" not in [line.get_label() for line in drawn.axes[1].lines]
