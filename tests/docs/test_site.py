@@ -13,7 +13,7 @@ import types
 import pytest
 
 from docs.making import decision, measured, method_pages, paper_pages, pictures, reference_pages, simulated
-from experiments.harness import board, scoreboard
+from experiments.harness import board
 from experiments.harness.figures import figures, is_apart
 from sgdlab.registry import RULES
 from sgdlab.runs.methods import methods
