@@ -6,6 +6,53 @@ is not on record that they came first. From that day on a threshold stands here 
 
 from experiments.harness.thresholds import Threshold
 
+# Chen et al. 2016
+LOST_BELOW = Threshold(0.2, "training accuracy of a lost run: twice a guess at ten classes", "2026-11-22", seen=True)
+RAMP_SHARE = Threshold(0.1, "what changes fewer runs, a tenth, is not relevant", "2026-11-26", seen=True)
+LAYER_WITHIN = Threshold(0.02, "of a layer's mean staleness, which is printed to a tenth", "2026-11-22", seen=True)
+NEARLY_HALF = Threshold(1.5, "times fewer, where half would be 2 times, and no gain 1", "2026-11-22", seen=True)
+CONVERGED_WITHIN = Threshold(0.0025, "of the highest precision: half of what is compared", "2026-11-22", seen=True)
+EPOCH_COMPARABLE = Threshold(1.1, "times as long, a tenth longer, is comparable", "2026-11-22", seen=True)
+UNSTABLE_BELOW = Threshold(0.5, "of synchronous training's precision: half of it", "2026-11-26", seen=True)
+MESSAGES_COST = Threshold(0.05, "idle share of workers that never wait", "2026-11-26")
+
+# Barkai et al. 2020: accuracies
+
+SHARP_CLIMB_POINTS = Threshold(
+    10.0, "a sharp climb of the test error, or a collapse, is at least so many points", "2026-11-22", seen=True
+)
+CLOSE_TO_SINGLE_POINTS = Threshold(
+    2.0, "a test error within so many points of the single worker's is close to it", "2026-11-22", seen=True
+)
+ZERO_TRAINING_ERROR_POINTS = Threshold(0.5, "the zero-error region of the training set", "2026-11-22", seen=True)
+GRANULARITY_SIMILAR_POINTS = Threshold(
+    0.5, "final errors of two granularities that differ by less are similar", "2026-11-22", seen=True
+)
+TUNED_SIMILAR_POINTS = Threshold(
+    0.5, "in print Gap-Aware is 0.5 points below the tuned ASGD and similar to it", "2026-11-22", seen=True
+)
+CONVERGENCE_ALIKE_SHARE = Threshold(
+    0.1, "epochs to a loss that differ by a tenth of the run are alike", "2026-11-22", seen=True
+)
+HARD_TASK_ERROR = Threshold(
+    10.0, "a task with a larger test error of the single worker in print, in %, is a hard one", "2026-11-26", seen=True
+)
+
+# Barkai et al. 2020: others
+FIGURE4_MUCH_LESS = Threshold(2.0, "much less is at most half", "2026-11-22", seen=True)
+FIGURE12_LINEAR = Threshold(0.05, "a speed-up that is a twentieth off is still linear", "2026-11-22", seen=True)
+IMAGENET_CLOSE = Threshold(
+    2.0, "points; in print DANA-GA is 0.58 to 1.53 below with 32 to 64 workers, 3.46 with 128", "2026-11-22", seen=True
+)
+IMAGENET_RELATIVELY_CLOSE = Threshold(
+    10.0, "points; in print NAG-ASGD is 5.0 to 15.83 below with 32 to 64 workers", "2026-11-22", seen=True
+)
+PENALTIES_ROUNDING = Threshold(1e-10, "smaller relative errors are rounding", "2026-11-22", seen=True)
+PERPLEXITY_ALMOST_TWO_ORDERS = Threshold(10**1.5, "one and a half orders at least", "2026-11-22", seen=True)
+PERPLEXITY_NEAR = Threshold(1.25, "times; just beyond the paper's 1.18 with 8 workers", "2026-11-22", seen=True)
+PERPLEXITY_REGAINED = Threshold(10.0, "%; just beyond the paper's 8.34 with 8 workers", "2026-11-22", seen=True)
+THEOREM1_EXPONENT = Threshold(-0.45, "-1/2, but for a tenth of it", "2026-11-22", seen=True)
+
 # Anonymous 2018 (weak synchronization)
 
 SAME_POINTS = Threshold(1.0, "points of per cent, of errors or times, that are almost none", "2026-11-22", seen=True)
@@ -22,3 +69,26 @@ ANNEALED_LITTLE = Threshold(5.0, "per cent of gain after the first rate that are
 ANNEALED_MUCH = Threshold(2.0, "how many times as much gain is much more", "2026-11-22", seen=True)
 SETTLED = Threshold(0.1, "share by which a loss may fall in the last quarter of a rate", "2026-11-26", seen=True)
 RISEN = Threshold(0.02, "share by which a test loss at its end may be above its lowest", "2026-11-26", seen=True)
+
+# Teng and Wood 2018
+CUTOFF_SUBSTANTIAL = Threshold(
+    1.0, "points of the oracle, several times what another training changes", "2026-11-22", seen=True
+)
+CUTOFF_NEAR = Threshold(98.0, "% of the gradients per second of what it is compared with", "2026-11-22", seen=True)
+FIGURE2_RECOVERED = Threshold(98.0, "% of the oracle's throughput is near the maximum", "2026-11-22", seen=True)
+FIGURE2_IDLE = Threshold(0.1, "idle times that differ by a tenth are equal", "2026-11-22", seen=True)
+FIGURE3_ERROR = Threshold(3.0, "points of error above the true law's are a high performance", "2026-11-22", seen=True)
+FIGURE3_COVERAGE = Threshold(5.0, "points of coverage below the true law's are one too", "2026-11-22", seen=True)
+FIGURE3_IMPUTED = Threshold(1.0, "points that imputation may cost a still accurate prediction", "2026-11-22", seen=True)
+FIGURE3_WITHOUT = Threshold(95.0, "% of iterations without any slow worker: nearly all", "2026-11-26", seen=True)
+
+# beyond
+BIRCH_CONSTANT = Threshold(16.0, "12 from the theorem's constants, and a margin", "2026-11-23", seen=True)
+DROPCOMPUTE_CLOSE = Threshold(0.05, "relative error of a formula that predicts", "2026-11-23", seen=True)
+FOUR_SPEEDS_ALIKE = Threshold(0.1, "a loss that is a tenth higher matches", "2026-11-23", seen=True)
+MINDFLAYER_ALIKE = Threshold(0.1, "a loss that is a tenth higher is as good", "2026-11-23", seen=True)
+SINGLE_WORKER_CLOSE = Threshold(
+    1.0, "points of accuracy within which methods are named as close", "2026-11-26", seen=True
+)
+DISAGREEING_STAYS = Threshold(0.5, "not even halved in runs many times as long: it stays away", "2026-11-26", seen=True)
+RINGLEADER_AGREE = Threshold(0.95, "of all labels given by one network: clients agree", "2026-11-26", seen=True)
