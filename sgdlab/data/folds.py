@@ -1,8 +1,11 @@
-"""`fold`: another division of all examples of a data set, so that more than one test set says what a method does."""
+"""`fold` and `fold_of_pairs`: other divisions of all examples, since one test set says too little of a method."""
+
+import functools
 
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.data.digits import read
 from sgdlab.data.source import Dataset, Images
 
 
@@ -47,3 +50,26 @@ def fold(dataset: Dataset, index: int, number: int = 5) -> Dataset:
         num_classes=dataset.num_classes,
         preprocess=dataset.preprocess,
     )
+
+
+@functools.lru_cache(maxsize=4)
+def fold_of_pairs(
+    index: int, number: int = 5, *, classes: int = 100, num_examples: int = 4096, num_test: int = 2048, seed: int = 0
+) -> Dataset:
+    """Return `digit_pairs` of another division of the digits: pairs to test on are of one fold of them alone.
+
+    Args:
+      index: of the fold to test on, from 0 to `number` - 1.
+      number: of folds.
+      classes: as of `digit_pairs`, and so are the others.
+      num_examples: number of pairs to train on.
+      num_test: number of pairs to test on.
+      seed: seed of the pairs.
+    """
+    single, found = fold(read(), index, number), []
+    for split, count in ((single.train, num_examples), (single.test, num_test)):
+        drawn = np.random.default_rng((seed, split is single.test)).integers(len(split), size=(count, 2))
+        pixels = np.concatenate([split.pixels[drawn[:, side]] for side in (0, 1)], axis=2)
+        labels = split.labels[drawn] @ np.array([10, 1], split.labels.dtype) // (100 // classes)
+        found.append(Images(pixels, labels, split.white))
+    return Dataset(*found, num_classes=classes)
