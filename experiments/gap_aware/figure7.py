@@ -139,7 +139,7 @@ def drawn(curves: pd.DataFrame, size: Size) -> Figure:
             range(len(names)), [name.replace("-", "-\n").replace(" ", "\n") for name in names], fontsize=8.5
         )
         below.set_ylim(bottom=0)
-    lines.legend(picture, panels[0, 0])
+    lines.legend(picture, panels[0, 0], columns=8 if len(letters) > 2 else 4)
     return picture
 
 

@@ -101,7 +101,7 @@ def drawn(found: Accuracies, size: Size) -> Figure:
         lines.logarithmic(panels[:2, column], workers)
         lines.logarithmic(panels[2:, column], printed.WORKERS)
         panels[2, column].set_xlabel("workers")
-    lines.legend(picture, panels[0, 0])
+    lines.legend(picture, panels[0, 0], columns=8 if len(letters) > 2 else 4)
     return picture
 
 

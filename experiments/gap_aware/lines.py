@@ -20,7 +20,8 @@ def line(method: str) -> dict[str, Any]:
       >>> line("SA")["color"] != line("GA")["color"], line("SA")["label"]
       (True, 'SA')
     """
-    return {"color": _LOOKS[method].colour, "marker": _LOOKS[method].marker, "label": method}
+    dashes = "-." if method.startswith("DANA-") else "-"  # SA and DANA-SA have one colour
+    return {"color": _LOOKS[method].colour, "marker": _LOOKS[method].marker, "linestyle": dashes, "label": method}
 
 
 def errors(panel: Axes, num_workers: Sequence[int], method: str, values: Sequence[np.ndarray]) -> None:

@@ -150,7 +150,7 @@ def drawn(found: Accuracies, size: Size) -> Figure:
         for place, name in enumerate(names):
             values = found.values((letter, workers), name)
             style = lines.line("ASGD") | {"marker": "*"} if name == TUNED else lines.line(name)
-            panel.plot([place - 0.1] * len(values), values, linestyle="none", **style | {"label": None})
+            panel.plot([place - 0.1] * len(values), values, **style | {"label": None, "linestyle": "none"})
             if workers == PAPER_WORKERS:
                 panel.plot(place + 0.25, _printed(letter, workers, name), "D", color=PAPER, fillstyle="none")
         panel.axhline(found.single(letter).mean(), color="0.6", linestyle="--", linewidth=1.2)
@@ -158,7 +158,7 @@ def drawn(found: Accuracies, size: Size) -> Figure:
         panel.set_title(frameworks.heading(letter, size), fontsize=10.5)
         panel.grid(axis="x", visible=False)
     panels[0].plot([], [], "o", color="0.4", label="ours, each seed")
-    panels[0].plot([], [], "D", color=PAPER, fillstyle="none", label="the paper's")
+    panels[0].plot([], [], "D", color=PAPER, fillstyle="none", label="the paper's, CIFAR")
     panels[0].plot([], [], color="0.6", linestyle="--", label="single worker, ours")
     panels[0].set_ylabel("test accuracy, %")
     lines.legend(picture, panels[0])
