@@ -111,7 +111,7 @@ class GammaQuantiles:
 
     Example:
       >>> GammaQuantiles(num_workers=3, mean=1.0, task_variation=0.001).draw(1, seed=0).round(1)
-      array([[0.4, 0.9, 1.6]])
+      array([[0.4, 0.9, 1.5]])
     """
 
     num_workers: int
