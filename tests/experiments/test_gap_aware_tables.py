@@ -6,8 +6,10 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
+from scipy import stats
 
-from experiments.gap_aware import figure7, figures2_6, printed, tables4_6
+from experiments.gap_aware import figure7, figures2_6, lines, printed, tables4_6
 from experiments.gap_aware.accuracies import (
     PAPER_CELLS,
     SINGLE_TITLE,
@@ -211,6 +213,25 @@ def test_smoke(tmp_path):
     assert math.isnan(curves.table[curves.table.error != "test, %"].paper.max())
     assert all(output.picture is not None for output in (tables, curves, epochs))
     assert tables.table["test loss"].between(0, math.log(10) + 1e-6).all()
+
+
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_means_are_drawn_with_their_intervals(logarithmic):
+    values = [np.array([1.0, 2.0, 4.0]), np.array([3.0])]
+    panel = Figure().subplots()
+    lines.banded(panel, [4, 8], values, {"color": "k"}, logarithmic=logarithmic)
+    lines.bars(panel, [4, 8], [np.log(own) if logarithmic else own for own in values], {}, logarithmic=logarithmic)
+    shown = np.log(values[0]) if logarithmic else values[0]
+    half = stats.t.ppf(0.975, 2) * shown.std(ddof=1) / math.sqrt(3)
+    low, middle, high = (shown.mean() + sign * half for sign in (-1, 0, 1))
+    low, middle, high = map(math.exp, (low, middle, high)) if logarithmic else (low, middle, high)
+    for line in panel.get_lines()[:2]:
+        np.testing.assert_allclose(line.get_ydata(), [middle, 3.0])
+    corners = panel.collections[0].get_paths()[0].vertices[:, 1]
+    bar = panel.containers[0][2][0].get_segments()
+    for drawn in (corners, np.concatenate(bar)[:, 1]):
+        np.testing.assert_allclose([drawn.min(), drawn.max()], [low, high])
+    assert np.ptp(bar[1][:, 1]) == pytest.approx(0, abs=1e-9)  # of a single value, no interval is known
 
 
 def test_a_climb_above_many_workers_is_not_said_without_few():
