@@ -33,7 +33,7 @@ from experiments.gap_aware.frameworks import Letter, Size
 from experiments.harness.claims import Claim
 from experiments.harness.evidence import above, all_of, some_of
 from experiments.harness.figures import Output, Scale, figure
-from experiments.harness.intervals import Interval, interval
+from experiments.harness.intervals import interval
 from experiments.harness.pictures import PALETTE, canvas
 from experiments.thresholds import GRANULARITY_SIMILAR_POINTS
 from sgdlab.bounds import Count, Share
@@ -170,44 +170,39 @@ def drawn(found: Accuracies, size: Size) -> Figure:
 
 def claims(found: Accuracies) -> list[Claim]:
     """Return the statements of section 5.3 and appendix C.9."""
-    pairs = [(BEST, other) for other in OTHERS]
     first, others = ([cell for cell in found.cells if (cell[0] == FIGURE_1) is one] for one in (True, False))
-    says = "the parameter-wise method resulted in the best"
-    made = []
-    for cells, of_whom, where in (
-        (first, "", "section 5.3, Figure 1"),
-        (others, "; this phenomenon repeats across all frameworks", "section 5.3, Figure 5"),
-    ):
-        if not cells:
-            continue
-        for column, name in ERRORS.items():
-            words, holds = everywhere(found, pairs, cells, column)
-            made.append(Claim(f"{says} {name} with each number of workers{of_whom}", where, words, holds))
-        better = _on_average(found, cells)
-        words = "; ".join(
-            f"{letter} {ERRORS[column]} {less} ({other})" for (letter, column, other), less in better.items()
+    repeats = "; this phenomenon repeats across all frameworks"
+    made = [
+        _best(found, cells, column, of_whom, where)
+        for cells, of_whom, where in (
+            (first, "", "section 5.3, Figure 1"),
+            (others, repeats, "section 5.3, Figure 5"),
         )
-        made.append(
-            Claim(
-                f"{says} test error and training loss, on average over the numbers of workers{of_whom}",
-                where,
-                ours=f"below the others, in points and as a logarithm: {words}",
-                holds=all_of(above(less) for less in better.values()),
-            )
-        )
+        for column in ERRORS
+        if cells
+    ]
     return [*made, *([_usually(found, others)] if others else [])]
 
 
-def _on_average(found: Accuracies, cells: list[Cell]) -> dict[tuple[str, str, str], Interval]:
-    """Return how much better the parameter-wise is: (letter, column, other granularity) -> mean over N, by seed."""
-    return {
-        (letter, column, other): interval(
+def _best(found: Accuracies, cells: list[Cell], column: str, of_whom: str, where: str) -> Claim:
+    """Return the claim on one error, on average over the numbers of workers; the single ones are said beside."""
+    better = {
+        (letter, other): interval(
             np.mean([found.better_by(cell, BEST, other, column) for cell in cells if cell[0] == letter], axis=0)
         )
         for letter in dict.fromkeys(letter for letter, _ in cells)
-        for column in ERRORS
         for other in OTHERS
     }
+    unit = "points" if column == "test" else "of the logarithm"
+    words = "; ".join(f"{letter} {less} ({other})" for (letter, other), less in better.items())
+    single, _ = everywhere(found, [(BEST, other) for other in OTHERS], cells, column)
+    return Claim(
+        f"the parameter-wise method resulted in the best {ERRORS[column]} (on average over the numbers of workers)"
+        f"{of_whom}",
+        where,
+        ours=f"below the others by {words} {unit}. With each number of workers: {single}",
+        holds=all_of(above(less) for less in better.values()),
+    )
 
 
 def _usually(found: Accuracies, cells: list[Cell]) -> Claim:
