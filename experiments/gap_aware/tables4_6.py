@@ -8,8 +8,8 @@ At the size of a laptop the images are pairs of UCI digits, with 10 classes (the
 rate was chosen by the single worker and NAG-ASGD alone, before any other method was run: of 0.01, 0.02 and 0.03 the
 largest at which 8 workers of NAG-ASGD trained in R and W100, with seed 0 (with others they are lost at times). The
 paper's rate is about as large: there NAG-ASGD is lost with 12 workers in R and W, and with 20 in W100. What is said of
-the numbers of workers at which NAG-ASGD is lost depends on this choice. Seeds take turns in which of four folds of the
-digits they are tested on.
+the numbers of workers at which NAG-ASGD is lost depends on this choice. Each seed has pairs of its own, and tests on a
+fifth of the digits of its own.
 """
 
 from collections.abc import Mapping, Sequence

@@ -9,16 +9,17 @@ from sgdlab.data.digits import read
 from sgdlab.data.source import Dataset, Images
 
 
-def fold(dataset: Dataset, index: int, number: int = 5) -> Dataset:
+def fold(dataset: Dataset, index: int, number: int = 5, *, seed: int = 0) -> Dataset:
     """Return the data set that is tested on one of several folds and trained on the others.
 
-    The examples to train on and to test on are put together and divided at random, always alike, into folds of about
-    equal size that have the same shares of every class.
+    The examples to train on and to test on are put together and divided at random, alike for each seed, into folds of
+    about equal size that have the same shares of every class.
 
     Args:
       dataset: with both splits in memory.
       index: of the fold to test on, from 0 to `number` - 1.
       number: of folds.
+      seed: of the division.
 
     Raises:
       ValueError: where the images are not held in memory, a number is out of its range, or a class has fewer examples
@@ -42,7 +43,7 @@ def fold(dataset: Dataset, index: int, number: int = 5) -> Dataset:
     smallest = int(np.unique(labels, return_counts=True)[1].min())
     if smallest < number:
         raise ValueError(f"number={number} must be at most {smallest}, the examples of the smallest class")
-    folds = StratifiedKFold(number, shuffle=True, random_state=0)
+    folds = StratifiedKFold(number, shuffle=True, random_state=seed)
     train, test = list(folds.split(pixels, labels))[index]
     white = dataset.train.white
     return Dataset(
@@ -64,9 +65,9 @@ def fold_of_pairs(
       classes: as of `digit_pairs`, and so are the others.
       num_examples: number of pairs to train on.
       num_test: number of pairs to test on.
-      seed: seed of the pairs.
+      seed: of the pairs, and of the division of the digits.
     """
-    single, found = fold(read(), index, number), []
+    single, found = fold(read(), index, number, seed=seed), []
     for split, count in ((single.train, num_examples), (single.test, num_test)):
         drawn = np.random.default_rng((seed, split is single.test)).integers(len(split), size=(count, 2))
         pixels = np.concatenate([split.pixels[drawn[:, side]] for side in (0, 1)], axis=2)

@@ -95,6 +95,8 @@ class TestDigitPairs:
             }
             assert [left[image[:, :8].tobytes()] for image in found.test.pixels[:99]] == found.test.labels[:99].tolist()
             tested.append(halves[1])
+        other = fold_of_pairs(0, 5, classes=10, num_examples=1, num_test=3000, seed=1).test.pixels
+        assert len({image[:, :8].tobytes() for image in other} & tested[0]) < 0.5 * len(tested[0])  # about a fifth
         assert set().union(*tested) == whole
         assert sum(map(len, tested)) == pytest.approx(len(whole), rel=0.01)
 
