@@ -1,8 +1,9 @@
 """Test error by epoch with 16 workers, three frameworks (Barkai et al. 2020, Figure 7).
 
-The runs are those of Tables 4 to 6 with 16 workers. Lines are means over seeds and bands one standard deviation; the
-black line is the single worker. A run's convergence is measured by the epoch from which on its test error stays within
-a point of its last one.
+The runs are those of Tables 4 to 6 with 16 workers. Lines are geometric means over seeds, as the logarithmic axes have
+them, and bands their 95 % intervals; the black line is the single worker. A run's convergence is measured by the epoch
+at which its smoothed test loss first reaches one that all compared methods reach, interpolated between evaluations: in
+its logarithm, nine tenths of the way from a guess to the loss that the worst of them comes to.
 """
 
 import numpy as np
@@ -13,13 +14,15 @@ from matplotlib.ticker import MaxNLocator
 from experiments import harness, papers
 from experiments.gap_aware import frameworks, lines
 from experiments.gap_aware.accuracies import SINGLE_TITLE, paper_accuracy
-from experiments.gap_aware.frameworks import METHODS, SINGLE, Letter, Size
-from experiments.harness import PAPER, Claim, Count, Output, Scale, Share, all_of, below, canvas, figure, interval
+from experiments.gap_aware.frameworks import FRAMEWORKS, METHODS, SINGLE, Letter, Size
+from experiments.harness import PAPER, Claim, Count, Output, Scale, Share, all_of, between, canvas, figure, interval
+from experiments.thresholds import CONVERGENCE_ALIKE_SHARE
+from sgdlab.runs import crossing
 
-WITHIN = 1.0
-"""Points of test error from the last one that count as converged."""
-ALIKE = 0.1
-"""Share of the run by which epochs of convergence may differ and be alike."""
+COMPARED = ("GA", "SA", "DANA-GA", SINGLE_TITLE)
+"""The methods that all reach the common loss."""
+WAY = 0.9
+"""Share of the way to the worst of them, from a guess, that the common loss is at."""
 KEYS = ["framework", "method", "seed"]
 
 
@@ -28,11 +31,13 @@ KEYS = ["framework", "method", "seed"]
     "Figure 7",
     scales={
         "smoke": Scale("15 s", frameworks=["R"], num_workers=4, seeds=1, epochs_share=0.02),
-        "laptop": Scale("6 min, or seconds after tables4_6"),
+        "laptop": Scale("10 min, or seconds after tables4_6"),
+        "decide": Scale("40 min, or seconds after tables4_6", seeds=20),
         "gpu": Scale("40 min, estimated", size="gpu", seeds=1),
         "paper": Scale("GPU-weeks, estimated", size="paper"),
     },
     differs=frameworks.DIFFERS,
+    stand_in=frameworks.STAND_IN,
 )
 def figure7(
     *,
@@ -56,7 +61,7 @@ def figure7(
 
 
 def by_epoch(letters: list[str], num_workers: int, seeds: int, size: Size, share: float) -> pd.DataFrame:
-    """Test errors: columns framework, method (its title), seed, epoch and error in %."""
+    """Test errors: columns framework, method, seed, epoch, error in % and loss, the logarithm of the test loss."""
     of = {"num_workers": [num_workers], "seeds": seeds, "share": share}
     sweeps = {letter: frameworks.sweep(letter, size, **of) for letter in letters}
     harness.prepare(*sweeps.values())
@@ -65,95 +70,97 @@ def by_epoch(letters: list[str], num_workers: int, seeds: int, size: Size, share
         found = sweep.evaluations()
         alone = (found["cluster.num_workers"] == 1) & (found.method == SINGLE)
         titles = found.method.map(METHODS).mask(alone, SINGLE_TITLE)
-        errors = {"epoch": found.epoch, "error": 100 * (1 - found.test_accuracy)}
+        guess = np.log(FRAMEWORKS[letter].classes)
+        losses = np.log(found.test_loss.fillna(np.inf).clip(1e-12, guess))
+        errors = {"epoch": found.epoch, "error": 100 * (1 - found.test_accuracy), "loss": losses}
         frames.append(pd.DataFrame({"framework": letter, "method": titles, "seed": found.seed, **errors}))
     return pd.concat(frames, ignore_index=True)
 
 
-def converged(epochs: np.ndarray, errors: np.ndarray) -> float:
-    """Return the first epoch from which on the error is within a point of the last.
-
-    Example:
-      >>> converged(np.array([0.0, 1.0, 2.0, 3.0]), np.array([90.0, 5.5, 8.0, 5.0]))
-      3.0
-    """
-    outside = np.flatnonzero(np.abs(errors - errors[-1]) > WITHIN)
-    return float(epochs[outside[-1] + 1] if outside.size else epochs[0])
+def common_loss(curves: pd.DataFrame) -> dict[str, float]:
+    """Return the logarithm of the test loss that all compared methods reach, by framework."""
+    found = {}
+    for letter, runs in curves[curves.method.isin(COMPARED)].groupby("framework", sort=False):
+        lowest = {
+            key: crossing.smoothed(run.epoch, run.loss).min()
+            for key, run in runs.sort_values("epoch").groupby(["method", "seed"])
+        }
+        worst, guess = pd.Series(lowest).groupby(level=0).mean().max(), np.log(np.log(FRAMEWORKS[letter].classes))
+        found[letter] = float(guess + WAY * (worst - guess))
+    return found
 
 
 def convergence(curves: pd.DataFrame) -> pd.Series:
-    """Return the epoch of convergence of each run, by framework, method and seed."""
-    return pd.Series(
-        {
-            key: converged(run.epoch.to_numpy(), run.error.to_numpy())
-            for key, run in curves.sort_values("epoch").groupby(KEYS)
-        }
-    )
+    """Return the epoch at which each run reaches the common loss, by framework, method and seed; NaN: it does not."""
+    targets, found = common_loss(curves), {}
+    for key, run in curves.sort_values("epoch").groupby(KEYS):
+        place = crossing.first(run.epoch, run.loss, targets[key[0]], higher_is_better=False)
+        found[key] = np.nan if place is None else float(np.interp(place, np.arange(len(run)), run.epoch))
+    return pd.Series(found)
 
 
 def summarised(curves: pd.DataFrame, num_workers: int, size: Size) -> pd.DataFrame:
     """Errors at the end, and the epochs of convergence, with the paper's errors."""
     last = curves.sort_values("epoch").groupby(KEYS, sort=False).last()
-    epochs, rows = convergence(curves), []
+    epochs, targets, rows = convergence(curves), common_loss(curves), []
     for (letter, method), errors in last.error.groupby(["framework", "method"], sort=False):
         about = {"framework": frameworks.title(letter, size), "method": method}
         workers = 1 if method == SINGLE_TITLE else num_workers
         for quantity, values, paper in (
             ("test error at the end, %", errors, 100 - paper_accuracy(letter, workers, method)),
-            (f"epoch from which on it is within {WITHIN:g} point of that", epochs[letter, method], np.nan),
+            (f"epoch at which the test loss is {np.exp(targets[letter]):.2g}", epochs[letter, method], np.nan),
         ):
             rows.append({**about, "quantity": quantity, "ours": values.mean(), "±": values.std(ddof=1), "paper": paper})
     return pd.DataFrame(rows)
 
 
 def drawn(curves: pd.DataFrame, size: Size) -> Figure:
-    """Return a panel for each framework."""
-    letters = list(dict.fromkeys(curves.framework))
-    picture, panels = canvas(1, len(letters), width=max(4.8 * len(letters), 7), height=5.5)
-    for panel, letter in zip(panels[0], letters, strict=True):
+    """Test errors by epoch above, epochs to the common loss below, a column for each framework."""
+    letters, names = list(dict.fromkeys(curves.framework)), (*METHODS.values(), SINGLE_TITLE)
+    epochs, targets = convergence(curves), common_loss(curves)
+    picture, panels = canvas(2, len(letters), width=max(4.8 * len(letters), 7), height=9)
+    for (panel, below), letter in zip(panels.T, letters, strict=True):
         of_framework = curves[(curves.framework == letter) & (curves.epoch > 0)]
-        for method in (*METHODS.values(), SINGLE_TITLE):
+        for place, method in enumerate(names):
             errors = of_framework[of_framework.method == method].pivot_table(
                 index="epoch", columns="seed", values="error"
             )
-            mean = errors.mean(axis=1).clip(lines.LEAST)
             look = {"color": PAPER, "linestyle": "--", "label": SINGLE_TITLE}
-            look = look if method == SINGLE_TITLE else lines.line(method) | {"markevery": 4, "markersize": 5}
-            panel.plot(errors.index, mean, linewidth=1.6, **look)
-            spread = errors.std(axis=1).fillna(0.0)
-            band = (mean - spread).clip(lines.LEAST), (mean + spread).clip(lines.LEAST)
-            panel.fill_between(errors.index, *band, color=look["color"], alpha=0.12, linewidth=0)
+            look = look if method == SINGLE_TITLE else lines.line(method) | {"markevery": 4}
+            lines.banded(panel, errors.index, list(errors.to_numpy()), look | {"linewidth": 1.6}, logarithmic=True)
+            dot = {"color": look["color"], "marker": look.get("marker", "o"), "linestyle": "none"}
+            lines.bars(below, [place], [epochs[letter, method]], dot)
         lines.logarithmic([panel], [])
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
         panel.set_xlabel("epoch")
         panel.set_title(f"{frameworks.heading(letter, size)}\ntest error, %", fontsize=10.5)
-    lines.legend(picture, panels[0, 0])
+        below.set_title(f"epochs to a test loss of {np.exp(targets[letter]):.2g}", fontsize=10.5)
+        below.set_xticks(
+            range(len(names)), [name.replace("-", "-\n").replace(" ", "\n") for name in names], fontsize=8.5
+        )
+        below.set_ylim(bottom=0)
+    lines.legend(picture, panels[0, 0], columns=8 if len(letters) > 2 else 4)
     return picture
 
 
 def claims(curves: pd.DataFrame) -> list[Claim]:
     """Return the statements of appendix C.11."""
-    epochs, made = convergence(curves), []
+    epochs, alike, made = convergence(curves), CONVERGENCE_ALIKE_SHARE, []
     lengths = curves.groupby("framework", sort=False).epoch.max()
     for says, first, second in (
         ("the convergence rate of GA is similar to that of SA", "GA", "SA"),
         ("DANA-GA's convergence rate remains very close to the baseline", "DANA-GA", SINGLE_TITLE),
     ):
-        verdicts, words = [], []
-        for letter in dict.fromkeys(curves.framework):
-            later = interval(epochs[letter, first] - epochs[letter, second])
-            words.append(f"{letter} {later} of {lengths[letter]:g}")
-            verdicts += [below(way, ALIKE * lengths[letter]) for way in (later, _negative(later))]
+        later = {letter: interval(epochs[letter, first] - epochs[letter, second]) for letter in lengths.index}
+        most = {letter: alike.rewritten(alike * lengths[letter]) for letter in later}
+        holds = all_of(between(found, -most[letter], most[letter]) for letter, found in later.items())
+        words = ", ".join(f"{letter} {found} of {lengths[letter]:g}" for letter, found in later.items())
         made.append(
             Claim(
-                f"{says} (epochs to converge differ by less than {100 * ALIKE:g} % of the run)",
+                f"{says} (epochs to a common test loss differ by less than {100 * alike:g} % of the run)",
                 "appendix C.11",
-                ours=f"epochs that {first} takes longer than {second}: {', '.join(words)}",
-                holds=all_of(verdicts),
+                ours=f"epochs that {first} takes longer than {second}: {words}",
+                holds=holds,
             )
         )
     return made
-
-
-def _negative(found: harness.Interval) -> harness.Interval:
-    return harness.Interval(-found.mean, found.half, found.count)

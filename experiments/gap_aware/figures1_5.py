@@ -2,7 +2,9 @@
 
 A gap for each parameter (equation 13), for each layer (equation 12; a layer is an array of parameters, kernel and bias
 apart), or one for all (Definition 1). The parameter-wise runs are those of Gap-Aware in Tables 4 to 6, whose learning
-rate and everything else the others share. Lines are means over seeds, bands one standard deviation.
+rate and everything else the others share. Differences from the parameter-wise gap are drawn, paired by seed, with their
+95 % intervals: of the test error in points, and of the training loss as a ratio, which stands for the training error,
+since this is zero in most cells.
 
 A fourth line is ours. Algorithm 14 prints a coefficient C that averages the velocities which unpenalised gradients
 would form; what is called parameter-wise here, as everywhere in these tables, averages those that were formed.
@@ -25,11 +27,15 @@ from experiments.gap_aware.accuracies import (
     everywhere,
     paper_accuracy,
     table,
+    training_losses,
 )
 from experiments.gap_aware.frameworks import Letter, Size
-from experiments.harness.claims import Claim, Interval, above, all_of, interval
+from experiments.harness.claims import Claim
+from experiments.harness.evidence import above, all_of, some_of
 from experiments.harness.figures import Output, Scale, figure
-from experiments.harness.pictures import PALETTE, PAPER, canvas, colour
+from experiments.harness.intervals import interval
+from experiments.harness.pictures import PALETTE, canvas
+from experiments.thresholds import GRANULARITY_SIMILAR_POINTS
 from sgdlab.bounds import Count, Share
 from sgdlab.runs.sweep import Sweep
 
@@ -44,23 +50,14 @@ GRANULARITIES: dict[str, dict[str, Any]] = {
 OTHERS = ("layer-wise", "global")
 FIGURE_1 = "W"
 """The framework of Figure 1; Figure 5 has the others."""
-SIMILAR = 0.5
-"""Points of accuracy within which two results are similar."""
-ERRORS = {"test": "test", "train": "training"}
-"""Column of the accuracies -> what is called its error."""
+ERRORS = {"test": "test error", "train_loss": "training loss"}
+"""Column of the accuracies -> what it is compared by."""
 
-_STYLES = dict(
-    zip(
-        GRANULARITIES,
-        (
-            {"color": colour("ga"), "marker": "^"},
-            {"color": PALETTE[2], "marker": "s"},
-            {"color": PALETTE[0], "marker": "o"},
-            {"color": PALETTE[7], "marker": "D", "linestyle": ":"},
-        ),
-        strict=True,
-    )
-)
+_STYLES = {
+    "layer-wise": {"color": PALETTE[2], "marker": "s"},
+    "global": {"color": PALETTE[0], "marker": "o"},
+    PRINTED: {"color": PALETTE[7], "marker": "D", "linestyle": ":"},
+}
 
 
 @figure(
@@ -69,10 +66,12 @@ _STYLES = dict(
     scales={
         "smoke": Scale("15 s", frameworks=["R"], num_workers=[4], seeds=1, as_printed=False, epochs_share=0.02),
         "laptop": Scale("12 min after tables4_6"),
+        "decide": Scale("50 min after tables4_6, estimated", seeds=20),
         "gpu": Scale("1 h, estimated", size="gpu", frameworks=["W"], num_workers=[8, 32], seeds=3, as_printed=False),
         "paper": Scale("GPU-weeks, estimated", size="paper", num_workers=[4, 8, 16, 24, 32]),
     },
     differs=frameworks.DIFFERS,
+    stand_in=frameworks.STAND_IN,
 )
 def figures1_5(
     *,
@@ -96,7 +95,7 @@ def figures1_5(
     found = trained(sweeps(frameworks, num_workers, seeds, size, epochs_share, as_printed))
     notes = [
         "± is one standard deviation over seeds. The paper prints numbers of the parameter-wise gap alone, in Tables 4 "
-        "to 6; of the training error it prints none.",
+        "to 6; of the training error it prints none. Verdicts rest on 95 % intervals of differences paired by seed.",
         *_as_printed(found),
     ]
     return Output(summarised(found, size), drawn(found, size), claims(found), notes)
@@ -126,13 +125,13 @@ def trained(runs: Mapping[tuple[str, str], Sweep]) -> Accuracies:
 
 
 def summarised(found: Accuracies, size: Size) -> pd.DataFrame:
-    """Test and training errors in %."""
+    """Test and training errors in %, and training losses."""
     tables = []
-    for column, name in ERRORS.items():
+    for column, name in (("test", "test, %"), ("train", "training, %")):
         rows = table(found, size, _printed if column == "test" else lambda *_: np.nan, column)
-        rows = rows.assign(error=f"{name}, %", ours=100 - rows.ours, paper=100 - rows.paper)
-        tables.append(rows[["framework", "error", *rows.columns[1:-1]]].rename(columns={"method": "gap"}))
-    return pd.concat(tables, ignore_index=True)
+        tables.append(rows.assign(error=name, ours=100 - rows.ours, paper=100 - rows.paper))
+    rows = pd.concat([*tables, training_losses(found, size).assign(error="training loss")], ignore_index=True)
+    return rows[["framework", "error", *rows.columns[1:-1]]].rename(columns={"method": "gap"})
 
 
 def _printed(letter: str, workers: int, name: str) -> float:
@@ -141,89 +140,83 @@ def _printed(letter: str, workers: int, name: str) -> float:
 
 
 def drawn(found: Accuracies, size: Size) -> Figure:
-    """Test errors above, training errors below, a column for each framework."""
+    """Differences from the parameter-wise gap: test errors above, training losses below; a column each framework."""
     letters = found.letters
-    picture, panels = canvas(2, len(letters), width=max(4.6 * len(letters), 7), height=8)
+    picture, panels = canvas(2, len(letters), width=max(4.6 * len(letters), 7), height=8, sharey="row")
     for column, letter in enumerate(letters):
         workers = found.workers(letter)
-        there = set(found.runs[found.runs.framework == letter].method)
+        there = [name for name in _STYLES if name in set(found.runs[found.runs.framework == letter].method)]
         for panel, of in zip(panels[:, column], ERRORS, strict=True):
-            for name in (name for name in GRANULARITIES if name in there):
-                values = [100 - found.values((letter, n), name, of) for n in workers]
-                lines.banded(panel, workers, values, _STYLES[name] | {"label": name}, least=0.0)
-            panel.axhline(100 - found.single(letter, of).mean(), color=PAPER, linestyle="--", label=SINGLE_TITLE)
-            panel.set_xticks(workers)
+            for place, name in enumerate(there):
+                beside = np.arange(len(workers)) + 0.12 * (place - (len(there) - 1) / 2)
+                worse = [found.better_by((letter, n), BEST, name, of) for n in workers]
+                lines.bars(panel, beside, worse, _STYLES[name] | {"label": name}, logarithmic=of != "test")
+            panel.axhline(0.0 if of == "test" else 1.0, color="0.4", linewidth=1, label=BEST)
+            panel.set_xticks(range(len(workers)), workers)
+        panels[1, column].set_yscale("log")
+        panels[1, column].yaxis.set_major_formatter("{x:.3g}")
+        panels[1, column].yaxis.set_minor_formatter("{x:.3g}")
         number = 1 if letter == FIGURE_1 else 5
         name = frameworks.heading(letter, size)
-        panels[0, column].set_title(f"Figure {number}, {name}\ntest error, %", fontsize=10.5)
-        panels[1, column].set_title("training error, %", fontsize=10.5)
+        panels[0, column].set_title(
+            f"Figure {number}, {name}\ntest error above the parameter-wise, points", fontsize=10
+        )
+        panels[1, column].set_title("training loss over the parameter-wise", fontsize=10)
         panels[1, column].set_xlabel("workers")
     first = next((panel for panel, letter in zip(panels[0], letters, strict=True) if letter == FIGURE_1), panels[0, 0])
-    lines.legend(picture, first, columns=5 if len(letters) > 1 else 3)
+    lines.legend(picture, first, columns=5 if len(letters) > 1 else 2)
     return picture
 
 
 def claims(found: Accuracies) -> list[Claim]:
     """Return the statements of section 5.3 and appendix C.9."""
-    pairs = [(BEST, other) for other in OTHERS]
     first, others = ([cell for cell in found.cells if (cell[0] == FIGURE_1) is one] for one in (True, False))
-    says = "the parameter-wise method resulted in the best"
-    made = []
-    for cells, of_whom, where in (
-        (first, "", "section 5.3, Figure 1"),
-        (others, "; this phenomenon repeats across all frameworks", "section 5.3, Figure 5"),
-    ):
-        if not cells:
-            continue
-        for column, name in ERRORS.items():
-            words, holds = everywhere(found, pairs, cells, column)
-            alike = sum(_fitted(found, cell, names) for cell in cells for names in pairs)
-            words += f"; in {alike} both fit all training examples" if column == "train" else ""
-            made.append(Claim(f"{says} {name} error with each number of workers{of_whom}", where, words, holds))
-        better = _on_average(found, cells)
-        words = "; ".join(f"{letter} {name} {less} ({other})" for (letter, name, other), less in better.items())
-        made.append(
-            Claim(
-                f"{says} test and training error, on average over the numbers of workers{of_whom}",
-                where,
-                ours=f"points below the others: {words}",
-                holds=all_of(above(less) for less in better.values()),
-            )
+    repeats = "; this phenomenon repeats across all frameworks"
+    made = [
+        _best(found, cells, column, of_whom, where)
+        for cells, of_whom, where in (
+            (first, "", "section 5.3, Figure 1"),
+            (others, repeats, "section 5.3, Figure 5"),
         )
+        for column in ERRORS
+        if cells
+    ]
     return [*made, *([_usually(found, others)] if others else [])]
 
 
-def _fitted(found: Accuracies, cell: Cell, names: tuple[str, str]) -> bool:
-    """Return whether methods have no training error."""
-    return all((found.values(cell, name, "train") == 100).all() for name in names)
-
-
-def _on_average(found: Accuracies, cells: list[Cell]) -> dict[tuple[str, str, str], Interval]:
-    """Return how many points lower the parameter-wise error is: (letter, error, other granularity) -> mean over N."""
-
-    def lower(letter: str, column: str, other: str) -> np.ndarray:
-        own = [cell for cell in cells if cell[0] == letter]
-        return np.mean([found.values(c, BEST, column) - found.values(c, other, column) for c in own], axis=0)
-
-    return {
-        (letter, name, other): interval(lower(letter, column, other))
+def _best(found: Accuracies, cells: list[Cell], column: str, of_whom: str, where: str) -> Claim:
+    """Return the claim on one error, on average over the numbers of workers; the single ones are said beside."""
+    better = {
+        (letter, other): interval(
+            np.mean([found.better_by(cell, BEST, other, column) for cell in cells if cell[0] == letter], axis=0)
+        )
         for letter in dict.fromkeys(letter for letter, _ in cells)
-        for column, name in ERRORS.items()
         for other in OTHERS
     }
+    unit = "points" if column == "test" else "of the logarithm"
+    words = "; ".join(f"{letter} {less} ({other})" for (letter, other), less in better.items())
+    single, _ = everywhere(found, [(BEST, other) for other in OTHERS], cells, column)
+    return Claim(
+        f"the parameter-wise method resulted in the best {ERRORS[column]} (on average over the numbers of workers)"
+        f"{of_whom}",
+        where,
+        ours=f"below the others by {words} {unit}. With each number of workers: {single}",
+        holds=all_of(above(less) for less in better.values()),
+    )
 
 
 def _usually(found: Accuracies, cells: list[Cell]) -> Claim:
-    """Return whether most comparisons of both errors are better or similar."""
-    keys = [(cell, BEST, other, column) for cell in cells for other in OTHERS for column in ERRORS]
-    verdicts = [above(found.difference(*key), -SIMILAR) for key in keys]
-    yes, no = verdicts.count(True), verdicts.count(False)
+    """Return the claim that most comparisons of both errors are better or similar."""
+    similar = GRANULARITY_SIMILAR_POINTS
+    keys = [(cell, BEST, other, column) for cell in cells for other in OTHERS for column in ("test", "train")]
+    verdicts = [found.better(*key, least=-similar) for key in keys]
+    counts = {holds: sum(each.holds is holds for each in verdicts) for holds in (True, False, None)}
     return Claim(
-        f"parameter-wise Gap-Aware usually reaches better or similar final errors (at most {SIMILAR:g} points above, "
+        f"parameter-wise Gap-Aware usually reaches better or similar final errors (at most {similar:g} points above, "
         "in most comparisons)",
         "appendix C.9, Figure 5",
-        ours=f"of {len(keys)} comparisons so in {yes}, not in {no}, open in {len(keys) - yes - no}",
-        holds=True if 2 * yes > len(keys) else False if 2 * no >= len(keys) else None,
+        ours=f"of {len(keys)} comparisons so in {counts[True]}, not in {counts[False]}, open in {counts[None]}",
+        holds=some_of(len(keys) // 2 + 1, verdicts),
     )
 
 
@@ -233,8 +226,8 @@ def _as_printed(found: Accuracies) -> list[str]:
         return []
     cells = [cell for cell in found.cells if cell[0] == FIGURE_1]
     words = []
-    for column, name in ERRORS.items():
-        pairs = [found.values(cell, PRINTED, column) - found.values(cell, BEST, column) for cell in cells]
+    for column, name in (("test", "test"), ("train", "training")):
+        pairs = [found.better_by(cell, PRINTED, BEST, column) for cell in cells]
         words.append(f"{interval(np.mean(pairs, axis=0))} in {name}")
     return [
         "The coefficient C of Algorithm 14 as printed changes the accuracy of the parameter-wise method by "

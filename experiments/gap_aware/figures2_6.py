@@ -1,8 +1,9 @@
 """Final test and training error against the number of workers, three frameworks (Barkai et al. 2020, Figures 2 and 6).
 
-The runs are those of Tables 4 to 6. Lines are means over seeds and bands one standard deviation; the dashed line is the
-single worker. Errors are on a logarithmic axis, and below 0.1 % they are drawn there. The lowest row is the paper's own
-test error, from its tables; of the training error it prints no numbers.
+The runs are those of Tables 4 to 6. Lines are geometric means over seeds, as the logarithmic axes have them, and bands
+their 95 % intervals; the dashed line is the single worker. In place of the training error, which is zero in most cells,
+the training loss is drawn and judged. The lowest row is the paper's own test error, from its tables; of the training
+error it prints no numbers.
 """
 
 import numpy as np
@@ -11,13 +12,22 @@ from matplotlib.figure import Figure
 
 from experiments import papers
 from experiments.gap_aware import frameworks, lines, printed
-from experiments.gap_aware.accuracies import Accuracies, Cell, everywhere, paper_accuracy, table
+from experiments.gap_aware.accuracies import (
+    SINGLE_TITLE,
+    Accuracies,
+    Cell,
+    everywhere,
+    paper_accuracy,
+    table,
+    training_losses,
+)
 from experiments.gap_aware.frameworks import METHODS, WORKERS, Letter, Size
 from experiments.gap_aware.tables4_6 import trained
-from experiments.harness import Claim, Count, Output, Scale, Share, above, all_of, below, canvas, figure, interval
+from experiments.harness import Claim, Count, Output, Scale, Share, all_of, below, canvas, figure, interval, some_of
+from experiments.thresholds import ZERO_TRAINING_ERROR_POINTS
 
-ZERO = 0.5
-"""Points of training error that are the zero-error region."""
+PAIRS = (("GA", "SA"), ("DANA-GA", "DANA-SA"), ("GA", "NAG-ASGD"), ("DANA-GA", "DANA"))
+"""Methods of which one is said to be better than the other."""
 
 
 @figure(
@@ -25,11 +35,13 @@ ZERO = 0.5
     ("Figure 2", "Figure 6"),
     scales={
         "smoke": Scale("15 s", frameworks=["R"], num_workers=[4], seeds=1, epochs_share=0.02),
-        "laptop": Scale("25 min, or seconds after tables4_6"),
+        "laptop": Scale("40 min, or seconds after tables4_6"),
+        "decide": Scale("3 h, or seconds after tables4_6", seeds=20),
         "gpu": Scale("1 h, estimated", size="gpu", num_workers=[8, 32], seeds=1),
         "paper": Scale("GPU-months, estimated", size="paper", num_workers=list(printed.WORKERS)),
     },
     differs=frameworks.DIFFERS,
+    stand_in=frameworks.STAND_IN,
 )
 def figures2_6(
     *,
@@ -54,13 +66,14 @@ def figures2_6(
 
 
 def summarised(found: Accuracies, size: Size) -> pd.DataFrame:
-    """Test and training errors in %, with the paper's test errors."""
+    """Test and training errors in %, with the paper's test errors, and training losses."""
     tables = []
     for column, name in (("test", "test, %"), ("train", "training, %")):
         rows = table(found, size, paper_accuracy if column == "test" else _not_printed, column)
         errors = {of: 100 - rows[of] for of in ("ours", "paper")}
         tables.append(rows.assign(error=name, **errors)[["framework", "error", *rows.columns[1:]]])
-    return pd.concat(tables, ignore_index=True)
+    losses = training_losses(found, size).assign(error="training loss")
+    return pd.concat([*tables, losses[tables[0].columns]], ignore_index=True)
 
 
 def _not_printed(letter: str, workers: int, method: str) -> float:
@@ -69,68 +82,74 @@ def _not_printed(letter: str, workers: int, method: str) -> float:
 
 
 def drawn(found: Accuracies, size: Size) -> Figure:
-    """Test error, training error, and the paper's test error, a column for each framework."""
+    """Test error, training loss, and the paper's test error, a column for each framework."""
     letters = found.letters
     picture, panels = canvas(3, len(letters), width=max(4.6 * len(letters), 7), height=12)
     for column, letter in enumerate(letters):
         workers = found.workers(letter)
-        for row, of in enumerate(("test", "train")):
+        for row, shown in enumerate((lambda *of: 100 - found.values(*of), lambda *of: _loss(found, *of))):
             for method in METHODS.values():
-                values = [100 - found.values((letter, n), method, of) for n in workers]
-                lines.errors(panels[row, column], workers, method, values)
-            lines.level(panels[row, column], 100 - found.single(letter, of).mean())
+                lines.errors(panels[row, column], workers, method, [shown((letter, n), method) for n in workers])
+            lines.level(panels[row, column], np.exp(np.log(shown((letter, 1), SINGLE_TITLE)).mean()))
         for method in METHODS.values():
             values = [np.array([100 - paper_accuracy(letter, n, method)]) for n in printed.WORKERS]
             lines.errors(panels[2, column], printed.WORKERS, method, values)
         lines.level(panels[2, column], 100 - printed.SINGLE[letter])
         panels[0, column].set_title(f"{frameworks.heading(letter, size)}\ntest error, %", fontsize=10.5)
-        panels[1, column].set_title("training error, %", fontsize=10.5)
+        panels[1, column].set_title("training loss", fontsize=10.5)
         panels[2, column].set_title(f"paper, {frameworks.FRAMEWORKS[letter].title}\ntest error, %", fontsize=10.5)
         lines.logarithmic(panels[:2, column], workers)
         lines.logarithmic(panels[2:, column], printed.WORKERS)
         panels[2, column].set_xlabel("workers")
-    lines.legend(picture, panels[0, 0])
+    lines.legend(picture, panels[0, 0], columns=8 if len(letters) > 2 else 4)
     return picture
+
+
+def _loss(found: Accuracies, cell: Cell, method: str) -> np.ndarray:
+    """float64[seeds]: the training losses."""
+    return np.exp(found.values(cell, method, "train_loss"))
 
 
 def claims(found: Accuracies) -> list[Claim]:
     """Return the statements of section 6.1 and appendix C.10 about the curves."""
-    rest = [m for m in METHODS.values() if m != "DANA-GA"]
+    zero, rest = ZERO_TRAINING_ERROR_POINTS, [m for m in METHODS.values() if m != "DANA-GA"]
     errors = {cell: interval(100 - found.values(cell, "DANA-GA", "train")) for cell in found.cells}
     worst = max(errors, key=lambda cell: errors[cell].mean)
-    words, holds = everywhere(found, [("DANA-GA", other) for other in rest], column="train")
-    same = [
-        (cell, pair)
-        for cell in found.cells
-        for pair in (("GA", "SA"), ("DANA-GA", "DANA-SA"), ("GA", "NAG-ASGD"), ("DANA-GA", "DANA"))
-    ]
-    said, surely = (_alike(found, same, comparisons) for comparisons in (1, 2 * len(same)))
-    agree = said.count(True)
+    words, holds = everywhere(found, [("DANA-GA", other) for other in rest], column="train_loss")
     return [
         Claim(
-            f"DANA-GA always remains very close to the zero-error region (training error below {ZERO:g} %)",
+            f"DANA-GA always remains very close to the zero-error region (training error below {zero:g} %)",
             "appendix C.10",
             ours=f"at most {errors[worst]} %, {worst[0]} with N = {worst[1]}",
-            holds=all_of(below(error, ZERO) for error in errors.values()),
+            holds=all_of(below(error, zero, resolution=found.example) for error in errors.values()),
         ),
         Claim(
-            "unlike other algorithms, DANA-GA is able to converge on the training set (a lower training error than all "
+            "unlike other algorithms, DANA-GA is able to converge on the training set (a lower training loss than all "
             "others)",
             "appendix C.10",
             ours=words,
             holds=holds,
+            because="" if holds.holds is not False else "We think: what is easy to fit, other methods fit as well.",
         ),
-        Claim(
-            "the graphs of the train error also show the same concepts (which of two methods is better)",
-            "section 6.1",
-            ours=f"{agree} of {len(said)} comparisons go the same way, where both errors differ beyond their intervals",
-            holds=False if False in surely else True if agree == len(said) > 0 else None,
-        ),
+        _same_concepts(found),
     ]
 
 
-def _alike(found: Accuracies, keys: list[tuple[Cell, tuple[str, str]]], comparisons: int) -> list[bool]:
-    """Return whether both errors say which of two methods is better alike, where both say it beyond their intervals."""
-    of = {"comparisons": comparisons}
-    both = [[above(found.difference(cell, *pair, column, **of)) for column in ("test", "train")] for cell, pair in keys]
-    return [test == train for test, train in both if None not in (test, train)]
+def _same_concepts(found: Accuracies) -> Claim:
+    """Return the claim that the training loss says which method is better in most cases that the test error decides."""
+    keys = [(cell, *pair) for cell in found.cells for pair in PAIRS]
+    tests = {key: found.better(*key) for key in keys}
+    said = {key: test.holds for key, test in tests.items() if test.holds is not None}
+    trains = {key: found.better(*key, "train_loss") for key in said}
+    agree = {key: train if said[key] else train.opposite for key, train in trains.items()}
+    other = [f"{letter} N={n} ({first}, {second})" for ((letter, n), first, second), each in agree.items()
+             if each.holds is False]  # fmt: skip
+    return Claim(
+        "the graphs of the train error also show the same concepts (in most comparisons that the test error decides, "
+        "the training loss says the same)",
+        "section 6.1",
+        ours=f"of {len(keys)} comparisons the test error decides {len(said)}; of these the training loss says the same "
+        f"in {sum(each.holds is True for each in agree.values())}, the opposite in {len(other)}"
+        + (f" ({', '.join(other)})" if other else ""),
+        holds=some_of(len(agree) // 2 + 1, agree.values()) if agree else None,
+    )

@@ -174,7 +174,7 @@ def trained_together(
       `test_accuracy` and `test_loss`, lists: those of each run at its end.
     """
     config = configuration(letter=letter, size=size, share=share, num_workers=num_workers, nesterov=nesterov)
-    config.seed = seed
+    config.seed = config.data.digit_pairs.seed = seed
     made = plan.make_plan(config)
     task = tasks.task_of(made.experiment)
     found = []
@@ -200,7 +200,8 @@ def configurations(*, seed: int, cells: Sequence[Sequence[float]], **about: Any)
     found = []
     for momentum, rate in cells:
         config = configuration(**about)
-        config.seed, config.optimizer.momentum, config.optimizer.learning_rate = seed, momentum, rate
+        config.seed = config.data.digit_pairs.seed = seed
+        config.optimizer.momentum, config.optimizer.learning_rate = momentum, rate
         found.append(config)
     return found
 

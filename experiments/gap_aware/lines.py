@@ -8,11 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from experiments.harness import PAPER, look
+from experiments.harness import PAPER, interval, look
 
 _LOOKS = {name: look(name) for name in ("ASGD", "NAG-ASGD", "SA", "GA", "DANA", "DANA-SA", "DANA-GA")}
-LEAST = 0.1
-"""Errors in % below it are drawn there, so that an error of 0 is seen on a logarithmic axis."""
 
 
 def line(method: str) -> dict[str, Any]:
@@ -22,38 +20,65 @@ def line(method: str) -> dict[str, Any]:
       >>> line("SA")["color"] != line("GA")["color"], line("SA")["label"]
       (True, 'SA')
     """
-    return {"color": _LOOKS[method].colour, "marker": _LOOKS[method].marker, "label": method}
+    dashes = "-." if method.startswith("DANA-") else "-"  # SA and DANA-SA have one colour
+    return {"color": _LOOKS[method].colour, "marker": _LOOKS[method].marker, "linestyle": dashes, "label": method}
 
 
 def errors(panel: Axes, num_workers: Sequence[int], method: str, values: Sequence[np.ndarray]) -> None:
-    """Draws a method's errors against the number of workers: the mean, and a band of a standard deviation.
+    """Draws a method's errors, or losses, against the number of workers, for a logarithmic axis.
 
     Args:
       panel: where.
       num_workers: N.
       method: its title.
-      values: float64[seeds] for each N, errors in %.
+      values: float64[seeds] for each N.
     """
-    banded(panel, num_workers, values, line(method), least=LEAST)
+    banded(panel, num_workers, values, line(method), logarithmic=True)
 
 
 def banded(
-    panel: Axes, at: Sequence[float], values: Sequence[np.ndarray], style: Mapping[str, Any], *, least: float = -np.inf
+    panel: Axes,
+    at: Sequence[float],
+    values: Sequence[np.ndarray],
+    style: Mapping[str, Any],
+    *,
+    logarithmic: bool = False,
 ) -> None:
-    """Draws the mean of values, and a band of one standard deviation.
+    """Draws the mean of values, and a band: its 95 % interval, or nothing of a single value.
 
     Args:
       panel: where.
       at: where the values are, on the horizontal axis.
       values: float64[seeds] for each of them.
       style: of the line, as `line` returns it.
-      least: what is lower is drawn there.
+      logarithmic: the mean is the geometric one, as a logarithmic axis shows it.
     """
-    means = np.array([np.mean(of_seeds) for of_seeds in values])
-    spread = np.array([np.std(of_seeds, ddof=1) if len(of_seeds) > 1 else 0.0 for of_seeds in values])
-    panel.plot(at, np.maximum(means, least), markersize=5, **style)
-    low, high = np.maximum(means - spread, least), np.maximum(means + spread, least)
-    panel.fill_between(at, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    found = [interval(np.log(of_seeds) if logarithmic else of_seeds) for of_seeds in values]
+    middle, half = (np.array([getattr(each, name) for each in found]) for name in ("mean", "half"))
+    half[~np.isfinite(half)] = 0.0
+    shown = np.exp if logarithmic else np.asarray
+    panel.plot(at, shown(middle), markersize=5, **style)
+    panel.fill_between(at, shown(middle - half), shown(middle + half), color=style["color"], alpha=0.15, linewidth=0)
+
+
+def bars(
+    panel: Axes,
+    at: Sequence[float],
+    values: Sequence[np.ndarray],
+    style: Mapping[str, Any],
+    *,
+    logarithmic: bool = False,
+) -> None:
+    """Draws means of differences, or geometric means of ratios, with their 95 % intervals as bars.
+
+    Its arguments are those of `banded`; a ratio is given as its logarithm.
+    """
+    found = [interval(of_seeds) for of_seeds in values]
+    low, middle, high = (np.array([getattr(each, name) for each in found]) for name in ("low", "mean", "high"))
+    low, high = np.where(np.isfinite(low), low, middle), np.where(np.isfinite(high), high, middle)
+    if logarithmic:
+        low, middle, high = np.exp(low), np.exp(middle), np.exp(high)
+    panel.errorbar(at, middle, yerr=[middle - low, high - middle], markersize=5, linewidth=1.4, **style)
 
 
 def numbers(panel: Axes, values: np.ndarray, dark: np.ndarray, *, fontsize: float) -> None:
@@ -72,18 +97,18 @@ def numbers(panel: Axes, values: np.ndarray, dark: np.ndarray, *, fontsize: floa
 
 
 def level(panel: Axes, error: float, label: str = "single worker") -> None:
-    """Draws the single worker's error, in %, as a dashed line."""
-    panel.axhline(max(error, LEAST), color=PAPER, linestyle="--", linewidth=1.5, label=label)
+    """Draws the single worker's error as a dashed line."""
+    panel.axhline(error, color=PAPER, linestyle="--", linewidth=1.5, label=label)
 
 
 def logarithmic(panels: Iterable[Axes], num_workers: Sequence[int]) -> None:
-    """Gives panels a logarithmic axis of errors in %, with plain numbers, and one of N."""
+    """Gives panels a logarithmic axis of errors or losses, with plain numbers, and one of N."""
     for panel in panels:
         panel.set_yscale("log")
         drawn = np.concatenate([np.ravel(line.get_ydata()) for line in panel.get_lines()])
         low, high = np.nanmin(drawn), np.nanmax(drawn)  # of the lines: the bands of lost runs reach far below
-        wide = high > 8 * low
-        panel.set_yticks([digit * ten for ten in (0.1, 1, 10, 100) for digit in ((1, 2, 5) if wide else range(1, 10))])
+        wide, tens = high > 8 * low, [10.0**power for power in range(-6, 3)]
+        panel.set_yticks([digit * ten for ten in tens for digit in ((1, 2, 5) if wide else range(1, 10))])
         panel.yaxis.set_major_formatter("{x:g}")
         panel.yaxis.set_minor_formatter(NullFormatter())
         panel.set_ylim(low / 1.25, high * 1.25)

@@ -7,7 +7,7 @@ A number that is out of its range raises a ValueError that names it.
 from sgdlab.cluster.exponential import Exponential, exponential
 from sgdlab.cluster.family import CLUSTERS
 from sgdlab.cluster.fixed import Fixed
-from sgdlab.cluster.gamma import Gamma, gamma
+from sgdlab.cluster.gamma import Gamma, GammaQuantiles, gamma
 from sgdlab.cluster.ladder import Ladder
 from sgdlab.cluster.law import Law
 from sgdlab.cluster.long_tailed import LongTailed, long_tailed
@@ -23,6 +23,7 @@ __all__ = [
     "Exponential",
     "Fixed",
     "Gamma",
+    "GammaQuantiles",
     "Ladder",
     "Law",
     "LongTailed",

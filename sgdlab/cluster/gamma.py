@@ -91,6 +91,61 @@ class Gamma:
         return 0.6 if self.heterogeneous else 0.1
 
 
+@CLUSTERS.register("gamma_quantiles", title="gamma-distributed run-times, machines at quantiles of their law")
+@dataclasses.dataclass(frozen=True)
+class GammaQuantiles:
+    r"""Machines of unequal speed, as of `Gamma`, whose means are quantiles of their law and not draws from it.
+
+    .. math:: p_j = F^{-1}\Bigl(\frac{j - 1/2}{N}\Bigr), \qquad
+        t_{kj} \sim \Gamma(1 / V_{task}^2,\; p_j V_{task}^2), \qquad j = 1, \dots, N
+
+    with F the distribution function of :math:`\Gamma(1 / V_{mach}^2, \mu V_{mach}^2)`. Every seed then has the same
+    machines, so that what a method makes of unequal ones does not depend on how unequal a seed's happen to be.
+
+    Attributes:
+      num_workers: N, number of machines.
+      batch_size: B, examples per gradient.
+      mean: mu, mean run-time, seconds; None: `batch_size` seconds.
+      task_variation: V_task, coefficient of variation of tasks.
+      machine_variation: V_mach, coefficient of variation of machines.
+
+    Example:
+      >>> GammaQuantiles(num_workers=3, mean=1.0, task_variation=0.001).draw(1, seed=0).round(1)
+      array([[0.4, 0.9, 1.5]])
+    """
+
+    num_workers: int
+    batch_size: float = 128.0
+    mean: float | None = None
+    task_variation: float = 0.1
+    machine_variation: float = 0.6
+
+    def __post_init__(self) -> None:
+        arguments.real("machine_variation", self.machine_variation, least=_LEAST, most=_MOST)
+        self._law()
+
+    def draw(self, rows: int, *, seed: int) -> np.ndarray:
+        """float64[rows, N], seconds; more rows do not change the earlier ones."""
+        from scipy import special  # noqa: PLC0415 (SciPy takes a while to import)
+
+        arguments.whole("rows", rows)
+        generator = np.random.default_rng(arguments.whole("seed", seed, least=0))
+        shape, within = 1 / self.machine_variation**2, self.task_variation
+        middles = (np.arange(self.num_workers) + 0.5) / self.num_workers
+        means = special.gammaincinv(shape, middles) * self._mean() / shape
+        runtimes = generator.gamma(1 / within**2, means * within**2, (rows, self.num_workers))
+        return np.maximum(runtimes, np.finfo(float).tiny)
+
+    def __str__(self) -> str:
+        return f"{self._law()}, machines at quantiles of their law"
+
+    def _mean(self) -> float:
+        return self.batch_size if self.mean is None else self.mean
+
+    def _law(self) -> Gamma:
+        return Gamma(self.num_workers, self.batch_size, True, self.mean, self.task_variation, self.machine_variation)
+
+
 def gamma(
     *, num_workers: int, num_gradients: int, heterogeneous: bool = False, batch_size: float = 128, seed: int
 ) -> np.ndarray:

@@ -1,21 +1,25 @@
-"""`fold`: another division of all examples of a data set, so that more than one test set says what a method does."""
+"""`fold` and `fold_of_pairs`: other divisions of all examples, since one test set says too little of a method."""
+
+import functools
 
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.data.digits import read
 from sgdlab.data.source import Dataset, Images
 
 
-def fold(dataset: Dataset, index: int, number: int = 5) -> Dataset:
+def fold(dataset: Dataset, index: int, number: int = 5, *, seed: int = 0) -> Dataset:
     """Return the data set that is tested on one of several folds and trained on the others.
 
-    The examples to train on and to test on are put together and divided at random, always alike, into folds of about
-    equal size that have the same shares of every class.
+    The examples to train on and to test on are put together and divided at random, alike for each seed, into folds of
+    about equal size that have the same shares of every class.
 
     Args:
       dataset: with both splits in memory.
       index: of the fold to test on, from 0 to `number` - 1.
       number: of folds.
+      seed: of the division.
 
     Raises:
       ValueError: where the images are not held in memory, a number is out of its range, or a class has fewer examples
@@ -39,7 +43,7 @@ def fold(dataset: Dataset, index: int, number: int = 5) -> Dataset:
     smallest = int(np.unique(labels, return_counts=True)[1].min())
     if smallest < number:
         raise ValueError(f"number={number} must be at most {smallest}, the examples of the smallest class")
-    folds = StratifiedKFold(number, shuffle=True, random_state=0)
+    folds = StratifiedKFold(number, shuffle=True, random_state=seed)
     train, test = list(folds.split(pixels, labels))[index]
     white = dataset.train.white
     return Dataset(
@@ -47,3 +51,26 @@ def fold(dataset: Dataset, index: int, number: int = 5) -> Dataset:
         num_classes=dataset.num_classes,
         preprocess=dataset.preprocess,
     )
+
+
+@functools.lru_cache(maxsize=4)
+def fold_of_pairs(
+    index: int, number: int = 5, *, classes: int = 100, num_examples: int = 4096, num_test: int = 2048, seed: int = 0
+) -> Dataset:
+    """Return `digit_pairs` of another division of the digits: pairs to test on are of one fold of them alone.
+
+    Args:
+      index: of the fold to test on, from 0 to `number` - 1.
+      number: of folds.
+      classes: as of `digit_pairs`, and so are the others.
+      num_examples: number of pairs to train on.
+      num_test: number of pairs to test on.
+      seed: of the pairs, and of the division of the digits.
+    """
+    single, found = fold(read(), index, number, seed=seed), []
+    for split, count in ((single.train, num_examples), (single.test, num_test)):
+        drawn = np.random.default_rng((seed, split is single.test)).integers(len(split), size=(count, 2))
+        pixels = np.concatenate([split.pixels[drawn[:, side]] for side in (0, 1)], axis=2)
+        labels = split.labels[drawn] @ np.array([10, 1], split.labels.dtype) // (100 // classes)
+        found.append(Images(pixels, labels, split.white))
+    return Dataset(*found, num_classes=classes)

@@ -8,7 +8,7 @@ import numpy as np
 
 from sgdlab.data import Dataset, Text, streams_of
 from sgdlab.data.batches import order
-from sgdlab.data.folds import fold
+from sgdlab.data.folds import fold, fold_of_pairs
 from sgdlab.data.shares import Shares, label_shares, own_order
 from sgdlab.errors import UsageError, said_of
 from sgdlab.runs.methods import UsedPart
@@ -83,9 +83,10 @@ class TrainingData:
         dataset = self.used.make()
         if self.fold is None:
             return dataset
-        if isinstance(dataset, Text) or self.kind == "digit_pairs":
-            why = "it is a text" if isinstance(dataset, Text) else "its examples to train and to test on share digits"
-            raise UsageError(f"--config.split must be own with --config.data.kind={self.kind}: {why}")
+        if isinstance(dataset, Text):
+            raise UsageError(f"--config.split must be own with --config.data.kind={self.kind}: it is a text")
+        if self.kind == "digit_pairs":  # its examples share digits: these are divided
+            return fold_of_pairs(self.fold, FOLDS, **self.used.entries)
         with said_of(f"--config.split with --config.data.kind={self.kind}: "):
             return fold(dataset, self.fold, FOLDS)
 

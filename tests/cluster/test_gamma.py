@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from sgdlab.cluster import Gamma, gamma
+from sgdlab.cluster import Gamma, GammaQuantiles, gamma
 
 B = 128.0
 V_TASK = V_MACH = 0.1
@@ -134,3 +134,12 @@ class TestParameters:
         assert np.isfinite(times).all()
         if variation < 1e-3:
             np.testing.assert_allclose(times, 2.0, rtol=20 * variation)
+
+    @pytest.mark.parametrize("machine", [0.6, 1.3])
+    def test_machines_at_quantiles_are_the_same_with_every_seed(self, machine):
+        law = GammaQuantiles(7, mean=2.0, task_variation=0.01, machine_variation=machine)
+        exact = stats.gamma(1 / machine**2, scale=2.0 * machine**2).ppf((np.arange(7) + 0.5) / 7)
+        for seed in (0, 1):
+            np.testing.assert_allclose(law.draw(400, seed=seed).mean(axis=0), exact, rtol=STANDARD_ERRORS * 0.01 / 20)
+        scattered = dataclasses.replace(law, task_variation=0.3).draw(4000, seed=0) / exact
+        np.testing.assert_allclose(scattered.std(axis=0), 0.3, rtol=0.1)

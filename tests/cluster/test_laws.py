@@ -16,6 +16,7 @@ from sgdlab.registry import CLUSTERS
 WORKERS, STEPS, SEED = 4, 30, 3
 LAWS = {
     "gamma": {"heterogeneous": True, "mean": 3.0, "task_variation": 0.2, "machine_variation": 0.4},
+    "gamma_quantiles": {"mean": 3.0, "task_variation": 0.2, "machine_variation": 0.4},
     "exponential": {"mean": 3.0},
     "long_tailed": {"median": 3.0, "tail_share": 0.4},
     "regimes": {"num_nodes": 2, "mean": 3.0, "std": 1.5, "contention": {"period": 5, "steps": 2, "factor": 1.5}},
@@ -25,6 +26,7 @@ LAWS = {
 }
 CLASSES = {
     "gamma": cluster.Gamma,
+    "gamma_quantiles": cluster.GammaQuantiles,
     "exponential": cluster.Exponential,
     "long_tailed": cluster.LongTailed,
     "regimes": cluster.RegimeCluster,
@@ -114,6 +116,8 @@ BAD = {
     "gamma": [("batch_size", ABOVE, (0, -1.0, math.nan, math.inf)), ("mean", ABOVE, (0, -1.0, math.nan, math.inf))]
     + [(f"{name}_variation", "must be a finite number at least 1e-06 and at most 100", (0, -0.1, 101, math.nan))
        for name in ("task", "machine")],
+    "gamma_quantiles": [(f"{name}_variation", "must be a finite number at least 1e-06 and at most 100", (0, 101))
+                        for name in ("task", "machine")],
     "exponential": [("mean", ABOVE, (0, -1.0, math.nan, math.inf, None))],
     "long_tailed": [(f"tail_{name}", ABOVE, (0, -1.0, math.nan, math.inf, None)) for name in ("start", "index")]
     + [("median", ABOVE, (0, -1.0, math.nan, math.inf, None))]

@@ -10,6 +10,7 @@ import pytest
 from sklearn.datasets import load_sample_images
 
 from sgdlab import data
+from sgdlab.data.folds import fold_of_pairs
 from sgdlab.errors import UsageError
 from sgdlab.registry import DATASETS
 
@@ -73,6 +74,31 @@ class TestDigitPairs:
         other = data.digit_pairs(num_examples=100, num_test=50, seed=1)
         assert (found.train.pixels != other.train.pixels).any()
         assert (found.train.labels[:50] != found.test.labels).any()
+
+    def test_of_folds_share_no_digit_and_every_digit_is_tested_on_once(self):
+        single = data.digits()
+        whole = {image.tobytes() for split in (single.train, single.test) for image in split.pixels}
+        tested = []
+        for index in range(5):
+            found = fold_of_pairs(index, 5, classes=10, num_examples=3000, num_test=3000)
+            halves = [
+                {half.tobytes() for image in split.pixels for half in (image[:, :8], image[:, 8:])}
+                for split in (found.train, found.test)
+            ]
+            # The UCI digits have a few images twice.
+            assert len(halves[0] & halves[1]) <= 0.01 * len(whole)
+            assert found.num_classes == 10
+            left = {
+                image.tobytes(): label
+                for split in (single.train, single.test)
+                for image, label in zip(split.pixels, split.labels, strict=True)
+            }
+            assert [left[image[:, :8].tobytes()] for image in found.test.pixels[:99]] == found.test.labels[:99].tolist()
+            tested.append(halves[1])
+        other = fold_of_pairs(0, 5, classes=10, num_examples=1, num_test=3000, seed=1).test.pixels
+        assert len({image[:, :8].tobytes() for image in other} & tested[0]) < 0.5 * len(tested[0])  # about a fifth
+        assert set().union(*tested) == whole
+        assert sum(map(len, tested)) == pytest.approx(len(whole), rel=0.01)
 
 
 class TestPhotographs:

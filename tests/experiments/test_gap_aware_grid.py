@@ -35,7 +35,8 @@ class TestGrid:
         together = grid.trained_together(**about, seed=3, cells=cells)
         config = grid.configuration(**about)
         for number, (momentum, rate) in enumerate(cells):
-            config.seed, config.optimizer.momentum, config.optimizer.learning_rate = 3, momentum, rate
+            config.seed = config.data.digit_pairs.seed = 3
+            config.optimizer.momentum, config.optimizer.learning_rate = momentum, rate
             single = train.train(plan.make_plan(config)).records[-1]
             assert together["test_loss"][number] == pytest.approx(single["test_loss"], rel=1e-9)
             assert together["test_accuracy"][number] == single["test_accuracy"]
