@@ -130,16 +130,6 @@ def digest(facts: Mapping[str, Any], table: str) -> str:
     return key_of({"facts": {name: value for name, value in facts.items() if name != "digest"}, "table": table})
 
 
-def opinion(because: str) -> str:
-    """Why we think that a claim fails or is open; said of as an opinion, since nothing of it is measured.
-
-    Example:
-      >>> opinion("The data are few."), opinion("We think: the data are few."), opinion("")
-      ('We think: The data are few.', 'We think: the data are few.', '')
-    """
-    return because if not because or because.startswith("We think") else f"We think: {because}"
-
-
 def with_difference(table: pd.DataFrame, *, alike: bool = True) -> pd.DataFrame:
     """Return the table with a column `difference`, ours less the paper's, where both are numbers of the same data.
 
@@ -174,7 +164,7 @@ def _claims(claims: Iterable[Claim], form: str) -> str:
     for claim in claims:
         on_paper = claim.on_paper.holds
         on_paper = "" if on_paper is None else f" ({verdict(on_paper)} on its own numbers)"
-        because = f". {opinion(claim.because)}" if claim.because else ""
+        because = f". {claim.because}" if claim.because else ""
         ours, paper = claim.ours.rstrip(".") + because, f"{claim.paper}{on_paper}".strip()
         row = [f"{claim.says} ({claim.where})", ours, paper, claim.verdict]
         rows.append([re.sub(r"\|", "/", cell) for cell in row])

@@ -12,7 +12,7 @@ from absl import flags
 from tabulate import tabulate
 
 from experiments import papers
-from experiments.harness import board, publishing
+from experiments.harness import board
 from experiments.harness.board import WRONG, Board, Judged, Result, Row, counted, identities
 from experiments.harness.claims import FAILS, HOLDS, INCONCLUSIVE, OUTSIDE, VERDICTS, verdict
 from experiments.harness.figures import figures
@@ -158,7 +158,7 @@ def as_html(shown: Board) -> str:
 
 
 def said_of(judged: Judged, result: Result) -> str:
-    """Return the opinion on a claim: why it fails, which premise is not met, or what would decide it."""
+    """Return remarks on a claim: why it fails, which premise is not met, or what would decide it."""
     claim = judged.claim
     parts = [f"The claim is of {each.says}; here, {each.ours}." for each in claim.premises if not each.met]
     if judged.verdict == INCONCLUSIVE and claim.holds.holds is not None:
@@ -169,7 +169,7 @@ def said_of(judged: Judged, result: Result) -> str:
         parts.append(f"{judged.times:.2g} times the runs{cost}, would decide it with a chance of 80 %.")
     if judged.seen:
         parts.append("† The threshold was set after numbers that it judges.")
-    return " ".join([*parts, *filter(None, [publishing.opinion(claim.because)])])
+    return " ".join([*parts, *filter(None, [claim.because])])
 
 
 def of_paper(judged: Judged) -> str:
@@ -237,7 +237,7 @@ def _section(row: Row, pictures: str, stored: bool) -> list[str]:
     ]
     if claims:
         cells = [[cell.replace("\n", " ").replace("|", "/") for cell in line] for line in claims]
-        headers = ["verdict", "the paper says", "ours", "paper", "remarks, our opinion"]
+        headers = ["verdict", "the paper says", "ours", "paper", "remarks"]
         parts.append(tabulate(cells, headers, "github", disable_numparse=True))
     return parts
 
@@ -293,7 +293,7 @@ def _card(row: Row, now: datetime.datetime) -> dict[str, Any]:
                 "verdict": "identity" if each.claim.identity else each.verdict,
                 "word": _colour(each),
                 "of_paper": of_paper(each),
-                "opinion": said_of(each, result),
+                "remarks": said_of(each, result),
             }
             for each in row.judged
         ],

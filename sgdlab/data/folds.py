@@ -1,6 +1,7 @@
 """`fold` and `fold_of_pairs`: other divisions of all examples, since one test set says too little of a method."""
 
 import functools
+from typing import cast
 
 import numpy as np
 
@@ -68,8 +69,9 @@ def fold_of_pairs(
       seed: of the pairs, and of the division of the digits.
     """
     single, found = fold(read(), index, number, seed=seed), []
-    for split, count in ((single.train, num_examples), (single.test, num_test)):
-        drawn = np.random.default_rng((seed, split is single.test)).integers(len(split), size=(count, 2))
+    for part, count in ((single.train, num_examples), (single.test, num_test)):
+        split = cast(Images, part)
+        drawn = np.random.default_rng((seed, part is single.test)).integers(len(split), size=(count, 2))
         pixels = np.concatenate([split.pixels[drawn[:, side]] for side in (0, 1)], axis=2)
         labels = split.labels[drawn] @ np.array([10, 1], split.labels.dtype) // (100 // classes)
         found.append(Images(pixels, labels, split.white))

@@ -41,7 +41,7 @@ def articles(page):
     """Of each article of the page, by its id: the titles of its marks, its sentences and its pictures."""
     found = {}
     for name, text in re.findall(r'<article[^>]* id="([^"]+)"(.*?)</article>', page, re.DOTALL):
-        of = {kind: re.findall(rf'<p class="{kind}">(.*?)</p>', text, re.DOTALL) for kind in ("ours", "opinion")}
+        of = {kind: re.findall(rf'<p class="{kind}">(.*?)</p>', text, re.DOTALL) for kind in ("ours", "remarks")}
         found[name] = {kind: [html.unescape(re.sub("<.*?>", "", each)) for each in of[kind]] for kind in of}
         found[name]["marks"] = re.findall(r'<span class="mark[^>]* title="([^"]*)"', text)
         sizes = re.findall(r'<img[^>]* width="(\d+)" height="(\d+)"', text)
@@ -98,7 +98,7 @@ def test_the_pages_are_what_the_stored_results_say(whole):
         words = ["identity" if each.claim.identity else each.verdict for each in judged[name]]
         assert found[name]["marks"] == words
         assert found[name]["ours"] == [f"Here: {claim['ours']}" for claim in its]
-        assert len(found[name]["opinion"]) >= sum(bool(claim["because"]) for claim in its)
+        assert len(found[name]["remarks"]) >= sum(bool(claim["because"]) for claim in its)
         assert found[name]["pictures"] == stored[name]["picture"]
     assert set(found) == set(STORED_NAMES)
     made = scoreboard.as_markdown(whole, stored=True)
@@ -148,7 +148,7 @@ def test_what_an_inconclusive_claim_lacks_is_said():
     assert judged.times == times > 1
     said = scoreboard.said_of(judged, result)
     assert f"{times:.2g} times the runs" in said
-    assert "† The threshold was set after numbers that it judges. We think: It is small." in said
+    assert "† The threshold was set after numbers that it judges. It is small." in said
     assert scoreboard.word(judged) == "inconclusive †"
 
 
@@ -317,7 +317,7 @@ def test_an_opinion_is_set_apart_and_the_machine_and_size_are_said(published):
     made, path = published
     shown = board.assemble([made], path)
     page, text = scoreboard.as_html(shown), scoreboard.as_markdown(shown)[f"{papers.GOSSIP.slug}.md"]
-    assert articles(page)[made.name]["opinion"] == ["We think: It is 6."]
+    assert articles(page)[made.name]["remarks"] == ["It is 6."]
     assert "It is" not in "".join(articles(page)[made.name]["ours"])
     result = board.find_result(made, path)
     for shown in (page, text):
