@@ -8,7 +8,6 @@ import numpy as np
 
 from experiments.harness import evidence
 from experiments.harness.evidence import Evidence
-from sgdlab.report import words
 
 HOLDS, FAILS = "holds", "fails"
 INCONCLUSIVE = "inconclusive"
@@ -41,8 +40,8 @@ def enough(quantity: str, ours: float, paper: float, *, share: float = 0.5) -> P
       >>> enough("updates a worker", 18, 3518)
       Premise(says='3,518 updates a worker', ours='18 updates a worker', met=False)
     """
-    both = (f"{words.number(value)} {quantity}" for value in (paper, ours))
-    return Premise(*both, met=ours >= share * paper)
+    says, here = (f"{value:,.0f}" if value >= 1000 else f"{value:.4g}" for value in (paper, ours))
+    return Premise(f"{says} {quantity}", f"{here} {quantity}", ours >= share * paper)
 
 
 @dataclasses.dataclass(frozen=True)

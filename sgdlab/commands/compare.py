@@ -31,7 +31,7 @@ def define_flags() -> None:
     flags.DEFINE_list("rerun", [], "Methods (or all) to run anew; their finished runs are put aside.")
     flags.DEFINE_string("equal", "time", "What methods have as much of: time, or gradients.")
     flags.DEFINE_string("tune", None, "Trials by which each method is tuned first, as 24; or the tuned.json of a run.")
-    flags.DEFINE_string("ledger", None, "CSV file with a row of each run of --tune; tuning does none of them again.")
+    flags.DEFINE_string("ledger", None, "CSV file of runs of --tune, which tuning does not do again.")
     flags.DEFINE_multi_string("sweep", [], "An entry and its values: ENTRY=VALUE,VALUE; of several, all combinations.")
     flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
     host_flags.define_flags()
