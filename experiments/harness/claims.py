@@ -101,6 +101,11 @@ class Claim:
         outside = not self.identity and not all(premise.met for premise in self.premises)
         return OUTSIDE if outside else verdict(self.holds.holds)
 
+    @property
+    def mark(self) -> str:
+        """The verdict, or of an identity a tick or a cross."""
+        return {True: "✓", False: "✗", None: "?"}[self.holds.holds] if self.identity else self.verdict
+
     def facts(self) -> dict[str, Any]:
         """Return it as JSON (docs/claims.md)."""
         return {

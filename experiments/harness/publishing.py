@@ -166,7 +166,7 @@ def _claims(claims: Iterable[Claim], form: str) -> str:
         on_paper = "" if on_paper is None else f" ({verdict(on_paper)} on its own numbers)"
         because = f". {claim.because}" if claim.because else ""
         ours, paper = claim.ours.rstrip(".") + because, f"{claim.paper}{on_paper}".strip()
-        row = [f"{claim.says} ({claim.where})", ours, paper, claim.verdict]
+        row = [f"{claim.says} ({claim.where})", ours, paper, claim.mark]
         rows.append([re.sub(r"\|", "/", cell) for cell in row])
     if not rows:
         return ""

@@ -181,9 +181,7 @@ def of_paper(judged: Judged) -> str:
 
 def word(judged: Judged) -> str:
     """Return the verdict as a page names it; of an identity, a tick or a cross."""
-    if judged.claim.identity:
-        return {True: "✓", False: "✗", None: "?"}[judged.claim.holds.holds]
-    return f"{judged.verdict}{' †' * judged.seen}"
+    return judged.claim.mark if judged.claim.identity else f"{judged.verdict}{' †' * judged.seen}"
 
 
 def _believed(paper: papers.Paper, judged: Sequence[Judged]) -> str:
