@@ -17,6 +17,7 @@ from tabulate import tabulate
 
 from experiments.harness.claims import Claim, verdict
 from experiments.harness.figures import Figure, Output
+from experiments.harness.intervals import digits
 from experiments.harness.machine import duration, processor
 from experiments.harness.options import shown
 from experiments.harness.pictures import STYLE
@@ -146,8 +147,17 @@ def with_difference(table: pd.DataFrame, *, alike: bool = True) -> pd.DataFrame:
 
 
 def _tabulated(table: pd.DataFrame, form: str) -> str:
-    rows = [[_cell(value) for value in row] for row in table.itertuples(index=False)]
+    rows = [_cells(dict(zip(table.columns, row, strict=True))) for row in table.itertuples(index=False)]
     return tabulate(rows, headers=list(map(str, table.columns)), tablefmt=form, disable_numparse=True)
+
+
+def _cells(row: Mapping[Any, Any]) -> list[str]:
+    """Return the cells of a row; ours has the digits that its interval allows."""
+    cells = {name: _cell(value) for name, value in row.items()}
+    ours, half = row.get("ours"), row.get("±")
+    if isinstance(ours, float) and isinstance(half, float) and 0 < half < math.inf and math.isfinite(ours):
+        cells["ours"], cells["±"] = digits(ours, half).split(" ± ")
+    return list(cells.values())
 
 
 def _cell(value: Any) -> str:

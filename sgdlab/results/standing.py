@@ -133,7 +133,7 @@ def _times(
     _lines(axes, lines, least)
     axes.set_xscale("log")
     axes.set_xlim(low, edge * (high / low) ** 0.03)
-    ticks = metric_axis.ticks(low, high, 7, logarithmic=True)
+    ticks = metric_axis.ticks(low, high, 5, logarithmic=True)
     axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
     axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
     axes.set_xlabel("virtual seconds to the target")
@@ -200,7 +200,7 @@ def _bars(axes: Axes, ordered: Sequence[Group]) -> None:
             ends = [100 * end for end in simultaneous.share(group.num_diverged, len(group.runs))]
             axes.plot(ends, [row, row], color="black", linewidth=0.8, zorder=3)
     axes.set_xlim(0, 100)
-    axes.set_xticks([0, 50, 100])
+    axes.set_xticks([0, 100])
     axes.set_xlabel("diverged, %")
 
 
