@@ -261,8 +261,8 @@ class TestTuning:
         assert f"Tuning by 6 trials of each method: {cost}." in capsys.readouterr().out
 
     def test_a_check_is_of_the_folds_that_are_reported(self):
-        with pytest.raises(UsageError, match=r"--config.split must be own with --config.data.kind=digit_pairs"):
-            compare.check(compare.comparison(tiny.config(data__kind="digit_pairs"), ["asgd"], [4], 1, tuned={}))
+        with pytest.raises(UsageError, match=r"--config.split must be own with --config.data.kind=stdlib_text"):
+            compare.check(compare.comparison(tiny.config(data__kind="stdlib_text"), ["asgd"], [4], 1, tuned={}))
 
     def test_shards_tune_whole_methods(self, tuned, tmp_path):
         one, session, _ = tuned
