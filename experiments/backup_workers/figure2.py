@@ -172,5 +172,5 @@ def configured(size: Size, epochs: float, decay: str) -> ConfigDict:
     config = digits.get_config()
     config.method, config.epochs, config.batch_size, config.evaluations = "simulated_staleness", epochs, 16, 10
     config.cluster.num_workers, config.network.conv.channels = 1, (32, 64)
-    config.rate.warmup_epochs, config.rate.decay, config.split = 0.0, decay, "rotating"
+    config.rate.warmup_epochs, config.rate.decay, config.split = 0.0, decay, "drawn"
     return config

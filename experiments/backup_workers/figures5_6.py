@@ -194,7 +194,7 @@ def configured(size: Size, epochs: float, examples: int, optimizer: str, backups
         config.epochs = epochs
         config.network.kind, config.network.mlp.widths, config.optimizer.momentum = "mlp", (64,), 0.9
         config.rate.update(warmup_epochs=0.0, decay="exponential", factor=0.94, period=2.0)
-        config.split = "rotating"
+        config.split = "drawn"
     else:
         config = training.inception(size, epochs=epochs)
     config.method, config.batch_size = "backup_workers" if backups else "synchronous", examples

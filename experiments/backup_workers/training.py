@@ -64,7 +64,7 @@ def inception(size: Size, *, epochs: float | None = None, evaluations: int | Non
     config.optimizer.learning_rate, config.target = RATES[size], None
     if size == "laptop":
         config.network.kind, config.network.conv.channels, config.network.conv.batch_norm = "conv", (8, 16), True
-        config.data.kind, config.data.digit_pairs.num_examples = "digit_pairs", 8192
+        config.data.kind, config.data.digit_pairs.num_examples, config.split = "digit_pairs", 8192, "drawn"
         config.batch_size, config.average_decay, config.evaluation_batch = 8, 0.98, 1000
     elif size == "gpu":
         config.network.kind, config.data.kind, config.data.cifar100.augment = "cifar_resnet", "cifar100", True
@@ -97,7 +97,7 @@ def pixelcnn(size: Size, *, updates: int, rate: float) -> ConfigDict:
     config = cifar10_pixelcnn.get_config()
     config.target, config.optimizer.learning_rate, config.rate.period = None, rate, float(updates)
     if size == "laptop":
-        config.data.kind, config.test_examples, config.train_examples, config.split = "digits", 180, 100, "rotating"
+        config.data.kind, config.test_examples, config.train_examples, config.split = "digits", 180, 100, "drawn"
         config.network.pixelcnn.update(layers=2, width=16, first_kernel=5, head=32)
     elif size == "gpu":
         config.test_examples = 2_000

@@ -126,7 +126,7 @@ def configured(images: str, *, epochs: float, steps: int, network: str) -> Confi
     """Return the configuration of all runs."""
     config = digits.get_config()
     config.data.kind, config.network.kind, config.epochs = images, network, epochs
-    config.split = "rotating" if images == "digits" else "own"
+    config.split = "drawn" if images == "digits" else "own"
     config.cluster.kind, config.cluster.num_workers, config.cluster.fixed.seconds = "fixed", 4, SECONDS
     config.local.steps, config.local.optimizer, config.local.learning_rate = steps, "adamw", 0.001
     config.local.weight_decay, config.local.keep_state = 0.001, True

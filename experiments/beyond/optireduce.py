@@ -139,7 +139,7 @@ def configured(images: str, *, num_workers: int, epochs: float, target: float, n
     """Return the configuration of all runs."""
     config = digits.get_config()
     config.data.kind, config.network.kind, config.target = images, network, target
-    config.split = "rotating" if images == "digits" else "own"
+    config.split = "drawn" if images == "digits" else "own"
     config.cluster.kind, config.cluster.num_workers = "long_tailed", num_workers
     config.cluster.long_tailed.median, config.cluster.long_tailed.tail_share = 1.0, 0.0
     config.protocol.timeout.at_least, config.protocol.timeout.seconds = 0.75, 0.2

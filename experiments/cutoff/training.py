@@ -26,7 +26,7 @@ def configured(
 ) -> ConfigDict:
     """Return what all runs share."""
     config, workers, lag = digits.get_config(), clusters.cluster.num_workers, clusters.widths.lag
-    config.batch_size, config.replacement, config.split = 2, True, "rotating"
+    config.batch_size, config.replacement, config.split = 2, True, "drawn"
     config.network.kind = "mlp" if small else "conv"
     if size != "laptop":
         config.data.kind, config.network.kind, config.batch_size, config.split = "mnist", "cnn", 64, "own"

@@ -181,25 +181,25 @@ def compared(
 
 
 def draw(curves: pd.DataFrame, data: str, resolution: float, pace: float) -> Figure:
-    """Return the error by epochs and by time, with the intervals of its means."""
+    """Return the error by epochs and by time: medians over seeds, and bands between quartiles."""
     drawn, (panels,) = canvas(1, 3, width=15, height=4.8, sharey=True)
     titles = {("epochs", False): "Figures 3 (a) and 4 (a)", ("minutes", False): "Figure 3 (b): no injected delays"}
     titles |= {("minutes", True): "Figure 4 (b): 0.16 % of the responses 4 s later"}
     for panel, ((x, late), title) in zip(panels, titles.items(), strict=True):
         for index, setting in enumerate(SETTINGS):
             of_run = setting.of(curves, late=late).groupby("gradients")
-            error, across = [interval(values) for _, values in of_run.error], of_run[x].mean()
-            panel.plot(across, [e.mean for e in error], **setting.line, markevery=(3 * index, 12))
-            low, high = ([max(e.mean + side * e.half, resolution) for e in error] for side in (-1, 1))
-            if np.isfinite(high).all():
-                panel.fill_between(across, low, high, color=setting.shade, alpha=0.15, linewidth=0)
-            panel.plot(across.iloc[-1], error[-1].mean, "|", color=setting.shade, markersize=16, mew=3)
+            across, error = of_run[x].mean(), of_run.error.quantile([0.25, 0.5, 0.75]).unstack().clip(lower=resolution)
+            low, middle, high = (error[share] for share in error)
+            panel.plot(across, middle, **setting.line, markevery=(3 * index, 12))
+            panel.fill_between(across, low, high, color=setting.shade, alpha=0.15, linewidth=0)
+            panel.plot(across.iloc[-1], middle.iloc[-1], "|", color=setting.shade, markersize=16, mew=3)
         panel.set(title=title, xlabel=LABELS[x], xlim=(0, None))
         if x == "minutes":
-            whole = SYNCHRONOUS.of(curves, late=late).groupby("gradients")[["gradients", "error"]].mean()
+            whole = SYNCHRONOUS.of(curves, late=late).groupby("gradients")[["gradients", "error"]].median()
             least.line(panel, least.seconds(whole.gradients, pace) / 60, whole.error)
     panels[0].set(yscale="log", yticks=[1, 2, 5, 10, 20, 50, 100], ylabel=f"test error, {data} (%)")
     panels[0].yaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
     panels[0].yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
     panels[1].legend(title="(c, b)", loc="upper right")
+    drawn.suptitle("medians over seeds, bands between quartiles")
     return drawn

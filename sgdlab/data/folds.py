@@ -56,7 +56,14 @@ def fold(dataset: Dataset, index: int, number: int = 5, *, seed: int = 0) -> Dat
 
 @functools.lru_cache(maxsize=4)
 def fold_of_pairs(
-    index: int, number: int = 5, *, classes: int = 100, num_examples: int = 4096, num_test: int = 2048, seed: int = 0
+    index: int,
+    number: int = 5,
+    *,
+    classes: int = 100,
+    num_examples: int = 4096,
+    num_test: int = 2048,
+    seed: int = 0,
+    division: int = 0,
 ) -> Dataset:
     """Return `digit_pairs` of another division of the digits: pairs to test on are of one fold of them alone.
 
@@ -66,9 +73,10 @@ def fold_of_pairs(
       classes: as of `digit_pairs`, and so are the others.
       num_examples: number of pairs to train on.
       num_test: number of pairs to test on.
-      seed: of the pairs, and of the division of the digits.
+      seed: of the pairs and, with the number of the division, of the division of the digits.
+      division: its number.
     """
-    single, found = fold(read(), index, number, seed=seed), []
+    single, found = fold(read(), index, number, seed=seed + division), []
     for part, count in ((single.train, num_examples), (single.test, num_test)):
         split = cast(Images, part)
         drawn = np.random.default_rng((seed, part is single.test)).integers(len(split), size=(count, 2))

@@ -23,7 +23,7 @@ MODES = ("event", "wave")
 LANES = ("vmap", "map")
 LAYOUTS = ("sharded", "replicated")
 SPACINGS = ("even", "geometric")
-SPLITS = ("own", "rotating", "validation")
+SPLITS = ("own", "rotating", "validation", "drawn")
 
 
 class Reach(enum.Enum):
@@ -135,7 +135,7 @@ def _add_evaluations(config: ConfigDict) -> None:
     config.evaluation_batch = 1000  # examples evaluated at once
     config.train_examples = 10_000  # at most, of the training set, for its loss and metric in the end
     config.test_examples = config_dict.placeholder(int)  # at most; None: all
-    config.split = "own"  # test set: "own", the data set's; or of five folds "rotating", by seed, or "validation"
+    config.split = "own"  # test set: "own", the data set's; a fold by seed, "drawn" or "rotating"; or "validation"
     config.average_decay = config_dict.placeholder(float)  # of the Polyak average, by update; None: no average
 
 

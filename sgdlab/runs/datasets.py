@@ -52,7 +52,8 @@ class TrainingData:
       alpha: concentration of the labels of workers that have examples of their own. None: all draw from all of them.
       shares_seed: of who has which.
       pieces: M, gradients that a worker's batch is divided into, in the order of its examples; 1: it is one gradient's.
-      fold: of `FOLDS`, on which the run is tested, and trained on the others. None: the data set's own test set.
+      fold: on which the run is tested, and trained on the others: which of `FOLDS`, and of which division of all
+        examples. None: the data set's own test set.
     """
 
     used: UsedPart
@@ -64,7 +65,7 @@ class TrainingData:
     alpha: float | None
     shares_seed: int
     pieces: int = 1
-    fold: int | None = None
+    fold: tuple[int, int] | None = None
 
     @property
     def kind(self) -> str:
@@ -83,12 +84,13 @@ class TrainingData:
         dataset = self.used.make()
         if self.fold is None:
             return dataset
+        index, division = self.fold
         if isinstance(dataset, Text):
             raise UsageError(f"--config.split must be own with --config.data.kind={self.kind}: it is a text")
         if self.kind == "digit_pairs":  # its examples share digits: these are divided
-            return fold_of_pairs(self.fold, FOLDS, **self.used.entries)
+            return fold_of_pairs(index, FOLDS, division=division, **self.used.entries)
         with said_of(f"--config.split with --config.data.kind={self.kind}: "):
-            return fold(dataset, self.fold, FOLDS)
+            return fold(dataset, index, FOLDS, seed=division)
 
     @property
     def whole_batch(self) -> int:

@@ -365,12 +365,15 @@ def _pieces(config: ConfigDict, protocol: UsedPart) -> int:
     return pieces if isinstance(pieces, int) else 1  # the protocol itself refuses another
 
 
-def _fold(config: ConfigDict) -> int | None:
-    """Return the fold that a run is tested on; None: the test set of its data.
+def _fold(config: ConfigDict) -> tuple[int, int] | None:
+    """Return the fold that a run is tested on, and of which division; None: the test set of its data.
 
-    Fold 0 is for tuning alone; the others take turns with the seed.
+    Fold 0 of division 0 is for tuning alone; the others of it take turns with the seed. Else a division is left when
+    all its folds have had their turn, so that no two seeds have a test set in common.
     """
-    return {"own": None, "validation": 0, "rotating": 1 + config.seed % (FOLDS - 1)}[config.split]
+    division, turn = divmod(config.seed, FOLDS)
+    rotating = 1 + config.seed % (FOLDS - 1)
+    return {"own": None, "validation": (0, 0), "rotating": (rotating, 0), "drawn": (turn, division)}[config.split]
 
 
 def _record(kind: Any, entries: Mapping[str, Any]) -> Any:

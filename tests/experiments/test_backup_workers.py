@@ -184,7 +184,7 @@ def test_updates_are_those_of_the_first_evaluation_that_reaches_the_target(sessi
     changed = {"average_decay": average} if average else {}
     output = figures5_6(**small, optimizer=optimizer, **changed)
     naive, accuracy = {n: [] for n in gradients}, "average_accuracy" if average else "test_accuracy"
-    assert {records[0]["config"]["split"] for records in session.used.values()} == {"rotating"}
+    assert {records[0]["config"]["split"] for records in session.used.values()} == {"drawn"}
     for records in session.used.values():
         config = records[0]["config"]
         assert (config["rule"]["kind"] == "rmsprop") == (optimizer == "rmsprop")

@@ -108,3 +108,15 @@ def test_split_rotates_with_the_seed_and_seeds_stay_together():
     assert not any(np.array_equal(tuned, test) for test in tests)
     runs = [train(plan).records for plan in plans[:2]]
     assert len(groups(runs)) == 1
+
+
+def test_five_seeds_are_tested_on_every_example_once_and_the_next_five_otherwise():
+    plans = [make_plan(tiny.config(split="drawn", seed=seed)) for seed in range(10)]
+    sets = [plan.experiment.data.dataset for plan in plans]
+    every = np.concatenate([sets[0].train.pixels, sets[0].test.pixels])
+    in_order = lambda pixels: pixels[np.lexsort(pixels.reshape(len(pixels), -1).T)]
+    for five in (sets[:5], sets[5:]):
+        tested = np.concatenate([dataset.test.pixels for dataset in five])
+        np.testing.assert_array_equal(in_order(tested), in_order(every))
+    for index, dataset in enumerate(sets):
+        assert not any(np.array_equal(dataset.test.pixels, other.test.pixels) for other in sets[:index])

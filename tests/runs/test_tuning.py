@@ -152,7 +152,7 @@ class TestTuning:
         for seed, config in enumerate(configs):
             config.seed = seed
         plans = [make_plan(config).experiment for config in configs]
-        assert [plan.data.fold for plan in plans] == [1, 2, 3, 4]
+        assert [plan.data.fold for plan in plans] == [(1, 0), (2, 0), (3, 0), (4, 0)]
 
     def test_a_ledger_is_enough(self, tuned, tmp_path):
         one, session, outcome = tuned
