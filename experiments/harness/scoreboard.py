@@ -5,7 +5,7 @@ import collections
 import datetime
 import pathlib
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from absl import flags
@@ -40,7 +40,8 @@ OTHERS = papers.Paper("Other papers", "Claims of papers other than the five", "e
 WORDS = {HOLDS: "holds", FAILS: "fails", INCONCLUSIVE: "open", OUTSIDE: "outside"}
 """Verdict -> the word in colour."""
 
-_COSTS = ("core time, laptop", "core time, decide")
+_COSTS = ("laptop takes", "decide takes")
+"""Core time at two scales."""
 
 TITLE = "What holds of five papers on distributed SGD"
 
@@ -186,15 +187,29 @@ def word(judged: Judged) -> str:
 
 def _believed(paper: papers.Paper, judged: Sequence[Judged]) -> str:
     """Return what is believed of a paper, its counts, and its strongest failure."""
-    counts = counted(judged)
     texts = [paper.belief] if paper.belief else []
-    named = {HOLDS: "hold", FAILS: "fail", INCONCLUSIVE: "are inconclusive", OUTSIDE: "are not in our regime"}
-    texts.append(", ".join(f"{counts[each]} {words}" for each, words in named.items() if counts[each]) + ".")
+    texts.append(f"{_words(judged)}.")
     failed = [each for each in judged if each.verdict == FAILS and not each.claim.identity]
     if failed:
         worst = min(failed, key=lambda each: each.claim.holds.p_against).claim
         texts.append(f'The strongest failure: "{worst.says}" ({worst.where}); here, {worst.ours.rstrip(".")}.')
-    return " ".join(texts)
+    return "\n\n".join(texts)
+
+
+def _words(judged: Sequence[Judged]) -> str:
+    """Return the number of claims by verdict, in words."""
+    counts, (right, of) = counted(judged), identities(judged)
+    one = (HOLDS, FAILS, f"is {INCONCLUSIVE}", f"is {OUTSIDE}")
+    more = ("hold", "fail", f"are {INCONCLUSIVE}", f"are {OUTSIDE}")
+    named = zip(VERDICTS, one, more, strict=True)
+    words = [f"{counts[each]} {a if counts[each] == 1 else b}" for each, a, b in named if counts[each]]
+    return ", ".join([*words, *[f"{right} of {of} identities are right"] * bool(of)])
+
+
+def _link(row: Row) -> str:
+    """Return the number of a row, or else its command, as a link to its section."""
+    named = row.number or row.name
+    return f"[{named}](#{anchor(row.name)})" if row.result else named
 
 
 def _page(
@@ -209,10 +224,8 @@ def _page(
     for paper, rows in sections:
         if paper != of:
             parts.append(f"## {paper.authors}: {paper.title} ({paper.source})")
-        table = [[row.number, row.shows, *_state(row, lambda result: result.day), *_counts(row)] for row in rows]
-        table = [[*cells, *_costs([row])] for cells, row in zip(table, rows, strict=True)]
-        headers = ["", "shows", "command", "scale", "made", *VERDICTS, "✓", *_COSTS]
-        parts.append(tabulate(table, headers, "github", disable_numparse=True))
+        table = [[_link(row), row.shows, *_state(row), _words(row.judged), *_costs([row])] for row in rows]
+        parts.append(tabulate(table, ["", "shows", "scale", "claims", *_COSTS], "github", disable_numparse=True))
         for row in rows:
             if row.first and row.result:
                 parts += _section(row, pictures, stored)
@@ -228,7 +241,8 @@ def _section(row: Row, pictures: str, stored: bool) -> list[str]:
     stand_in = f"{facts['stand_in'][:1].upper()}{facts['stand_in'][1:]}. " if facts.get("stand_in") else ""
     command = f"`python -m experiments {row.name}`. " if row.figure else ""
     numbers = f" [All numbers]({row.name}.csv)." if stored and result.table else ""
-    parts.append(f"{command}{stand_in}Scale {result.scale}, on {result.made_with}.{f' {old}' if old else ''}{numbers}")
+    made = f"Scale {result.scale}, on {result.made_with}, {result.day}."
+    parts.append(f"{command}{stand_in}{made}{f' {old}' if old else ''}{numbers}")
     claims = [
         [word(each), f"{each.claim.says} ({each.claim.where})", each.claim.ours, of_paper(each), said_of(each, result)]
         for each in row.judged
@@ -251,14 +265,14 @@ def anchor(name: str) -> str:
 
 
 def _html_row(row: Row, now: datetime.datetime) -> dict[str, Any]:
-    command, scale, age = _state(row, lambda result: result.age(now))
+    (scale,) = _state(row)
     return {
         "number": row.number,
         "shows": row.shows,
-        "command": command,
         "name": row.name,
+        "made": row.result is not None,
         "scale": scale,
-        "age": age,
+        "age": row.result.age(now) if row.result else "",
         "marks": [{"word": _colour(each), "says": each.claim.says} for each in row.judged],
         "above": bool(row.figure) and not row.first,
         "older": bool(_older(row)),
@@ -308,26 +322,15 @@ def _heading(row: Row) -> str:
     return f"{numbers}{': ' * bool(numbers)}{row.figure.title if row.figure else facts.get('title', row.name)}"
 
 
-def _state(row: Row, when: Callable[[Result], str]) -> tuple[str, str, str]:
-    """Return command, scale, and when it was made, as far as there are such."""
-    if row.figure is None and row.result is None:
-        return "no command yet", "", ""
-    if row.result is None:
-        return row.name, "not run yet", ""
-    return row.name, row.result.scale, when(row.result)
+def _state(row: Row) -> list[str]:
+    """Return the scale at which a row was made, or why it was not."""
+    return [row.result.scale if row.result else "not run yet" if row.figure else "no command yet"]
 
 
 def _older(row: Row) -> str:
     """Return whether the code that made a result has changed since, and what of it; "" where it has not."""
     changed = row.result.changed(row.figure) if row.figure and row.result else []
     return f"Made by older code: {', '.join(changed)} changed since." if changed else ""
-
-
-def _counts(row: Row) -> list[int | str]:
-    if not (row.first and row.result):
-        return [""] * (len(VERDICTS) + 1)
-    right, of = identities(row.judged)
-    return [*counted(row.judged).values(), f"{right} of {of}" if of else ""]
 
 
 def _costs(rows: Iterable[Row]) -> list[str]:
