@@ -2,7 +2,7 @@
 
 Figure 5 shows the updates to converge if each averages N gradients. The paper prints two of them, 137.5e3 at N = 50 and
 76.2e3 at N = 100; a + b/N is drawn through them. Here, updates are counted until the test accuracy, evaluated after
-every update and smoothed, first reaches 95 %: a perceptron on the digits with the learning rate r N times 0.94 every 2
+every update and smoothed, first reaches 93 %: a perceptron on the digits with the learning rate r N times 0.94 every 2
 epochs, as in Appendix A.2. The result depends on r, so that several are shown, tuned for no N (--rates); the paper's
 0.045 is for Inception and RMSProp. Verdicts rest on the smallest r, with which an update does least.
 
@@ -110,7 +110,7 @@ def figures5_6(  # noqa: PLR0913 (its flags)
     rates: Sequence[Positive] = (0.0004, 0.0008, 0.0016),
     seeds: Count = 10,
     epochs: Positive = 25.0,
-    target: Share = 0.95,
+    target: Share = 0.93,
     examples: Count = 2,
     optimizer: Literal["nesterov", "rmsprop"] = "nesterov",
     average_decay: Share | None = None,
@@ -341,9 +341,9 @@ def compared(
 
         style, marked = {"color": shade, "linestyle": dash}, PRINTED if name == THROUGH else found
         left.plot(here, mean / mean[-1], label=name, **style)
-        bars = [(n, of_n.mean, of_n.half) for n, of_n in zip(found, intervals, strict=True) if n in marked]
-        x, y, half = np.nan_to_num(bars, posinf=0.0).reshape(-1, 3).T
-        left.errorbar(x, y / mean[-1], half / mean[-1], fmt=mark, color=shade)
+        ratios = {n: interval(found[n] / found[max(found)]) for n in marked}  # paired by seed, as nothing else is
+        x, y, half = np.nan_to_num([(n, r.mean, r.half) for n, r in ratios.items()], posinf=0.0).reshape(-1, 3).T
+        left.errorbar(x, y, half, fmt=mark, color=shade)
         right.plot(here, time, marker=mark, markevery=[time.argmin()], label=f"{name}: N = {best}", **style)
     left.plot(counts, counts[-1] / counts, color="#7a7a7a", linewidth=1, label=f"{counts[-1]}/N")
     left.set(title=f"Figure 5, {data}", ylabel=f"updates to converge, over those of N = {counts[-1]}")
