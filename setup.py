@@ -49,6 +49,7 @@ setup(
         "jax>=0.10,<0.12",
         "jaxtyping>=0.3.11,<0.4",
         "jinja2>=3.1,<4",
+        "jsonschema>=4.20,<5",
         "lazy_loader>=0.4,<1",
         "matplotlib>=3.9,<4",
         "ml_collections>=1,<2",

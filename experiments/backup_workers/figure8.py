@@ -198,6 +198,7 @@ def _claims(
         "messages and servers take time, for which machines that never wait are idle",
         f"such machines are idle for {idle:.1%} of the time",
         idle > MESSAGES_COST,
+        (MESSAGES_COST,),
     )
     free = {"premises": [costs], "cause": "" if costs.met else FREE}
     of_sync = itertools.chain(*(found for (method, _), found in runs.items() if method == SYNC))

@@ -52,7 +52,6 @@ from experiments.harness import (
     interval,
     known,
     least,
-    of_draws,
 )
 from experiments.thresholds import NEARLY_HALF
 from sgdlab.runs import resolve
@@ -242,6 +241,22 @@ def resampled(
     return counts[np.argmin(curves * durations, axis=1)]
 
 
+def is_best(drawn: np.ndarray, best: int) -> Evidence:
+    """Return the evidence that a number is the best one, from the best ones of bootstrap samples.
+
+    It is against it that nearly all are on one side of it, and not that few are equal: of a flat minimum few are.
+
+    Example:
+      >>> flat = np.array([95] * 490 + [96] * 20 + [97] * 490)
+      >>> is_best(flat, 96).holds, is_best(flat, 98).holds, is_best(np.full(1000, 96), 96).holds
+      (None, False, True)
+    """
+    others = float(np.mean(drawn != best))
+    aside = 2 * min(float(np.mean(drawn <= best)), float(np.mean(drawn >= best)))
+    p_for, p_against = (min(1.0, max(p, 1 / drawn.size)) for p in (others, aside))
+    return Evidence(p_for, p_against, about=f"the best in {100 * (1 - others):.3g} % of {drawn.size} samples")
+
+
 def longer(updates: Mapping[int, np.ndarray], seconds: np.ndarray) -> Interval:
     """Return the logarithm of the time with all machines' gradients over that with the paper's best N.
 
@@ -333,7 +348,7 @@ def compared(
                 waits[0].append(f"{name}: {times(both)} as long")
                 waits[1][name] = above(both)
             if drawn.size and BEST in here:
-                fastest[1][name] = of_draws(float((drawn == BEST).mean()), drawn.size)
+                fastest[1][name] = is_best(drawn, BEST)
             if name == decides:
                 elsewhere = {
                     spread: int(here[(mean * of_n[within]).argmin()]) for spread, of_n in (others or {}).items()
@@ -341,7 +356,9 @@ def compared(
 
         style, marked = {"color": shade, "linestyle": dash}, PRINTED if name == THROUGH else found
         left.plot(here, mean / mean[-1], label=name, **style)
-        ratios = {n: interval(found[n] / found[max(found)]) for n in marked}  # paired by seed, as nothing else is
+        ratios = {
+            n: interval(found[n] / found[max(found)]) for n in marked if n in found
+        }  # paired by seed, as nothing else is
         x, y, half = np.nan_to_num([(n, r.mean, r.half) for n, r in ratios.items()], posinf=0.0).reshape(-1, 3).T
         left.errorbar(x, y, half, fmt=mark, color=shade)
         right.plot(here, time, marker=mark, markevery=[time.argmin()], label=f"{name}: N = {best}", **style)

@@ -258,6 +258,7 @@ def claims(ends: Mapping[str, Mapping[str, Sequence[float]]], fitted: Sequence[f
         "clients that disagree, so that no network is best for all",
         f"asynchronous SGD gives {share:.3g} % of all examples their labels",
         met=share < 100 * RINGLEADER_AGREE,
+        thresholds=(RINGLEADER_AGREE,),
     )
     found = []
     for other, says, where, premises in (

@@ -10,7 +10,18 @@ import scipy.stats
 from experiments import harness
 from experiments.gap_aware import printed
 from experiments.gap_aware.frameworks import FRAMEWORKS, METHODS, SINGLE, Size, title
-from experiments.harness import Evidence, Interval, Premise, Sweep, above, all_of, enough, interval, share_above
+from experiments.harness import (
+    Evidence,
+    Interval,
+    Premise,
+    Sweep,
+    above,
+    all_of,
+    enough,
+    interval,
+    known,
+    share_above,
+)
 from experiments.harness.thresholds import Threshold
 from experiments.thresholds import HARD_TASK_ERROR
 
@@ -127,7 +138,8 @@ def typically(values: np.ndarray, threshold: float = 0.0, *, lost: bool, resolut
     """Return the evidence that differences between runs are above a threshold.
 
     It is their mean's. Where runs were lost, the differences lie in two heaps, of whose mean an interval says too
-    little: there it is the sign test's, that more than half of them are above the threshold.
+    little: there it is the sign test's, that more than half of them are above the threshold; and nothing is known where
+    the mean, which counts the lost ones in full, is on the other side.
 
     Args:
       values: float64[seeds], of pairs of runs.
@@ -136,23 +148,29 @@ def typically(values: np.ndarray, threshold: float = 0.0, *, lost: bool, resolut
       resolution: what a value is known to.
 
     Example:
-      >>> two_heaps = np.array([0.3] * 14 + [-80.0] * 2)
+      >>> two_heaps = np.array([0.3] * 14 + [80.0] * 2)
       >>> [typically(two_heaps, lost=lost).holds for lost in (False, True)]
       [None, True]
+      >>> typically(np.where(two_heaps > 1, -80.0, 0.3), lost=True).holds
     """
     if not lost:
         return above(values, threshold, resolution=resolution)
     higher, lower = int(np.sum(values > threshold)), int(np.sum(values < threshold))
     chosen = (threshold,) if isinstance(threshold, Threshold) else ()
     about = f"{higher} of {higher + lower} seeds > {float(threshold):.4g}"
-    return dataclasses.replace(share_above(higher, higher + lower, 0.5), about=about, thresholds=chosen)
+    found = share_above(higher, higher + lower, 0.5)
+    if (higher > lower) != (np.mean(values) > threshold):
+        found = known(None)
+    return dataclasses.replace(found, about=about, thresholds=chosen)
 
 
 def as_hard(found: Accuracies, letter: str) -> list[Premise]:
     """Return the premise of what is said of a framework whose task is hard in print: that it is so here."""
     error = 100 - printed.SINGLE[letter]
     ours = 100 - found.single(letter).mean()
-    return [enough("% test error of the single worker", ours, error)] if error > HARD_TASK_ERROR else []
+    premise = enough("% test error of the single worker", ours, error)
+    chosen = (*premise.thresholds, HARD_TASK_ERROR)
+    return [dataclasses.replace(premise, thresholds=chosen)] if error > HARD_TASK_ERROR else []
 
 
 def table(found: Accuracies, size: Size, paper: Callable[[str, int, str], float], column: str = "test") -> pd.DataFrame:

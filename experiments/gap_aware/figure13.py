@@ -46,8 +46,8 @@ SUFFIX = ", heterogeneous"
         "smoke": Scale(
             "10 s", frameworks=["R"], num_workers=[4], methods=["asgd", "gap_aware"], seeds=1, epochs_share=0.02
         ),
-        "laptop": Scale("20 min after tables4_6"),
-        "decide": Scale("70 min after tables4_6, estimated", seeds=12),
+        "laptop": Scale("20 min", after="gap_aware.tables4_6"),
+        "decide": Scale("70 min", after="gap_aware.tables4_6", seeds=12),
         "gpu": Scale("1 h, estimated", size="gpu", frameworks=["R"], num_workers=[8, 32], seeds=1),
         "paper": Scale(
             "GPU-months, estimated", size="paper", num_workers=list(range(4, 33, 4)), seeds=5, speeds="drawn"

@@ -32,7 +32,7 @@ KEYS = ["framework", "method", "seed"]
     scales={
         "smoke": Scale("15 s", frameworks=["R"], num_workers=4, seeds=1, epochs_share=0.02),
         "laptop": Scale("10 min, or seconds after tables4_6"),
-        "decide": Scale("40 min, or seconds after tables4_6", seeds=20),
+        "decide": Scale("1 min", after="gap_aware.tables4_6", seeds=20),
         "gpu": Scale("40 min, estimated", size="gpu", seeds=1),
         "paper": Scale("GPU-weeks, estimated", size="paper"),
     },

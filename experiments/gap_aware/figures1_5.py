@@ -65,8 +65,8 @@ _STYLES = {
     ("Figure 1", "Figure 5"),
     scales={
         "smoke": Scale("15 s", frameworks=["R"], num_workers=[4], seeds=1, as_printed=False, epochs_share=0.02),
-        "laptop": Scale("12 min after tables4_6"),
-        "decide": Scale("50 min after tables4_6, estimated", seeds=20),
+        "laptop": Scale("12 min", after="gap_aware.tables4_6"),
+        "decide": Scale("50 min", after="gap_aware.tables4_6", seeds=20),
         "gpu": Scale("1 h, estimated", size="gpu", frameworks=["W"], num_workers=[8, 32], seeds=3, as_printed=False),
         "paper": Scale("GPU-weeks, estimated", size="paper", num_workers=[4, 8, 16, 24, 32]),
     },

@@ -36,7 +36,7 @@ PAIRS = (("GA", "SA"), ("DANA-GA", "DANA-SA"), ("GA", "NAG-ASGD"), ("DANA-GA", "
     scales={
         "smoke": Scale("15 s", frameworks=["R"], num_workers=[4], seeds=1, epochs_share=0.02),
         "laptop": Scale("40 min, or seconds after tables4_6"),
-        "decide": Scale("3 h, or seconds after tables4_6", seeds=20),
+        "decide": Scale("1 min", after="gap_aware.tables4_6", seeds=20),
         "gpu": Scale("1 h, estimated", size="gpu", num_workers=[8, 32], seeds=1),
         "paper": Scale("GPU-months, estimated", size="paper", num_workers=list(printed.WORKERS)),
     },

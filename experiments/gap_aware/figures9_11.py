@@ -32,10 +32,11 @@ from matplotlib.patches import Rectangle
 
 from experiments import harness, papers
 from experiments.gap_aware import lines, printed
+from experiments.gap_aware.accuracies import typically
 from experiments.gap_aware.frameworks import FRAMEWORKS, RATE, Letter, Size, title
 from experiments.gap_aware.grid import SINGLE_MOMENTUM, Cell, Grid, best, explained, parts, single_cell
 from experiments.harness.claims import Claim
-from experiments.harness.evidence import Evidence, above, all_of, any_of, known, share_above
+from experiments.harness.evidence import Evidence, above, all_of, any_of, known
 from experiments.harness.figures import Output, Scale, figure
 from experiments.harness.intervals import CONFIDENCE, Interval, interval
 from experiments.harness.pictures import canvas
@@ -154,7 +155,7 @@ def among_repeats(runs: pd.DataFrame | None, letter: str, example: float) -> Com
         if not (lost(first, letter) | lost(second, letter)).any():
             return f"{lead}", above(lead)
         ahead, unequal = int(np.sum(first > second)), int(np.sum(first != second))
-        return f"{lead}, ahead in {ahead} of {unequal}", share_above(ahead, unequal, 0.5)
+        return f"{lead}, ahead in {ahead} of {unequal}", typically(first - second, lost=True)
 
     return compared
 

@@ -231,14 +231,16 @@ class Compared:
         risen = {run: (self.values(run, "test_loss") / self.values(run, "lowest_loss")).mean() for run in self.there}
         worst = max(risen, key=risen.get)
         ours = f"it ends at {risen[worst]:.3f} times its lowest ({name(worst)}, p = {self.p})"
-        return Premise("a validation loss that falls to the end", ours, met=risen[worst] <= 1 + RISEN)
+        return Premise(
+            "a validation loss that falls to the end", ours, met=risen[worst] <= 1 + RISEN, thresholds=(RISEN,)
+        )
 
     def settled(self, run: Run) -> Premise:
         """Return the premise of what is said of annealing: a method has learnt, and gains little more, at first."""
         fallen = 1 - (self.values(run, "first_rate_loss") / self.values(run, "late_loss")).mean()
         ours = f"in its last quarter it falls by {100 * fallen:.2g} % ({name(run)}, p = {self.p})"
         met = fallen <= SETTLED and self.reached(run, "seconds_to_test_loss")
-        return Premise("a first rate until the loss hardly falls any more", ours, met)
+        return Premise("a first rate until the loss hardly falls any more", ours, met, (SETTLED,))
 
     def ends(self, quantity: str, runs: Sequence[Run]) -> list[Run]:
         """Those with the smallest and the largest mean."""

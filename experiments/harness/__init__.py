@@ -11,7 +11,6 @@ from experiments.harness.evidence import (
     between,
     known,
     more_often,
-    of_draws,
     share_above,
     some_of,
 )
@@ -28,6 +27,6 @@ __all__ = [
     "PALETTE", "PAPER", "Alike", "Claim", "Count", "Evidence", "Figure", "Interval", "NotNegative", "Output",
     "Positive", "Premise", "Scale", "Session", "Shard", "Share", "Sweep", "Threshold", "Whole", "above", "all_of",
     "any_of", "below", "between", "canvas", "capacity", "colour", "enough", "figure", "for_only", "given",
-    "goes_by", "interval", "known", "least", "look", "more_often", "of_draws", "prepare", "share_above",
+    "goes_by", "interval", "known", "least", "look", "more_often", "prepare", "share_above",
     "some_of", "throughout", "trains", "within",
 ]  # fmt: skip

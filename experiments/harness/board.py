@@ -12,19 +12,20 @@ import functools
 import io
 import json
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
+import jsonschema
 import scipy.stats
 
 import experiments
 from experiments import papers
 from experiments.harness import claims, publishing
-from experiments.harness.claims import INCONCLUSIVE, OUTSIDE, VERDICTS, Claim
+from experiments.harness.claims import FAILS, INCONCLUSIVE, OUTSIDE, VERDICTS, Claim
 from experiments.harness.evidence import LEVEL, Evidence
 from experiments.harness.figures import SCALES, Figure, by_number
 from sgdlab import files
-from sgdlab.errors import UsageError
+from sgdlab.errors import UsageError, said_of
 from sgdlab.results import pages
 from sgdlab.runs import digests
 from sgdlab.runs.work import digest_now
@@ -32,16 +33,14 @@ from sgdlab.runs.work import digest_now
 STORED = pathlib.Path(experiments.__path__[0]) / "results"
 """Results that the repository holds, so that the pages are whole before anything was run."""
 
+SCHEMA = pathlib.Path(experiments.__path__[0]).parent / "docs" / "claims.schema.json"
+"""The form of a file of claims."""
+
 COSTS = "costs.csv"
 """Core-seconds of the stored figures, at each scale at which one was stored."""
 
 WRONG = 0.05
 """Share of wrong verdicts that is expected at most among those that are decided."""
-
-UNKNOWN = "made before evidence was kept"
-"""Of claims of older results: only the verdict is known."""
-
-_OLDER = {"holds": Evidence(LEVEL, 1 - LEVEL, about=UNKNOWN), "fails": Evidence(1 - LEVEL, LEVEL, about=UNKNOWN)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,18 +74,19 @@ class Result:
     @property
     def scale(self) -> str:
         """Return the scale, with the arguments that differ from its own, and the number of seeds."""
-        changed = "".join(f", {name}={value}" for name, value in self.facts.get("changed", {}).items())
+        given = self.facts.get("changed", {})
+        changed = "".join(f", {name}={value}" for name, value in given.items())
         whole = " (the paper's size)" if self.facts.get("full_size") and self.facts["scale"] == "laptop" else ""
         seeds = self.facts.get("arguments", {}).get("seeds")
-        known = "" if seeds is None or "seeds" in self.facts["changed"] else f", {seeds} seed{'s' * (seeds != '1')}"
+        known = "" if seeds is None or "seeds" in given else f", {seeds} seed{'s' * (str(seeds) != '1')}"
         return f"{self.facts.get('scale', 'of its own')}{whole}{changed}{known}"
 
     @property
     def made_with(self) -> str:
         """Return the machine and the version of the code."""
         made = self.facts.get("made", {})
-        code = f"; sgdlab {made['version']}, commit {made['commit'] or 'unknown'}" if made else ""
-        return f"{self.facts.get('hardware', 'a machine that is not named')}{code}"
+        code = f"version {made.get('version') or 'unknown'}, commit {made.get('commit') or 'unknown'}" if made else ""
+        return "; ".join(filter(None, [self.facts.get("hardware", ""), code]))
 
     @property
     def day(self) -> str:
@@ -95,9 +95,11 @@ class Result:
 
     def age(self, now: datetime.datetime) -> str:
         """Return how old it is, in words."""
-        if "when" not in self.facts:
+        if not self.day:
             return ""
-        hours = (now - datetime.datetime.fromisoformat(self.facts["when"])).total_seconds() / 3600
+        made = datetime.datetime.fromisoformat(self.facts["when"])
+        made = made if made.tzinfo else made.replace(tzinfo=datetime.UTC)
+        hours = (now - made).total_seconds() / 3600
         if hours < 24:
             return "today"
         return "a day old" if hours < 48 else f"{hours / 24:.0f} days old"
@@ -120,7 +122,7 @@ class Judged:
     @property
     def seen(self) -> bool:
         """Return whether it rests on a threshold that was set after numbers that it judges."""
-        return any(threshold.seen for threshold in _thresholds(self.claim.holds))
+        return any(threshold.seen for threshold in self.claim.thresholds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,9 +186,12 @@ def assemble(found: Sequence[Figure], path: pathlib.Path, folders: Iterable[path
       UsageError: where a file of a folder is none of claims.
     """
     results = {made.name: find_result(made, path) for made in found}
-    others = [(file, result) for folder in folders for file, result in read_folder(folder)]
-    judged = judge({name: result for name, result in results.items() if result} | dict(others))
-    shown = []
+    others = {name: result for folder in folders for name, result in read_folder(folder, results).items()}
+    judged = judge({name: result for name, result in results.items() if result} | others)
+    shown, by_paper = [], collections.defaultdict(list)
+    for name, result in others.items():
+        number, title = ", ".join(result.facts.get("numbers", ())), result.facts.get("title", name)
+        by_paper[result.facts["paper"]].append(Row(number, title, None, result, True, tuple(judged[name])))
     for paper in (*papers.PAPERS, *papers.others(made.paper for made in found)):
         rows, seen = [], set()
         for number, made in by_number(paper, found).items():
@@ -195,11 +200,7 @@ def assemble(found: Sequence[Figure], path: pathlib.Path, folders: Iterable[path
             own = tuple(judged.get(made.name, ())) if first else ()
             rows.append(Row(number, shows, made, results[made.name] if made else None, first, own))
             seen.add(made.name if made else None)
-        shown.append((paper, tuple(rows)))
-    by_paper = collections.defaultdict(list)
-    for file, result in others:
-        title = result.facts.get("title", result.facts["figure"])
-        by_paper[result.facts["paper"]].append(Row("", title, None, result, True, tuple(judged[file])))
+        shown.append((paper, (*rows, *by_paper.pop(paper.authors, ()))))
     for authors, rows in by_paper.items():
         facts = rows[0].result.facts
         paper = papers.Paper(authors, facts.get("paper_title", ""), facts.get("source", ""), {})
@@ -210,21 +211,35 @@ def assemble(found: Sequence[Figure], path: pathlib.Path, folders: Iterable[path
 def judge(results: Mapping[Any, Result]) -> dict[Any, list[Judged]]:
     """Return the claims of results with the verdicts that stand among all of them.
 
-    Identities, claims that are not in our regime and those of results of before evidence was kept have the verdicts of
-    their own, and do not count among the others.
+    Identities, claims that are not in our regime, and those of which nothing was measured, do not count among all.
     """
     every = [claim for result in results.values() for claim in result.claims if _is_measured(claim)]
     adjusted = scipy.stats.false_discovery_control([claim.holds.p for claim in every]) if every else []
-    wrong = {id(claim) for claim, p in zip(every, adjusted, strict=True) if p > WRONG}
-    return {name: [_judged(claim, id(claim) in wrong) for claim in result.claims] for name, result in results.items()}
+    stands = {id(claim) for claim, p in zip(every, adjusted, strict=True) if p <= WRONG}
+    level = min(LEVEL, WRONG * (len(stands) + 1) / (2 * len(every))) if every else LEVEL  # for one more to stand
+    judged = functools.partial(_judged, stands=stands, level=level)
+    return {name: list(map(judged, result.claims)) for name, result in results.items()}
 
 
 def counted(judged: Iterable[Judged]) -> dict[str, int]:
-    """Return how many claims have each verdict: those of one cause count once, and identities do not."""
-    found = {
-        (each.verdict, each.claim.cause or id(each.claim)): each.verdict for each in judged if not each.claim.identity
-    }
+    """Return how many claims of a paper have each verdict.
+
+    Of those that fail, or are not in our regime, all of one cause count once; identities do not count.
+    """
+    found = {}
+    for each in judged:
+        if not each.claim.identity:
+            together = each.claim.cause if each.verdict in (FAILS, OUTSIDE) else ""
+            found[each.verdict, together or id(each.claim)] = each.verdict
     numbers = collections.Counter(found.values())
+    return {verdict: numbers[verdict] for verdict in VERDICTS}
+
+
+def counted_of(papers_of: Iterable[Sequence[Row]]) -> dict[str, int]:
+    """Return how many claims of several papers have each verdict."""
+    numbers: collections.Counter[str] = collections.Counter()
+    for rows in papers_of:
+        numbers.update(counted(each for row in rows for each in row.judged))
     return {verdict: numbers[verdict] for verdict in VERDICTS}
 
 
@@ -251,34 +266,53 @@ def stored_result(name: str) -> Result | None:
     return _read(STORED / f"{name}.json", STORED / name, STORED / name)
 
 
-def read_folder(folder: pathlib.Path) -> list[tuple[pathlib.Path, Result]]:
+def read_folder(folder: pathlib.Path, ours: Container[str] = ()) -> dict[str, Result]:
     """Return the results of others in a folder: every claims.json in it, and every other JSON file at its top.
+
+    Of a figure with several scales it is the largest, as of ours.
+
+    Args:
+      folder: where the files are.
+      ours: names of figures that others' cannot have.
 
     Raises:
       UsageError: where there are none, or a file is not as docs/claims.md says.
     """
-    paths = sorted({*folder.glob("*.json"), *folder.rglob(publishing.CLAIMS)})
-    if not paths:
+    if not folder.is_dir():
+        raise UsageError(f"--claims={folder} must be a folder, with JSON files of claims (docs/claims.md)")
+    files_of = sorted({*folder.glob("*.json"), *folder.rglob(publishing.CLAIMS)})
+    if not files_of:
         raise UsageError(f"--claims={folder} must be a folder with JSON files of claims (docs/claims.md)")
-    found = []
-    for path in paths:
+    found: dict[str, Result] = {}
+    for path in files_of:
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
-            for name in ("figure", "paper"):
-                if not isinstance(facts.get(name), str):
-                    raise ValueError(f"{name}={facts.get(name)!r} must be a text")
+            wrong = jsonschema.exceptions.best_match(_validator().iter_errors(facts))
+            if wrong is not None:
+                raise ValueError(f"{wrong.json_path.removeprefix('$').removeprefix('.')}: {wrong.message}")
             for number, claim in enumerate(facts["claims"]):
-                try:
+                with said_of(f"claims[{number}]: "):
                     claims.of_facts(claim)
-                except (ValueError, TypeError, KeyError, AttributeError) as error:
-                    raise ValueError(f"claims[{number}]: {error}") from error
-        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-            raise UsageError(
-                f"--claims={folder}: {path.name} is no file of claims (docs/claims.md): {error}"
-            ) from error
+            if facts["figure"] in ours:
+                raise ValueError(f"figure: {facts['figure']!r} is a name of sgdlab's own; take another")
+        except (OSError, ValueError) as error:
+            where = path.relative_to(folder)
+            raise UsageError(f"--claims={folder}: {where} is no file of claims (docs/claims.md): {error}") from error
         png = path.with_name(f"{publishing.PICTURE if path.name == publishing.CLAIMS else path.stem}.png")
-        found.append((path, Result(facts, png if png.exists() else None)))
+        result, before = Result(facts, png if png.exists() else None), found.get(facts["figure"])
+        if before is None or _size(result) >= _size(before):
+            found[facts["figure"]] = result
     return found
+
+
+@functools.cache
+def _validator() -> jsonschema.protocols.Validator:
+    return jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+
+
+def _size(result: Result) -> int:
+    scale = result.facts.get("scale")
+    return SCALES.index(scale) if scale in SCALES else len(SCALES)
 
 
 def store(shown: Board) -> None:
@@ -292,7 +326,8 @@ def store(shown: Board) -> None:
         name, result = row.figure.name, row.result
         if result.facts == getattr(stored_result(name), "facts", None):
             continue
-        if result.facts["made"]["commit"].endswith("+") or not result.facts["made"]["commit"]:
+        commit = result.facts["made"].get("commit")
+        if not commit or commit.endswith("+"):
             unknown.append(name)
             continue
         picture = pages.small_png(result.picture) if result.picture else None
@@ -334,25 +369,18 @@ def _read(facts_of: pathlib.Path, picture: pathlib.Path, table: pathlib.Path) ->
 
 
 def _claim(facts: Mapping[str, Any]) -> Claim:
-    """Return a claim of its JSON, also where that is of before evidence was kept."""
+    """Return a claim of its JSON; of one of before evidence was kept, nothing is known."""
     if "evidence" in facts:
         return claims.of_facts(facts)
-    known = {name: facts[name] for name in ("says", "where", "ours", "paper", "on_paper", "because")}
-    return Claim(**known, holds=_OLDER.get(facts["verdict"], Evidence(1, 1, about=UNKNOWN)))
+    known = {name: facts[name] for name in ("says", "where", "ours", "paper", "on_paper")}
+    return Claim(**known, holds=None, because="Made before evidence was kept; the command makes it anew.")
 
 
 def _is_measured(claim: Claim) -> bool:
-    return not claim.identity and claim.verdict != OUTSIDE and claim.holds.about != UNKNOWN
+    return not claim.identity and claim.verdict != OUTSIDE and claim.holds.measured
 
 
-def _judged(claim: Claim, wrong: bool) -> Judged:
-    if claim.identity or claim.verdict == OUTSIDE:
+def _judged(claim: Claim, *, stands: Container[int], level: float) -> Judged:
+    if claim.identity or claim.verdict == OUTSIDE or id(claim) in stands:
         return Judged(claim, claim.verdict)
-    found = INCONCLUSIVE if wrong else claim.verdict
-    return Judged(claim, found, claim.holds.needed() if found == INCONCLUSIVE else 1.0)
-
-
-def _thresholds(evidence: Evidence) -> Iterable[Any]:
-    yield from evidence.thresholds
-    for part in evidence.parts:
-        yield from _thresholds(part)
+    return Judged(claim, INCONCLUSIVE, claim.holds.needed(level=level))

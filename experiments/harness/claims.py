@@ -1,18 +1,23 @@
 """Sentences of a paper with verdicts, which are computed from evidence, and from the premises of the sentence."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from experiments.harness import evidence
 from experiments.harness.evidence import Evidence
+from experiments.harness.thresholds import Threshold
+from sgdlab import arguments
 
 HOLDS, FAILS = "holds", "fails"
 INCONCLUSIVE = "inconclusive"
 OUTSIDE = "not in our regime"
 VERDICTS = (HOLDS, FAILS, INCONCLUSIVE, OUTSIDE)
+
+
+ENOUGH = Threshold(0.5, "half of what a claim is about is the same order of magnitude", "2026-11-26", seen=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,25 +28,39 @@ class Premise:
       says: what the claim is about, such as "1,757 updates a worker".
       ours: what was run, such as "18 updates a worker".
       met: whether that is the same regime; it is computed from both.
+      thresholds: what it was computed by, where that was chosen.
     """
 
     says: str
     ours: str
     met: bool
+    thresholds: tuple[Threshold, ...] = ()
 
     def __post_init__(self):
         object.__setattr__(self, "met", bool(self.met))
 
+    def facts(self) -> dict[str, Any]:
+        """Return it as JSON (docs/claims.md)."""
+        found = {"says": self.says, "ours": self.ours, "met": self.met}
+        return found | ({"thresholds": [each.facts() for each in self.thresholds]} if self.thresholds else {})
 
-def enough(quantity: str, ours: float, paper: float, *, share: float = 0.5) -> Premise:
+
+def enough(quantity: str, ours: float, paper: float, *, share: float = ENOUGH) -> Premise:
     """Return the premise that a quantity is large enough: at least a share of the paper's.
 
+    Raises:
+      ValueError: where a number is not finite.
+
     Example:
-      >>> enough("updates a worker", 18, 3518)
-      Premise(says='3,518 updates a worker', ours='18 updates a worker', met=False)
+      >>> premise = enough("updates a worker", 18, 3518)
+      >>> premise.says, premise.ours, premise.met
+      ('3,518 updates a worker', '18 updates a worker', False)
     """
+    for name, value in (("ours", ours), ("paper", paper)):
+        arguments.real(name, value)
     says, here = (f"{value:,.0f}" if value >= 1000 else f"{value:.4g}" for value in (paper, ours))
-    return Premise(f"{says} {quantity}", f"{here} {quantity}", ours >= share * paper)
+    chosen = (share,) if isinstance(share, Threshold) else ()
+    return Premise(f"{says} {quantity}", f"{here} {quantity}", ours >= share * paper, chosen)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +80,7 @@ class Claim:
       cause: why it fails, where others fail for the same: all of one cause are counted once.
 
     Raises:
-      ValueError: where it rests on nothing that was measured, and is no identity.
+      ValueError: where part of it was not measured, and it is no identity.
 
     Example:
       >>> faster = evidence.above([1.8, 1.9, 2.0], 1.0)
@@ -89,10 +108,10 @@ class Claim:
             if isinstance(value, (bool, np.bool_)) or value is None:
                 object.__setattr__(self, name, evidence.known(None if value is None else bool(value)))
         object.__setattr__(self, "premises", tuple(self.premises))
-        if self.holds.exact and not self.identity:
+        if not self.identity and any(test.exact for test in self.holds.tests):
             raise ValueError(
-                f"holds={self.holds.holds} of {self.says!r} must be evidence with an interval (`above`, `all_of` of "
-                "such), or identity=True: without a measurement nothing is found"
+                f"evidence of {self.says!r} must all be measured (`above`, `all_of` of such), or the claim an identity "
+                "(identity=True): arithmetic is no finding"
             )
 
     @property
@@ -100,6 +119,13 @@ class Claim:
         """In words."""
         outside = not self.identity and not all(premise.met for premise in self.premises)
         return OUTSIDE if outside else verdict(self.holds.holds)
+
+    @property
+    def thresholds(self) -> tuple[Threshold, ...]:
+        """The thresholds of ours that it rests on, each once."""
+        of_tests = (threshold for test in (self.holds, *self.holds.tests) for threshold in test.thresholds)
+        of_premises = (threshold for premise in self.premises for threshold in premise.thresholds)
+        return tuple(dict.fromkeys((*of_tests, *of_premises)))
 
     @property
     def mark(self) -> str:
@@ -118,7 +144,7 @@ class Claim:
             "on_paper": self.on_paper.holds,
             "because": self.because,
             "identity": self.identity,
-            "premises": [dataclasses.asdict(premise) for premise in self.premises],
+            "premises": [premise.facts() for premise in self.premises],
             "cause": self.cause,
         }
 
@@ -126,16 +152,19 @@ class Claim:
 def of_facts(facts: Mapping[str, Any]) -> Claim:
     """Return a claim of its JSON.
 
+    Args:
+      facts: as docs/claims.schema.json has it.
+
     Raises:
-      ValueError: where an entry is missing or impossible.
+      ValueError: where p-values are impossible, or arithmetic is given as a finding.
     """
-    for name in ("says", "where", "ours"):
-        if not isinstance(facts.get(name), str):
-            raise ValueError(f"{name}={facts.get(name)!r} must be a text")
-    found = evidence.of_facts(facts.get("evidence") or {})
-    premises = [Premise(**premise) for premise in facts.get("premises", ())]
+    premises = [
+        Premise(each["says"], each["ours"], each["met"], tuple(map(Threshold.of_facts, each.get("thresholds", ()))))
+        for each in facts.get("premises", ())
+    ]
     others = {name: facts[name] for name in ("paper", "on_paper", "because", "identity", "cause") if name in facts}
-    return Claim(facts["says"], facts["where"], facts["ours"], found, premises=premises, **others)
+    holds = evidence.of_facts(facts["evidence"])
+    return Claim(facts["says"], facts["where"], facts["ours"], holds, premises=premises, **others)
 
 
 def verdict(holds: bool | None) -> str:
@@ -146,8 +175,3 @@ def verdict(holds: bool | None) -> str:
       ('holds', 'fails', 'inconclusive')
     """
     return INCONCLUSIVE if holds is None else HOLDS if holds else FAILS
-
-
-def p_values(claims: Iterable[Claim]) -> list[float]:
-    """Return the p-value of each claim that was measured in its regime."""
-    return [claim.holds.p for claim in claims if not claim.identity and claim.verdict != OUTSIDE]

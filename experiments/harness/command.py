@@ -34,7 +34,7 @@ USAGE = """Reproduces the tables and figures of five papers, and says which of t
     python -m experiments all --scale=laptop         makes all; what is finished is not done again
     python -m experiments beyond                     makes those of other papers, and the table of all methods
     python -m experiments scoreboard                 writes one page: every claim, with its verdict and picture
-    python -m experiments decide --hours=4           decides claims that are open, those first that take the least
+    python -m experiments decide --hours=4           decides claims, first where an hour decides the most
     python -m experiments restamp                    results that changed code makes too, to the bit, count as its own
 """
 

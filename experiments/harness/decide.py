@@ -11,15 +11,15 @@ from absl import flags
 from tabulate import tabulate
 
 from experiments.harness import board, publishing
-from experiments.harness.board import Judged, Result
-from experiments.harness.claims import INCONCLUSIVE, OUTSIDE
+from experiments.harness.board import Result
+from experiments.harness.claims import INCONCLUSIVE
 from experiments.harness.figures import Figure, figures
 from experiments.harness.machine import duration, seconds_of
 from sgdlab.commands import launch
 from sgdlab.errors import RunFailed, UsageError, failures_of
 from sgdlab.runs.sweep import DEFAULT_WORKDIR, Session
 
-USAGE = """Makes figures at the scale decide: first those that decide the most claims in a core-hour.
+USAGE = """Makes figures at the scale decide, those first that decide the most claims in a core-hour.
 
     python -m experiments decide --dry_run                       which claims are open, and what deciding them takes
     python -m experiments decide --hours=4 --workdir=runs/papers
@@ -30,9 +30,6 @@ same command goes on after an end of its hours, or after it was killed. Then `sc
 
 SCALE = "decide"
 
-UNKNOWN = 0.5
-"""Chance of a decision where a premise is not met yet, so that nothing is known of the claim's interval."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
@@ -40,9 +37,9 @@ class Candidate:
 
     Attributes:
       made: the figure.
-      open: number of claims that are inconclusive, or not in the regime of the runs so far.
-      decisions: number of them that are expected to be decided.
-      seconds: core-seconds that the scale decide takes.
+      open: number of claims that are inconclusive.
+      decisions: number of them that are expected to be decided; half of those of which nothing is known yet.
+      seconds: core-seconds that the scale decide takes, and the figures whose runs it needs.
     """
 
     made: Figure
@@ -87,9 +84,11 @@ def main(argv: Sequence[str]) -> None:
             break
         print(f"\n=== [{number + 1}/{len(found)}] {each.made.name}: {duration(each.seconds)} of a core", flush=True)
         try:
-            with failures_of(each.made.name), _ending(left):
+            with failures_of(each.made.name), _interrupted_after(left):
                 publishing.produce(each.made, SCALE, {}, session)
-        except _TimeIsUp:
+        except KeyboardInterrupt:
+            if time.monotonic() - begun < given.hours * 3600:
+                raise
             print(
                 f"The {given.hours:g} hours are over: finished runs are kept, and the same command goes on", flush=True
             )
@@ -106,19 +105,25 @@ def candidates(found: Sequence[Figure], session: Session) -> list[Candidate]:
     """Return the figures that the scale decide can decide claims of, those with the most expected decisions first."""
     results = {made.name: board.find_result(made, session.path) for made in found}
     judged = board.judge({name: result for name, result in results.items() if result})
+    done = [name for name, result in results.items() if result and result.facts["scale"] not in ("smoke", "laptop")]
     chosen = []
     for made in found:
-        result = results[made.name]
-        if SCALE not in made.scales or (result and result.facts["scale"] not in ("smoke", "laptop")):
+        result, claims = results[made.name], judged.get(made.name, ())
+        left = [each for each in claims if each.verdict == INCONCLUSIVE]
+        if SCALE not in made.scales or made.name in done or (result and not left):
             continue
-        claims = [each for each in judged.get(made.name, ()) if each.verdict in (INCONCLUSIVE, OUTSIDE)]
-        if result and not claims:
-            continue
-        seconds = 2 * (seconds_of(made.scales[SCALE].takes) or math.inf)  # said of two cores
         times = _times(made, result)
-        decisions = sum(_chance(each, times) for each in claims) if result else UNKNOWN
-        chosen.append(Candidate(made, len(claims), decisions, seconds))
+        decisions = sum(sum(each.claim.holds.chances(times)) if each.claim.holds.measured else 0.5 for each in left)
+        chosen.append(Candidate(made, len(left), decisions if result else 0.5, _seconds(made, found, done)))
     return sorted(chosen, key=lambda each: each.worth, reverse=True)
+
+
+def _seconds(made: Figure, found: Sequence[Figure], done: Sequence[str]) -> float:
+    """Return core-seconds of a figure at the scale decide, and of the one whose runs it shares, unless that is done."""
+    scale = made.scales[SCALE]
+    before = [other for other in found if other.name == scale.after and other.name not in done]
+    own = 2 * (seconds_of(scale.takes) or math.inf)  # said of two cores
+    return own + sum(_seconds(other, found, done) for other in before)
 
 
 def report(found: Sequence[Candidate]) -> str:
@@ -128,23 +133,15 @@ def report(found: Sequence[Candidate]) -> str:
         decisions, seconds = decisions + each.decisions, seconds + each.seconds
         sums = [f"{decisions:.1f}", duration(seconds)]
         rows.append([each.made.name, each.open, f"{each.decisions:.1f}", duration(each.seconds), *sums])
-    headers = ["figure", "open claims", "decided, expected", "core time", "decided so far", "core time so far"]
+    headers = ["figure", "inconclusive", "decided, expected", "core time", "up to here", "core time"]
     table = tabulate(rows, headers, "simple", disable_numparse=True)
     return table if rows else f"No claim is open that the scale {SCALE} of its figure could decide"
 
 
-class _TimeIsUp(KeyboardInterrupt):
-    """The hours are over; what runs is ended as by Ctrl-C."""
-
-
 @contextlib.contextmanager
-def _ending(seconds: float) -> Iterator[None]:
-    """Ends a block after some seconds."""
-
-    def end(*_: object) -> None:
-        raise _TimeIsUp
-
-    before = signal.signal(signal.SIGALRM, end)
+def _interrupted_after(seconds: float) -> Iterator[None]:
+    """Interrupts a block after some seconds, as Ctrl-C does, whose signal processes that wait for others note."""
+    before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     signal.setitimer(signal.ITIMER_REAL, seconds if math.isfinite(seconds) else 0)  # 0: never
     try:
         yield
@@ -162,8 +159,3 @@ def _times(made: Figure, result: Result | None) -> float:
     except (TypeError, ValueError, ZeroDivisionError):
         return 4.0
     return times if times > 1 else 4.0
-
-
-def _chance(judged: Judged, times: float) -> float:
-    """Return the chance that a claim is decided."""
-    return UNKNOWN if judged.verdict == OUTSIDE else sum(judged.claim.holds.chances(times))

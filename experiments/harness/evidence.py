@@ -8,8 +8,8 @@ foreseen from the same numbers: by how many more runs it would be (`needed`).
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import scipy.optimize
@@ -25,6 +25,14 @@ LEVEL = (1 - CONFIDENCE) / 2
 POWER = 0.8
 """Chance of a decision that `needed` asks for."""
 
+_SURE = 0.001
+"""The least p-value of values that are equal, or nearly so, to what they are known to: small enough for 25 at once."""
+
+_DRAWS = 4000
+"""Continuations that chances are counted in."""
+
+Rule = Literal["some", "throughout", "given"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
@@ -36,7 +44,9 @@ class Evidence:
       exact: nothing in it was measured: it is arithmetic, or a number that a paper prints.
       about: what was compared, such as "2.5 ± 1.0 > 1".
       thresholds: what it was compared with, where that was chosen.
-      parts: what it is made of; `least` of them must hold.
+      parts: what it is made of.
+      rule: how they are put together: `least` of them must hold (`some_of`); `throughout`; or `given`, the first of two
+        is the condition of the second.
       least: 0 where it is a single test.
 
     Example:
@@ -50,11 +60,17 @@ class Evidence:
     about: str = ""
     thresholds: tuple[Threshold, ...] = ()
     parts: "tuple[Evidence, ...]" = ()
+    rule: Rule = "some"
     least: int = 0
 
     def __post_init__(self):
         for name in ("p_for", "p_against"):
-            object.__setattr__(self, name, arguments.real(name, float(getattr(self, name)), least=0, most=1))
+            value = arguments.real(name, getattr(self, name), least=0, most=1)
+            object.__setattr__(self, name, float(value))
+        if self.p_for + self.p_against < 1 - 1e-9:
+            raise ValueError(
+                f"p_for={self.p_for}, p_against={self.p_against} must add up to 1 at least: they are one-sided"
+            )
 
     def __bool__(self) -> bool:
         raise TypeError("evidence is neither true nor false: .holds is True, False or None")
@@ -70,8 +86,23 @@ class Evidence:
         return min(1.0, 2 * min(self.p_for, self.p_against))
 
     @property
+    def measured(self) -> bool:
+        """Return whether there are values that say anything of it."""
+        return not self.p_for == self.p_against == 1
+
+    @property
+    def tests(self) -> "Iterator[Evidence]":
+        """Yield the single tests that it is made of."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.tests
+
+    @property
     def opposite(self) -> "Evidence":
         """Return the evidence for the opposite statement."""
+        if self.parts and self.rule != "some":
+            raise ValueError(f"rule={self.rule!r} has no opposite: it fails in other cases than it does not hold in")
         parts = tuple(part.opposite for part in self.parts)
         least = len(parts) + 1 - self.least if parts else 0
         turned = {"p_for": self.p_against, "p_against": self.p_for, "parts": parts, "least": least}
@@ -80,46 +111,42 @@ class Evidence:
     def chances(self, times: float, level: float = LEVEL) -> tuple[float, float]:
         r"""Return the chances that the statement is found to hold, and to fail, with more runs.
 
-        .. math:: P = \Phi\Bigl(\frac{\pm z - z_{1 - \alpha} / \sqrt r}{\sqrt{1 - 1 / r}}\Bigr)
+        .. math:: z' = \sqrt r z + \sqrt{r - 1}\, \epsilon, \qquad \epsilon \sim N(0, 1)
 
-        with z the quantile that belongs to the p-value now: the mean that r times as many runs will have, given that of
-        those that there are and no opinion on the effect, is normal about the present one. Of several parts, those
-        that decide now are looked at.
+        with z the quantile that belongs to a test's p-value now: the mean that r times as many runs will have, given
+        that of those that there are and without a belief on the effect, is normal about the present one. Of several
+        tests, all are continued as if they were independent, 4,000 times, and put together as they are now. One that
+        has too few values, or values that are all equal, stays undecided.
 
         Args:
           times: r, the number of runs over that of now; those of now are among them.
-          level: alpha.
+          level: p-value that decides.
 
         Example:
-          >>> [round(chance, 3) for chance in Evidence(0.5, 0.5).chances(4)]
-          [0.129, 0.129]
+          >>> [round(chance, 1) for chance in Evidence(0.5, 0.5).chances(4)]
+          [0.1, 0.1]
         """
-        if self.parts:
-            count = len(self.parts)
-            last = sorted(self.parts, key=lambda part: part.p_for)[self.least - 1]
-            first = sorted(self.parts, key=lambda part: part.p_against)[count - self.least]
-            return last.chances(times, level / (count + 1 - self.least))[0], first.chances(times, level / self.least)[1]
-        if self.exact or times <= 1:
+        if times <= 1:
             return float(self.p_for <= level), float(self.p_against <= level)
-        if self.p_for == self.p_against == 1:  # too few values, or all of them equal
-            return 0.25, 0.25
-        z = _z(self)
-        needed, spread = scipy.stats.norm.isf(level) / math.sqrt(times), math.sqrt(1 - 1 / times)
-        return tuple(float(scipy.stats.norm.cdf((side - needed) / spread)) for side in (z, -z))
+        if self.parts or self.exact or not self.measured:
+            found = self._continued(times, np.random.default_rng(0))
+            return tuple(float(np.mean(p <= level)) for p in found)
+        z, limit = math.sqrt(times) * self._z, scipy.stats.norm.isf(level)
+        return tuple(float(scipy.stats.norm.sf((limit - side * z) / math.sqrt(times - 1))) for side in (1, -1))
 
-    def needed(self, most: float = 1000.0) -> float:
+    def needed(self, most: float = 1000.0, level: float = LEVEL) -> float:
         """Return the number of runs, over that of now, by which a decision has a chance of 80 %; infinite beyond most.
 
         Example:
-          >>> round(Evidence(0.1, 0.9).needed()), Evidence(0.5, 0.5).needed(most=20), Evidence(0.001, 0.999).needed()
-          (12, inf, 1.0)
+          >>> 11 < Evidence(0.1, 0.9).needed() < 14, Evidence(0.5, 0.5).needed(most=20), Evidence(0.001, 0.999).needed()
+          (True, inf, 1.0)
         """
-        if self.holds is not None:
+        lacks = lambda logarithm: sum(self.chances(math.exp(logarithm), level)) - POWER
+        if sum(self.chances(1.0, level)):
             return 1.0
-        lacks = lambda times: sum(self.chances(times)) - POWER
-        if lacks(most) < 0:
+        if lacks(math.log(most)) < 0:
             return math.inf
-        return float(scipy.optimize.brentq(lacks, 1.0, most)) if lacks(1.0) < 0 else 1.0
+        return math.exp(scipy.optimize.brentq(lacks, 0.0, math.log(most), xtol=0.01))
 
     def facts(self) -> dict[str, Any]:
         """Return it as JSON (docs/claims.md)."""
@@ -127,28 +154,72 @@ class Evidence:
         found |= {"exact": True} if self.exact else {}
         found |= {"about": self.about} if self.about else {}
         found |= {"thresholds": [each.facts() for each in self.thresholds]} if self.thresholds else {}
-        return found | ({"least": self.least, "parts": [part.facts() for part in self.parts]} if self.parts else {})
+        found |= {"least": self.least} if self.parts and self.rule == "some" else {}
+        found |= {"rule": self.rule} if self.rule != "some" else {}
+        return found | ({"parts": [part.facts() for part in self.parts]} if self.parts else {})
+
+    @property
+    def _z(self) -> float:
+        """The normal quantile of the side that is better founded, positive where that is the statement's."""
+        quantiles = scipy.stats.norm.isf(np.clip([self.p_for, self.p_against], 1e-300, 0.5))
+        return float(quantiles[0] - quantiles[1])
+
+    def _continued(self, times: float, draws: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """float64[draws] twice: p-values with more runs."""
+        if self.parts:
+            p_for, p_against = zip(*(part._continued(times, draws) for part in self.parts), strict=True)
+            return _put_together(self.rule, self.least, np.stack(p_for), np.stack(p_against))
+        if self.exact or not self.measured:
+            return np.full(_DRAWS, self.p_for), np.full(_DRAWS, self.p_against)
+        z = math.sqrt(times) * self._z + math.sqrt(times - 1) * draws.standard_normal(_DRAWS)
+        return scipy.stats.norm.sf(z), scipy.stats.norm.cdf(z)
 
 
 def of_facts(facts: Mapping[str, Any]) -> Evidence:
-    """Return evidence of its JSON.
+    """Return evidence of its JSON; the p-values of what has parts are those of the parts.
+
+    Args:
+      facts: as docs/claims.schema.json has it.
 
     Raises:
-      ValueError: where an entry is missing or impossible.
+      ValueError: where p-values are impossible.
 
     Example:
       >>> of_facts(above([1.0, 1.2, 1.1]).facts()) == above([1.0, 1.2, 1.1])
       True
     """
-    for name in ("p_for", "p_against"):
-        if not isinstance(facts.get(name), (int, float)):
-            raise ValueError(f"evidence.{name}={facts.get(name)!r} must be a number from 0 to 1")
     thresholds = tuple(map(Threshold.of_facts, facts.get("thresholds", ())))
-    parts, about = tuple(map(of_facts, facts.get("parts", ()))), facts.get("about", "")
-    exact, least = bool(facts.get("exact", False)), int(facts.get("least", 0))
-    if parts and not 1 <= least <= len(parts):
-        raise ValueError(f"evidence.least={least} must be from 1 to the number of parts, {len(parts)}")
-    return Evidence(facts["p_for"], facts["p_against"], exact, about, thresholds, parts, least)
+    parts, about, rule = tuple(map(of_facts, facts.get("parts", ()))), facts.get("about", ""), facts.get("rule", "some")
+    if parts:
+        return dataclasses.replace(combined(rule, facts.get("least", 0), parts), about=about, thresholds=thresholds)
+    return Evidence(facts["p_for"], facts["p_against"], facts.get("exact", False), about, thresholds)
+
+
+def combined(rule: Rule, least: int, parts: Sequence[Evidence]) -> Evidence:
+    """Return the evidence that is made of parts.
+
+    Raises:
+      ValueError: where there is no such rule, or not as many parts.
+    """
+    arguments.one_of("rule", rule, ("some", "throughout", "given"))
+    if rule == "given" and len(parts) != 2:
+        raise ValueError(f"parts={len(parts)} of them must be two: a condition, and what is said where it holds")
+    if rule == "some":
+        arguments.whole("least", least, least=1, most=len(parts))
+    values = (np.array([getattr(part, name) for part in parts]) for name in ("p_for", "p_against"))
+    p_for, p_against = map(float, _put_together(rule, least, *values))
+    return Evidence(p_for, p_against, all(part.exact for part in parts), parts=tuple(parts), rule=rule, least=least)
+
+
+def _put_together(rule: Rule, least: int, p_for: np.ndarray, p_against: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the p-values of what is made of parts, from theirs, [parts, ...]."""
+    if rule == "given":
+        return np.maximum(p_for[0], p_for[1]), np.maximum(p_for[0], p_against[1])
+    if rule == "throughout":
+        return p_for.max(axis=0), p_against.max(axis=0)
+    fails = len(p_for) + 1 - least
+    of_holding, of_failing = np.sort(p_for, axis=0)[least - 1], np.sort(p_against, axis=0)[fails - 1]
+    return np.minimum(1.0, fails * of_holding), np.minimum(1.0, least * of_failing)
 
 
 def known(holds: bool | None) -> Evidence:
@@ -238,17 +309,6 @@ def more_often(hits: tuple[int, int], others: tuple[int, int]) -> Evidence:
     return Evidence(*(min(1.0, p) for p in found), about=about)
 
 
-def of_draws(share: float, draws: int) -> Evidence:
-    """Return the evidence for a statement that holds in a share of bootstrap samples.
-
-    Example:
-      >>> of_draws(1.0, 1000).holds, of_draws(0.9, 1000).holds
-      (True, None)
-    """
-    least = 1 / draws
-    return Evidence(max(1 - share, least), max(share, least), about=f"in {100 * share:.3g} % of {draws} samples")
-
-
 def all_of(statements: Iterable[Evidence | bool | None]) -> Evidence:
     """Return the evidence that all of several statements hold; nothing is known of no statements.
 
@@ -290,13 +350,7 @@ def some_of(least: int, statements: Iterable[Evidence | bool | None]) -> Evidenc
       (True, False)
     """
     parts = tuple(each if isinstance(each, Evidence) else known(each) for each in _python(statements))
-    if not parts:
-        return known(None)
-    count = arguments.whole("least", least, least=1, most=len(parts)) and len(parts)
-    fails = count + 1 - least
-    p_for = min(1.0, fails * sorted(part.p_for for part in parts)[least - 1])
-    p_against = min(1.0, least * sorted(part.p_against for part in parts)[fails - 1])
-    return Evidence(p_for, p_against, all(part.exact for part in parts), parts=parts, least=least)
+    return combined("some", least, parts) if parts else known(None)
 
 
 def _compared(values: Interval | Iterable[float], threshold: float, resolution: float, side: int) -> Evidence:
@@ -309,15 +363,10 @@ def _compared(values: Interval | Iterable[float], threshold: float, resolution: 
     beyond = side * (found.mean - threshold)
     if found.exact:
         return Evidence(float(beyond <= 0), float(beyond >= 0), exact=True, about=about, thresholds=chosen)
-    law = scipy.stats.t(found.count - 1)
-    p_for, p_against = (min(1.0, found.comparisons * law.sf(way * beyond / found.error)) for way in (1, -1))
+    p_for, p_against = (float(scipy.stats.t(found.count - 1).sf(way * beyond / found.error)) for way in (1, -1))
+    if found.widened and abs(beyond) > found.half:  # there, such an interval says nothing of how improbable more is
+        p_for, p_against = (max(p, _SURE) for p in (p_for, p_against))
     return Evidence(p_for, p_against, about=about, thresholds=chosen)
-
-
-def _z(evidence: Evidence) -> float:
-    """Return the normal quantile of the side that is better founded, positive where that is the statement's."""
-    quantiles = scipy.stats.norm.isf(np.clip([evidence.p_for, evidence.p_against], 1e-300, 0.5))
-    return float(quantiles[0] - quantiles[1])
 
 
 def _python(statements: Iterable[Evidence | bool | None]) -> Sequence[Evidence | bool | None]:

@@ -43,6 +43,7 @@ class Scale:
 
     Args:
       takes: how long that takes, in words, such as "4 min".
+      after: the figure whose runs it shares, which are not counted in.
       **values: the arguments that differ from the function's defaults.
 
     Example:
@@ -50,8 +51,9 @@ class Scale:
       {'seeds': 1}
     """
 
-    def __init__(self, takes: str, **values: Any):
-        self.takes, self.values = takes, values
+    def __init__(self, takes: str, *, after: str | None = None, **values: Any):
+        self.takes = takes if after is None else f"{takes} after {after}"
+        self.after, self.values = after, values
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,13 +24,13 @@ class Interval:
         that are all equal, and with a count of 1 for an exact number, which is not measured but, say, printed in a
         paper.
       count: number of values that the width rests on.
-      comparisons: number of means whose intervals hold all at once in 95 % of all cases.
+      widened: the width is what values are known to, and not that of their spread, which is less.
     """
 
     mean: float
     half: float
     count: int
-    comparisons: int = 1
+    widened: bool = False
 
     @property
     def low(self) -> float:
@@ -45,7 +45,7 @@ class Interval:
     @property
     def error(self) -> float:
         """Return the standard error of the mean, of which the half width is a quantile of Student's t."""
-        return self.half if self.count < 2 else self.half / _quantile(self.count, self.comparisons)
+        return self.half if self.count < 2 else self.half / _quantile(self.count)
 
     @property
     def exact(self) -> bool:
@@ -62,7 +62,9 @@ class Interval:
 
     def at_least_as_wide(self, resolution: float) -> "Interval":
         """Return the interval, widened to half a width of the resolution at least; an exact number as it is."""
-        return self if self.exact else dataclasses.replace(self, half=max(self.half, resolution))
+        if self.exact or self.half >= resolution:
+            return self
+        return dataclasses.replace(self, half=resolution, widened=True)
 
     def __neg__(self) -> "Interval":
         return dataclasses.replace(self, mean=-self.mean)
@@ -71,18 +73,17 @@ class Interval:
         return digits(self.mean, self.half)
 
 
-def interval(values: Iterable[float], *, comparisons: int = 1, resolution: float = 0.0) -> Interval:
+def interval(values: Iterable[float], *, resolution: float = 0.0) -> Interval:
     r"""Return the confidence interval of a mean.
 
-    .. math:: \bar x \pm \max(t_{1 - 0.025 / m, n - 1} s / \sqrt n,\, r)
+    .. math:: \bar x \pm \max(t_{0.975, n - 1} s / \sqrt n,\, r)
 
     Args:
       values: independent and finite, such as one for each seed.
-      comparisons: m, the number of means whose intervals are to hold all at once, in 95 % of all cases; 1: each alone.
       resolution: r, what a value is known to, such as one test example over their number; the least half width. With 0,
-        values that are all equal have an interval of no width, which decides nothing.
+        values that are all equal, but for rounding at 1e-12, have an interval of no width, which decides nothing.
 
-    Source: Student's t; Bonferroni's inequality.
+    Source: Student's t.
 
     Example:
       >>> str(interval([1.0, 2.0, 3.0])), str(interval([87.5, 87.5, 87.5])), str(interval([87.5] * 3, resolution=12.5))
@@ -92,13 +93,13 @@ def interval(values: Iterable[float], *, comparisons: int = 1, resolution: float
     arguments.real("resolution", resolution, least=0)
     count = len(numbers)
     if not count or not all(map(math.isfinite, numbers)):
-        return Interval(math.nan, math.inf, count, comparisons)
+        return Interval(math.nan, math.inf, count)
     if count == 1:
-        return Interval(numbers[0], math.inf, 1, comparisons)
-    alike = math.isclose(min(numbers), max(numbers), rel_tol=1e-12)  # but for rounding
+        return Interval(numbers[0], math.inf, 1)
+    alike = math.isclose(min(numbers), max(numbers), rel_tol=1e-12, abs_tol=1e-12)
     deviation = 0.0 if alike else statistics.stdev(numbers)
-    half = max(_quantile(count, comparisons) * deviation / math.sqrt(count), resolution)
-    return Interval(statistics.fmean(numbers), half, count, comparisons)
+    found = Interval(statistics.fmean(numbers), _quantile(count) * deviation / math.sqrt(count), count)
+    return found.at_least_as_wide(resolution)
 
 
 def digits(mean: float, half: float) -> str:
@@ -106,18 +107,18 @@ def digits(mean: float, half: float) -> str:
 
     Example:
       >>> digits(0.0968, 0.089), digits(94.21, 0.1492), digits(1234.5, 61.0), digits(3.1416, 0.0), digits(5.0, math.inf)
-      ('0.10 ± 0.09', '94.21 ± 0.15', '1230 ± 60', '3.14', '5')
+      ('0.10 ± 0.09', '94.21 ± 0.15', '1230 ± 60', '3.14', '5 (one value)')
     """
     if math.isnan(mean):
         return "none"
     if not 0 < half < math.inf:
-        return f"{mean:.3g}"
+        return f"{mean:.3g}{' (one value)' * (half > 0)}"
     place = math.floor(math.log10(half))
     place -= round(half / 10**place, 1) < 3
     rounded = [round(value, -place) for value in (mean, half)]
     return " ± ".join(f"{value + 0.0:.{max(-place, 0)}f}" for value in rounded)
 
 
-def _quantile(count: int, comparisons: int) -> float:
+def _quantile(count: int) -> float:
     """Return the quantile of Student's t for an interval of some values."""
-    return float(scipy.stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * comparisons), count - 1))
+    return float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))

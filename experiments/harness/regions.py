@@ -1,8 +1,8 @@
 """Evidence where a verdict depends on a number of ours: over a region of it, or under a condition."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from experiments.harness.evidence import Evidence, all_of, any_of
+from experiments.harness.evidence import Evidence, combined, known
 
 
 def throughout(statements: Iterable[Evidence]) -> Evidence:
@@ -20,7 +20,7 @@ def throughout(statements: Iterable[Evidence]) -> Evidence:
       (True, False, None)
     """
     found = list(statements)
-    return _of(all_of(found), any_of(found), found)
+    return combined("throughout", 0, found) if found else known(None)
 
 
 def given(condition: Evidence, statement: Evidence) -> Evidence:
@@ -32,7 +32,7 @@ def given(condition: Evidence, statement: Evidence) -> Evidence:
       >>> given(yes, yes).holds, given(yes, no).holds, given(no, yes).holds, given(no, no).holds
       (True, False, None, None)
     """
-    return _of(all_of([condition, statement]), all_of([condition, statement.opposite]).opposite, [condition, statement])
+    return combined("given", 0, [condition, statement])
 
 
 def for_only(statement: Evidence) -> Evidence:
@@ -44,26 +44,3 @@ def for_only(statement: Evidence) -> Evidence:
       (True, None)
     """
     return given(statement, statement)
-
-
-def _of(holds: Evidence, fails: Evidence, parts: list[Evidence]) -> Evidence:
-    """Return the evidence with two sides of two statements; where neither is likely, more runs decide nothing."""
-    tests = [test for part in parts for test in _tests(part)]
-    p_for, p_against = holds.p_for, fails.p_against
-    if min(p_for, p_against) > 0.5:
-        p_for = p_against = 1.0
-    return Evidence(
-        p_for,
-        p_against,
-        exact=bool(tests) and all(test.exact for test in tests),
-        about="; ".join(test.about for test in tests if test.about),
-        thresholds=tuple(threshold for test in tests for threshold in test.thresholds),
-    )
-
-
-def _tests(evidence: Evidence) -> Iterator[Evidence]:
-    """Yield the single tests that evidence is made of."""
-    if not evidence.parts:
-        yield evidence
-    for part in evidence.parts:
-        yield from _tests(part)

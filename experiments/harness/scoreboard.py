@@ -1,11 +1,11 @@
 """The command `python -m experiments scoreboard`: one page of all, one page for each paper, and one HTML page."""
 
 import base64
-import collections
 import datetime
+import math
 import pathlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -13,7 +13,7 @@ from tabulate import tabulate
 
 from experiments import papers
 from experiments.harness import board
-from experiments.harness.board import WRONG, Board, Judged, Result, Row, counted, identities
+from experiments.harness.board import WRONG, Board, Judged, Result, Row, counted, counted_of, identities
 from experiments.harness.claims import FAILS, HOLDS, INCONCLUSIVE, OUTSIDE, VERDICTS, verdict
 from experiments.harness.figures import figures
 from experiments.harness.machine import duration
@@ -40,7 +40,7 @@ OTHERS = papers.Paper("Other papers", "Claims of papers other than the five", "e
 WORDS = {HOLDS: "holds", FAILS: "fails", INCONCLUSIVE: "open", OUTSIDE: "outside"}
 """Verdict -> the word in colour."""
 
-_COSTS = ("laptop takes", "decide takes")
+_COSTS = ("core time, laptop", "core time, decide")
 """Core time at two scales."""
 
 TITLE = "What holds of five papers on distributed SGD"
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> None:
     shown = board.assemble(everything, path, map(pathlib.Path, flags.FLAGS.claims))
     files.write_text(path / "scoreboard.html", as_html(shown))
     for name, text in as_markdown(shown, first="scoreboard.md", pictures="pictures/").items():
-        files.write_text(path / name, text)
+        files.write_text(path / name, text.replace("](tuned/README.md)", "]"))
     for row in (row for row in shown.rows if row.first and row.result and row.result.picture):
         with files.replacing(path / "pictures" / f"{row.name}.png") as file:
             file.write(pages.small_png(row.result.picture))
@@ -82,16 +82,13 @@ def write_stored() -> None:
 
 def summary(shown: Board) -> str:
     """Return rows with a command, claims by verdict, and how many verdicts may be wrong."""
-    judged = [each for row in shown.rows for each in row.judged]
-    counts, (right, of) = counted(judged), identities(judged)
-    decided = counts[HOLDS] + counts[FAILS]
+    counts = counted_of(rows for _, rows in shown.papers)
+    words = _words(counts, identities(each for row in shown.rows for each in row.judged))
     made, tables = shown.made
     return (
-        f"{made} of {tables} tables, figures and bounds have a command. Of {sum(counts.values())} claims "
-        f"{counts[HOLDS]} hold and {counts[FAILS]} fail; {counts[INCONCLUSIVE]} are inconclusive, and "
-        f"{counts[OUTSIDE]} are not in our regime. Besides, {right} of {of} identities are right. Of the "
-        f"{decided} verdicts that decide, at most {100 * WRONG:.0f} % are expected to be wrong, that is, "
-        f"{decided * WRONG:.0f}."
+        f"{made} of {tables} tables, figures and bounds of the five papers have a command. Of {sum(counts.values())} "
+        f"claims, those of {len(shown.papers) - len(papers.PAPERS)} other papers included, {words}. Of the verdicts "
+        f"that decide, about {WRONG * (counts[HOLDS] + counts[FAILS]):.0f} may be wrong."
     )
 
 
@@ -125,9 +122,10 @@ def as_markdown(shown: Board, *, first: str = PAGE, pictures: str = "", stored: 
 def _reading() -> str:
     """Return how the pages are read."""
     return f"""* **holds** and **fails**: the whole 95 % interval of what was measured is on one side of what it says.
-  All claims are decided together, so that at most {100 * WRONG:.0f} % of these verdicts are expected to be wrong
-  (Benjamini and Hochberg). What fails did so at our scale; its page says what, and what we think of the reason.
-* **inconclusive**: the interval is on both sides; the page says how many runs would decide it, and what they cost.
+  All claims of all pages are decided together (Benjamini and Hochberg), so that {100 * WRONG:.0f} % of these verdicts
+  at most are expected to be wrong, were their runs independent and no threshold set after a look.
+* **inconclusive**: the interval is on both sides, or only just on one, which among so many claims is not enough, or
+  there are too few values for one; where more runs would decide, the page says how many, and what they cost.
   **not in our regime**: a premise of the claim, which its page names, is not what was run.
 * **✓** is an identity, arithmetic or a proof: checked, and no finding, so it is not counted. **†** marks a threshold of
   ours that was set after numbers were seen that it judges. Claims that fail for one cause count once."""
@@ -143,7 +141,7 @@ def as_html(shown: Board) -> str:
                 "paper": paper,
                 "anchor": paper.slug,
                 "short": paper.authors.replace(" et al.", ""),
-                "counts": _coloured(rows),
+                "counts": _coloured(counted(each for row in rows for each in row.judged)),
                 "rows": [_html_row(row, now) for row in rows],
                 "cards": [_card(row, now) for row in rows if row.first and row.result],
             }
@@ -153,7 +151,8 @@ def as_html(shown: Board) -> str:
         "scoreboard.html",
         title=TITLE,
         subtitle=summary(shown),
-        counts=_coloured(shown.rows),
+        counts=_coloured(counted_of(rows for _, rows in shown.papers)),
+        reading=_reading().replace("**", "").replace("* ", "").split("\n"),
         sections=sections,
     )
 
@@ -162,15 +161,21 @@ def said_of(judged: Judged, result: Result) -> str:
     """Return remarks on a claim: why it fails, which premise is not met, or what would decide it."""
     claim = judged.claim
     parts = [f"The claim is of {each.says}; here, {each.ours}." for each in claim.premises if not each.met]
-    if judged.verdict == INCONCLUSIVE and claim.holds.holds is not None:
-        parts.append(f"By itself it {verdict(claim.holds.holds)}; among so many claims that is not decided.")
-    elif judged.verdict == INCONCLUSIVE and judged.times < float("inf"):
-        seconds = (judged.times - 1) * (result.facts.get("computing_seconds") or 0.0)
-        cost = f", {duration(seconds)} of a core" if seconds else ""
-        parts.append(f"{judged.times:.2g} times the runs{cost}, would decide it with a chance of 80 %.")
-    if judged.seen:
-        parts.append("† The threshold was set after numbers that it judges.")
+    if judged.verdict == INCONCLUSIVE and claim.holds.measured:
+        if claim.holds.holds is not None:
+            parts.append(f"By itself it {verdict(claim.holds.holds)}; among so many claims that is not decided.")
+        parts.append(_needs(judged.times, result.facts.get("computing_seconds") or 0.0))
+    parts += [f"{'† ' * each.seen}{float(each):g}, set on {each.since}: {each.because}." for each in claim.thresholds]
     return " ".join([*parts, *filter(None, [claim.because])])
+
+
+def _needs(times: float, seconds: float) -> str:
+    """Return how many runs would decide a claim, and their cost."""
+    if times == math.inf:
+        return "A thousand times the runs would hardly decide it."
+    cost = f" ({duration((times - 1) * seconds)} of a core)" if seconds else ""
+    number = f"{times:.0f}" if times >= 10 else f"{times:.2g}"
+    return f"{number} times the runs{cost} would decide it with a chance of 80 %."
 
 
 def of_paper(judged: Judged) -> str:
@@ -188,22 +193,28 @@ def word(judged: Judged) -> str:
 def _believed(paper: papers.Paper, judged: Sequence[Judged]) -> str:
     """Return what is believed of a paper, its counts, and its strongest failure."""
     texts = [paper.belief] if paper.belief else []
-    texts.append(f"{_words(judged)}.")
+    texts.append(f"{_words(counted(judged), identities(judged))}.")
     failed = [each for each in judged if each.verdict == FAILS and not each.claim.identity]
     if failed:
         worst = min(failed, key=lambda each: each.claim.holds.p_against).claim
-        texts.append(f'The strongest failure: "{worst.says}" ({worst.where}); here, {worst.ours.rstrip(".")}.')
+        texts.append(f'The best-founded failure: "{worst.says}" ({worst.where}); here, {worst.ours.rstrip(".")}.')
     return "\n\n".join(texts)
 
 
-def _words(judged: Sequence[Judged]) -> str:
-    """Return the number of claims by verdict, in words."""
-    counts, (right, of) = counted(judged), identities(judged)
+def _words(counts: Mapping[str, int], ticks: tuple[int, int]) -> str:
+    """Return the number of claims by verdict, and of identities that are right, in words."""
+    right, of = ticks
     one = (HOLDS, FAILS, f"is {INCONCLUSIVE}", f"is {OUTSIDE}")
     more = ("hold", "fail", f"are {INCONCLUSIVE}", f"are {OUTSIDE}")
     named = zip(VERDICTS, one, more, strict=True)
     words = [f"{counts[each]} {a if counts[each] == 1 else b}" for each, a, b in named if counts[each]]
-    return ", ".join([*words, *[f"{right} of {of} identities are right"] * bool(of)])
+    plural = f"{right} of {of} identities {'is' if right == 1 else 'are'} right"
+    return ", ".join([*words, *[plural] * bool(of)])
+
+
+def _named(paper: papers.Paper) -> str:
+    """Return a paper's authors, title and source, as far as they are known."""
+    return f"{paper.authors}{': ' * bool(paper.title)}{paper.title}{f' ({paper.source})' if paper.source else ''}"
 
 
 def _link(row: Row) -> str:
@@ -220,11 +231,14 @@ def _page(
     stored: bool,
 ) -> str:
     """Return the page of a paper, or of several others."""
-    parts = [f"# {of.authors}: {of.title} ({of.source})", f"[What a verdict is, and all papers]({first})"]
+    parts = [f"# {_named(of)}", f"[What a verdict is, and all papers]({first})"]
     for paper, rows in sections:
         if paper != of:
-            parts.append(f"## {paper.authors}: {paper.title} ({paper.source})")
-        table = [[_link(row), row.shows, *_state(row), _words(row.judged), *_costs([row])] for row in rows]
+            parts.append(f"## {_named(paper)}")
+        table = [
+            [_link(row), row.shows, *_state(row), _words(counted(row.judged), identities(row.judged)), *_costs([row])]
+            for row in rows
+        ]
         parts.append(tabulate(table, ["", "shows", "scale", "claims", *_COSTS], "github", disable_numparse=True))
         for row in rows:
             if row.first and row.result:
@@ -241,7 +255,7 @@ def _section(row: Row, pictures: str, stored: bool) -> list[str]:
     stand_in = f"{facts['stand_in'][:1].upper()}{facts['stand_in'][1:]}. " if facts.get("stand_in") else ""
     command = f"`python -m experiments {row.name}`. " if row.figure else ""
     numbers = f" [All numbers]({row.name}.csv)." if stored and result.table else ""
-    made = f"Scale {result.scale}, on {result.made_with}, {result.day}."
+    made = f"Scale {', '.join(filter(None, [result.scale, result.made_with, result.day]))}."
     parts.append(f"{command}{stand_in}{made}{f' {old}' if old else ''}{numbers}")
     claims = [
         [word(each), f"{each.claim.says} ({each.claim.where})", each.claim.ours, of_paper(each), said_of(each, result)]
@@ -273,7 +287,7 @@ def _html_row(row: Row, now: datetime.datetime) -> dict[str, Any]:
         "made": row.result is not None,
         "scale": scale,
         "age": row.result.age(now) if row.result else "",
-        "marks": [{"word": _colour(each), "says": each.claim.says} for each in row.judged],
+        "marks": [{"word": _colour(each), "verdict": each.verdict, "says": each.claim.says} for each in row.judged],
         "above": bool(row.figure) and not row.first,
         "older": bool(_older(row)),
     }
@@ -289,6 +303,7 @@ def _card(row: Row, now: datetime.datetime) -> dict[str, Any]:
     facts = {"scale": "", "changed": {}, "differs": "", "stand_in": "", "title": row.name} | result.facts
     return {
         "name": row.name,
+        "own": row.figure is not None,
         "heading": _heading(row),
         "picture": source,
         "size": size,
@@ -340,7 +355,5 @@ def _costs(rows: Iterable[Row]) -> list[str]:
     return [duration(seconds) if seconds else "" for seconds in taken]
 
 
-def _coloured(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    judged = [each for row in rows for each in row.judged]
-    counts = collections.Counter(counted(judged))
+def _coloured(counts: Mapping[str, int]) -> list[dict[str, Any]]:
     return [{"word": WORDS[each], "verdict": each, "count": counts[each]} for each in VERDICTS]

@@ -24,8 +24,8 @@ class Threshold(float):
 
     Example:
       >>> close = Threshold(0.05, "a twentieth", "2026-11-26")
-      >>> 1 + close, -close, (-close).because
-      (1.05, -0.05, 'a twentieth')
+      >>> -close, (100 * close).because
+      (-0.05, 'a twentieth')
     """
 
     because: str
@@ -41,8 +41,14 @@ class Threshold(float):
     def __neg__(self) -> "Threshold":
         return self.rewritten(-float(self))
 
+    def __mul__(self, factor: Any) -> Any:
+        scaled = float(self) * factor
+        return self.rewritten(scaled) if isinstance(factor, (int, float)) else scaled
+
+    __rmul__ = __mul__
+
     def rewritten(self, value: float) -> "Threshold":
-        """Return the same threshold in other units, such as its logarithm or in per cent."""
+        """Return the same threshold in other units, such as its logarithm; a factor is taken by `*`."""
         return Threshold(value, self.because, self.since, seen=self.seen)
 
     def __reduce__(self) -> tuple[Any, ...]:

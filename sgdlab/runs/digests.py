@@ -65,7 +65,7 @@ def changed(records: Sequence[Mapping[str, Any]], experiment: Experiment) -> lis
 def made_with() -> dict[str, str | None]:
     """Return the versions of this package and of jax, the kind of device, and the checkout's commit.
 
-    The commit has a "+" where files are changed, other than stored results.
+    The commit has a "+" where files of code differ from it, or are in none.
 
     Example:
       >>> sorted(made_with())
@@ -75,7 +75,7 @@ def made_with() -> dict[str, str | None]:
     return {"version": sgdlab.__version__, "jax": jax.__version__, "device": device, "commit": _commit()}
 
 
-_STATUS = ("status", "--porcelain", "--untracked-files=no", "--", ":(exclude)experiments/results")
+_CODE = ("sgdlab", "experiments", "configs", ":(exclude)experiments/results")
 
 
 def _commit() -> str | None:
@@ -85,7 +85,7 @@ def _commit() -> str | None:
     try:
         commit, status = (
             subprocess.run(["git", "-C", str(root), *command], capture_output=True, text=True, timeout=10, check=True)
-            for command in (("rev-parse", "--short", "HEAD"), _STATUS)
+            for command in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain", "--", *_CODE))
         )
     except (OSError, subprocess.SubprocessError):
         return None

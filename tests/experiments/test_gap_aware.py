@@ -214,7 +214,7 @@ class TestPenalties:
         of_adam = output.table.rule.str.startswith("Adam")
         rows, adam = output.table[~of_adam].copy(), output.table[of_adam & output.table.paper.notna()]
         rows.loc[(rows.rule == "GA") & (rows.quantity == penalties.NEXT), "largest error"] = 1e-3
-        changes = {2: interval([1e-16, 2e-16, 3e-16])}
+        changes = {2: interval([1e-11, 2e-11, 3e-11])}
         expected = [HOLDS, FAILS, HOLDS, HOLDS, HOLDS, HOLDS, HOLDS]
         assert [claim.verdict for claim in penalties.claims(rows, adam, changes)] == expected
 
@@ -377,8 +377,9 @@ class TestBounds:
             about | {"bound": bound, "examples": count, "ergodic": [0.1, 0.2, 0.3], "limit": [limit] * 3}
             for bound, count in itertools.product([theorem1.THEOREM, theorem1.COROLLARY], examples)
         ]
-        if expected == FAILS:
-            rows = [row | {"ergodic": [0.199, 0.2, 0.201]} for row in rows]
+        means = [0.199, 0.2, 0.201] if expected == FAILS else [0.1, 0.2, 0.3]
+        for index, row in enumerate(rows):  # a little noise, since what is equal but for rounding decides nothing
+            row["ergodic"] = [mean * (1 + 1e-4 * index * side) for mean, side in zip(means, (1, -1, 0.5), strict=True)]
         claims = theorem1.claims(pd.DataFrame(rows))
         # The runs do not improve with K.
         assert [claim.verdict for claim in claims] == [expected, expected, HOLDS, rate]

@@ -242,9 +242,9 @@ def test_bounds_show_what_was_measured(made):
 
 def test_bounds_judge_the_recursion_of_the_appendix_apart(made):
     #  synchronous, step then average, average then step, printed lambda, appendix's, push-sum, pull
-    verdicts = ["holds", "inconclusive", "holds", "fails", "holds", "inconclusive", "fails"]  # of 8 runs
+    verdicts = ["holds", "fails", "holds", "fails", "holds", "inconclusive", "fails"]  # the last two of 8 runs
     assert [claim.verdict for claim in made.claims] == verdicts
-    assert [claim.identity for claim in made.claims] == [verdict == "holds" for verdict in verdicts]
+    assert [claim.identity for claim in made.claims] == [True] * 5 + [False] * 2
 
 
 @pytest.mark.parametrize(("slower", "error", "expected"), [(1.0, 1e-3, True), (1.0, 0.1, None), (1.2, 1e-3, False)])

@@ -62,7 +62,7 @@ def three_figures(declare, stored, tmp_path, monkeypatch):
     del stored
     found = [
         declare(far, decide=Scale("1 min", seeds=60)),
-        declare(slow, decide=Scale("1 h", seeds=60), numbers="Figure 1"),
+        declare(slow, decide=Scale("1 h", after="gossip.far", seeds=60), numbers="Figure 1"),
         declare(near, decide=Scale("1 min", seeds=60), numbers="Bounds"),
         declare(other, paper=papers.CHEN),  # has no such scale
     ]
@@ -77,7 +77,7 @@ def test_the_nearest_decision_for_the_least_time_comes_first(known, tmp_path, ca
     assert [each.made.name for each in found] == ["gossip.near", "gossip.far", "gossip.slow"]
     assert [each.open for each in found] == [1, 1, 1]
     assert found[0].decisions > 0.8 > found[1].decisions
-    assert [each.seconds for each in found] == [120.0, 120.0, 7200.0]  # of two cores
+    assert [each.seconds for each in found] == [120.0, 120.0, 7320.0]  # of two cores, with the figure before it
     capsys.readouterr()
     assert command.answer(["decide", f"--workdir={tmp_path}", "--dry_run"]) == 0
     said = capsys.readouterr().out
