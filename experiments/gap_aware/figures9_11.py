@@ -25,7 +25,6 @@ from typing import Annotated
 
 import numpy as np
 import pandas as pd
-import scipy.stats
 from annotated_types import Ge, Le
 from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Rectangle
@@ -38,7 +37,7 @@ from experiments.gap_aware.grid import SINGLE_MOMENTUM, Cell, Grid, best, explai
 from experiments.harness.claims import Claim
 from experiments.harness.evidence import Evidence, above, all_of, any_of, known
 from experiments.harness.figures import Output, Scale, figure
-from experiments.harness.intervals import CONFIDENCE, Interval, interval
+from experiments.harness.intervals import Interval, interval
 from experiments.harness.pictures import canvas
 from sgdlab.bounds import Count, Positive, Share, Whole
 from sgdlab.runs import resolve
@@ -171,8 +170,7 @@ def in_print(table: pd.DataFrame) -> Callable[[Cell, Cell], Interval]:
     def difference(one: Cell, other: Cell) -> Interval:
         shares = [table.loc[cell] / 100 for cell in (one, other)]
         deviation = 100 * math.sqrt(sum(share * (1 - share) / TESTED for share in shares))
-        quantile = scipy.stats.norm.ppf((1 + CONFIDENCE) / 2)
-        return Interval(100 * (shares[0] - shares[1]), quantile * deviation, TESTED)
+        return Interval.of_error(100 * (shares[0] - shares[1]), deviation, TESTED)
 
     return difference
 

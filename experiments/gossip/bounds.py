@@ -49,13 +49,13 @@ from experiments.gossip.margins import (
     bounds_of,
     is_pulled,
     margins,
-    sampled,
     sampling,
 )
 from experiments.gossip.quadratic import ROUNDS, RUN_TIMES, TICKS
 from experiments.harness import (
     PALETTE,
     Claim,
+    Interval,
     Output,
     Scale,
     Share,
@@ -181,11 +181,10 @@ def claims(found: pd.DataFrame, measured: Results, pushed: Mapping[int, pd.Serie
     rounds, left, rate = np.arange(1, LAST + 1), push.potential[1:], 0.5 - 0.25 / p
     factors = (left / push.potential[0]) ** (1 / rounds)  # of a round, on average since the first
     errors = factors / rate * push.error[1:] / left / rounds
-    relative = [sampled(mean, error, runs) for mean, error in zip(factors / rate, errors, strict=True)]
+    relative = [Interval.of_error(mean, error, runs) for mean, error in zip(factors / rate, errors, strict=True)]
     share = pull.expected_distance / (p - 1)
-    remains = [
-        sampled(*pair, runs) for pair in zip(pull.distance / (p - 1), pull.distance_error / (p - 1), strict=True)
-    ]
+    left_of_pull = zip(pull.distance / (p - 1), pull.distance_error / (p - 1), strict=True)
+    remains = [Interval.of_error(*pair, runs) for pair in left_of_pull]
     ends = [BOUNDS_FIXED.rewritten(1 + side * BOUNDS_FIXED) for side in (-1, 1)]
     return [
         *checked,

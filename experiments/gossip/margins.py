@@ -5,12 +5,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import scipy.stats
 
 from experiments.gossip.cases import PROBLEM, Case
 from experiments.gossip.inequalities import consensus_bound, contraction, distance_bound, smallest
 from experiments.gossip.quadratic import ROUNDS, RUN_TIMES, TICKS
-from experiments.harness.intervals import CONFIDENCE, Interval
 
 TITLES = {RUN_TIMES: "step, then average", TICKS: "average, then step", ROUNDS: "rounds"}
 DISTANCE, CORRECTED = "distance, as printed", "distance, corrected"
@@ -50,18 +48,11 @@ def margins(case: Case, measured: pd.Series) -> list[dict[str, Any]]:
         expected = measured[f"expected_{what}"]
         margin = smallest(measured.step, bound, measured[what], measured[f"{what}_error"])
         exact = smallest(measured.step, exact_bounds[name], expected)
-        at = int(np.flatnonzero(measured.step == exact.step)[0])  # chosen by the exact ratio: no sample has a say
-        seen = {"mean": measured[what][at], "error": measured[f"{what}_error"][at], "bound": exact_bounds[name][at]}
         values = {"at t": margin.step, "exact": exact.value, "ours": margin.value, "±": margin.error}
         where = {"process": TITLES[case.process], "p": case.num_nodes, "alpha": case.alpha, "start": case.start}
         end = exact_bounds[name][-1] / expected[-1]
-        rows.append({"quantity": name} | where | values | seen | {"fails": exact.fails, "end": end})
+        rows.append({"quantity": name} | where | values | {"fails": exact.fails, "end": end})
     return rows
-
-
-def sampled(mean: float, error: float, runs: int) -> Interval:
-    """Return the interval of a mean of so many runs, of which the standard error is known."""
-    return Interval(mean, error * float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, runs - 1)), runs)
 
 
 def averaging(measured: Results, pushed: Mapping[int, pd.Series]) -> pd.DataFrame:

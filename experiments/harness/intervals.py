@@ -32,6 +32,11 @@ class Interval:
     count: int
     widened: bool = False
 
+    @classmethod
+    def of_error(cls, mean: float, error: float, count: int) -> "Interval":
+        """Return the interval of a mean of some values, of which the standard error is known."""
+        return cls(mean, error * _quantile(count), count)
+
     @property
     def low(self) -> float:
         """Return the lower end."""

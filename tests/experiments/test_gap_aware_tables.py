@@ -128,7 +128,7 @@ class TestVerdicts:
         assert len({claim.cause for claim in claims}) == 1
 
     def test_lost_runs_are_counted_and_not_averaged(self):
-        """Of 20 seeds, 3 of GA are lost: its mean is far lower, with an interval that says nothing; 17 more are worse."""
+        """Of 20 seeds, 3 of GA are lost: its mean is far lower, with an interval that says nothing; 17 are worse."""
         ga, sa = 90 + 0.01 * np.arange(20), 91 + 0.02 * np.arange(20)
         ga[:3] = 10.0
         assert everywhere(accuracies({("R", 8, "GA"): ga, ("R", 8, "SA"): sa}), [("GA", "SA")])[1].holds is None
