@@ -105,14 +105,13 @@ def bounds(
     order = {name: rank for rank, name in enumerate([DISTANCE, CORRECTED, PROVED, PRINTED, *TITLES.values()])}
     worst = worst.sort_index(key=lambda keys: keys.map(lambda key: order.get(key, key))).reset_index()
     worst = worst.assign(quantity="margin: " + worst.quantity)
-    worst = worst.drop(columns=["start", "fails", "end", "mean", "error", "bound"])
+    worst = worst.drop(columns=["start", "fails", "end"])
     table = pd.concat([worst, averaging(measured, pushed)], ignore_index=True)
     notes = [
         "A margin is the smallest ratio of bound and value, over time and over what the nodes begin with; below 1 the "
         "bound fails. `ours` is of simulated means, ± one standard error; `exact` is of exact expectations, to which "
-        f"simulated means are as near as {sampling(measured):.1f} standard errors. A bound that holds for these is an "
-        "identity here, by its proof; against one that fails, the simulated means are the evidence, each where the "
-        "exact ratio is smallest.",
+        f"simulated means are as near as {sampling(measured):.1f} standard errors. Bounds are judged by these: they are "
+        "statements of mathematics.",
         "With alpha = 0 nodes only average.",
         "For nodes that step, then average, the corrected bound (its rate is multiplied by r = 1 - b + b / p and its "
         f"last term by s / r, with s = (1 - b)^2 (1 - 1 / p) + 1 / p) {tally(found, CORRECTED, RUN_TIMES)[0]}.",
