@@ -110,8 +110,8 @@ def bounds(
     notes = [
         "A margin is the smallest ratio of bound and value, over time and over what the nodes begin with; below 1 the "
         "bound fails. `ours` is of simulated means, ± one standard error; `exact` is of exact expectations, to which "
-        f"simulated means are as near as {sampling(measured):.1f} standard errors. Bounds are judged by these: they are "
-        "statements of mathematics.",
+        f"simulated means are as near as {sampling(measured):.1f} standard errors. Bounds are judged by these: they "
+        "are statements of mathematics.",
         "With alpha = 0 nodes only average.",
         "For nodes that step, then average, the corrected bound (its rate is multiplied by r = 1 - b + b / p and its "
         f"last term by s / r, with s = (1 - b)^2 (1 - 1 / p) + 1 / p) {tally(found, CORRECTED, RUN_TIMES)[0]}.",
