@@ -99,7 +99,7 @@ class TestVerdictsOfTheGrid:
         difference = figures9_11.in_print(printed.grid("R"))((0.5, 0.03), (-0.8, 0.3))
         assert difference.mean == pytest.approx(88.0 - 85.87)
         variance = (0.88 * 0.12 + 0.8587 * 0.1413) / 10_000
-        assert difference.half == pytest.approx(100 * 1.959964 * math.sqrt(variance), rel=1e-5)
+        assert difference.half == pytest.approx(100 * 1.959964 * math.sqrt(variance), rel=1e-3)
 
     def test_of_the_papers_own_grids_the_best_cells_are_too_close(self):
         tables = {letter: printed.grid(letter) for letter in LETTERS}

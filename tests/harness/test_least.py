@@ -49,9 +49,9 @@ def test_of_cutoffs_figure_it_is_full_synchronys_gradients():
     records = [{"kind": "run"}]
     records += [{"kind": "evaluation", "gradients": g, "seconds": s, "test_loss": loss} for g, s, loss in points]
     records.append({"kind": "summary", "capacity": 4.0})
-    found = figure4.least_seconds(records, (1.5, 0.5))
-    assert found[f"{figure4.TO}1.5"] == 12.5
-    assert np.isnan(found[f"{figure4.TO}0.5"])
+    found = figure4.least_seconds(records, 0.75)
+    assert found[f"{figure4.TO}2"] == 12.5  # a loss of 1.5 after 50 gradients, 4 a second
+    assert np.isnan(found[f"{figure4.TO}1.2"])
 
 
 def test_of_nodes_it_is_all_reduces_gradients():

@@ -106,6 +106,7 @@ def tuned_once(tmp_path_factory):
 
 
 class TestTuning:
+    @pytest.mark.long("a whole tuning of two methods")
     def test_stages(self, tuned):
         one, _, outcome = tuned
         for method in one.methods:
