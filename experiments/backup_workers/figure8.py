@@ -29,7 +29,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments import harness, papers
+from experiments import harness, papers, premises
 from experiments.backup_workers import training
 from experiments.backup_workers.training import (
     PRECISION,
@@ -47,7 +47,6 @@ from experiments.harness import (
     Interval,
     Output,
     Positive,
-    Premise,
     Scale,
     Sweep,
     above,
@@ -57,7 +56,7 @@ from experiments.harness import (
     interval,
     more_often,
 )
-from experiments.thresholds import CONVERGED_WITHIN, EPOCH_COMPARABLE, MESSAGES_COST, UNSTABLE_BELOW
+from experiments.thresholds import CONVERGED_WITHIN, EPOCH_COMPARABLE, UNSTABLE_BELOW
 
 SYNC, ASYNC, UNCLIPPED = "synchronous", "asynchronous", "asynchronous, not clipped"
 KINDS = (SYNC, ASYNC, UNCLIPPED)
@@ -77,8 +76,6 @@ QUANTITIES: dict[str, Callable[[pd.DataFrame], float]] = {
     "mean staleness, updates": lambda run: run.staleness.iloc[1:].mean(),
 }
 """What is measured of a run."""
-FREE = "messages and servers take no time"
-"""Why seconds are not those of the paper."""
 EARLY = "Few updates are made while the rate is high, and stale gradients make as much of them as others."
 """Why fewer epochs may not be needed."""
 
@@ -194,13 +191,8 @@ def _claims(
     epochs, hours = (ratios[name] for name in COMMON.values())
     earlier = {count: (below if EARLIER[count] > 0 else above)(hours[count]) for count in hours if count in EARLIER}
     idle = np.mean([run.idle.iloc[-1] for (method, _), found in runs.items() if method == ASYNC for run in found])
-    costs = Premise(
-        "messages and servers take time, for which machines that never wait are idle",
-        f"such machines are idle for {idle:.1%} of the time",
-        idle > MESSAGES_COST,
-        (MESSAGES_COST,),
-    )
-    free = {"premises": [costs], "cause": "" if costs.met else FREE}
+    costs = premises.messages_cost(float(idle))
+    free = {"premises": [costs], "cause": "" if costs.met else premises.FREE}
     of_sync = itertools.chain(*(found for (method, _), found in runs.items() if method == SYNC))
 
     def over(name: str) -> str:

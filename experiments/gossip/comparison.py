@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 from ml_collections import ConfigDict
 
+from experiments import premises
 from experiments.gossip.sizes import Targets
 from experiments.harness import (
     Evidence,
@@ -41,7 +42,6 @@ Run = tuple[str, int]
 REDUCE, PUSH, PULL = ("all_reduce", 1), ("push_gossip", 1), ("pull_gossip", 1)
 ELASTIC = ("elastic_averaging", 10)
 ELASTICS = (("elastic_averaging", 1), ELASTIC)
-FREE = "We think: messages take no time here, so that all-reduce waits for slow nodes alone."
 RATE, TASKS, MACHINES = "optimizer.learning_rate", "cluster.gamma.task_variation", "cluster.gamma.machine_variation"
 SCATTER = 0.1
 """Coefficient of variation of a node's run-times."""
@@ -225,6 +225,13 @@ class Compared:
         """Return the evidence that the ratios of a method and others are roughly 1."""
         pairs = [pair for other in others for pair in ((run, other), (other, run))]
         return all_of(self.less(first, [second], quantity, ALIKE_TIMES) for first, second in pairs)
+
+    def costs(self) -> dict[str, Any]:
+        """Return the premise and the cause of claims on the seconds of all-reduce and of others, for `Claim`."""
+        waiting = self._runs.index.get_level_values("method") == REDUCE[0]
+        idle = float(self._runs.idle_share[~waiting].astype(float).mean())
+        premise = premises.messages_cost(idle)
+        return {"premises": [premise], "cause": "" if premise.met else premises.FREE}
 
     def falls(self) -> Premise:
         """Return the premise of what is said of validation losses: they are lowest at the end, with every method."""

@@ -17,8 +17,8 @@ for all methods.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,6 @@ from experiments import papers
 from experiments.gossip import sizes
 from experiments.gossip.comparison import (
     ELASTIC,
-    FREE,
     NOTE,
     PUSH,
     REDUCE,
@@ -50,7 +49,6 @@ from experiments.harness import (
     Evidence,
     Output,
     Positive,
-    Premise,
     Scale,
     all_of,
     figure,
@@ -145,9 +143,8 @@ def claims(swept: Mapping[float, pd.DataFrame], words: Mapping[str, str]) -> lis
     runs, found = next(iter(swept.values())), []
     counts = sorted(set(runs.index.get_level_values("p")))
 
-    def add(says: str, ours: str, holds: Evidence, *, because: str = "", premises: Sequence[Premise] = ()) -> None:
-        because = because if holds.holds is False else ""
-        found.append(Claim(says, "section 4", ours, holds, because=because, premises=premises))
+    def add(says: str, ours: str, holds: Evidence, *, because: str = "", **more: Any) -> None:
+        found.append(Claim(says, "section 4", ours, holds, because=because if holds.holds is False else "", **more))
 
     def scattered(
         p: int, first: Run, second: Run, quantity: str, test: Callable[[Compared], Evidence]
@@ -166,9 +163,9 @@ def claims(swept: Mapping[float, pd.DataFrame], words: Mapping[str, str]) -> lis
         told, ahead = scattered(8, ELASTIC, REDUCE, SPEED, lambda at: at.less(ELASTIC, [REDUCE], SPEED))
         ahead = all_of([ahead, at.less(ELASTIC, others, SPEED)])
         says = "p = 8: elastic averaging with tau = 10 performs ahead of the other methods"
-        add(says, f"{at.words(SPEED, [ELASTIC, *at.ends(SPEED, others)])}; {told}", ahead, because=SLOW)
+        add(says, f"{at.words(SPEED, [ELASTIC, *at.ends(SPEED, others)])}; {told}", ahead, because=SLOW, **at.costs())
         told = scattered(8, REDUCE, PUSH, SPEED, lambda at: at.alike(REDUCE, [PUSH], SPEED))
-        add("p = 8: all-reduce is as fast as gossiping", *told, because=FREE)
+        add("p = 8: all-reduce is as fast as gossiping", *told, **at.costs())
         told = scattered(8, REDUCE, PUSH, PACE, lambda at: at.alike(REDUCE, [PUSH], PACE))
         add("p = 8: all-reduce has practically no synchronization overhead", *told)
         alike = at.alike(REDUCE, at.there[1:], LOWEST)
@@ -176,10 +173,11 @@ def claims(swept: Mapping[float, pd.DataFrame], words: Mapping[str, str]) -> lis
         add(says, at.words(LOWEST, [REDUCE, *at.ends(LOWEST, at.there[1:])]), alike, premises=[at.falls()])
     if 16 in counts:
         at = Compared(runs, 16, words)
-        for first, second, because in ((PUSH, ELASTIC, ""), (PUSH, REDUCE, FREE), (ELASTIC, REDUCE, SLOW)):
+        for first, second, because in ((PUSH, ELASTIC, ""), (PUSH, REDUCE, ""), (ELASTIC, REDUCE, SLOW)):
             faster = lambda at, first=first, second=second: at.less(first, [second], SPEED)
             told = scattered(16, first, second, SPEED, faster)
-            add(f"p = 16: {name(first)} converges faster than {name(second)}", *told, because=because)
+            costs = at.costs() if second == REDUCE else {}
+            add(f"p = 16: {name(first)} converges faster than {name(second)}", *told, because=because, **costs)
         elastic = [run for run in at.there if run[0] == ELASTIC[0]]
         free = [run for run in at.there if run not in elastic]
         stuck = all_of(at.less(run, elastic, "test_loss") for run in free)

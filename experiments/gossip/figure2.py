@@ -27,7 +27,6 @@ from experiments import papers
 from experiments.gossip import sizes
 from experiments.gossip.comparison import (
     ELASTICS,
-    FREE,
     NOTE,
     PULL,
     PUSH,
@@ -166,8 +165,7 @@ def with_more_nodes(at: Sequence[Compared], words: Mapping[str, str], size: Size
             "one iteration of gossiping SGD is still faster than one iteration of all-reduce SGD",
             "section 4", told("seconds_a_step"), faster,
         ),
-        Claim("gossiping works quickly at the initial step size", "section 4", told(EARLY), ahead,
-              because=FREE if ahead.holds is False else ""),
+        Claim("gossiping works quickly at the initial step size", "section 4", told(EARLY), ahead, **at[-1].costs()),
         Claim(
             "gossiping SGD begins to converge much slower after the step size has annealed", "section 4",
             f"{told(GAINED)}; where all-reduce gains over {ANNEALED_MUCH:g} times as much, gossip is much slower, and "
@@ -205,7 +203,7 @@ def with_few_nodes(at: Compared, size: Size = "laptop") -> list[Claim]:
     if at.p <= UP_TO:
         says = "up to around 32 nodes, asynchronous SGD can converge faster than all-reduce SGD when the step size is "
         ours, faster = f"p = {at.p}: {at.words(speed, BOTH)}", at.less(PULL, [REDUCE], speed)
-        found.append(Claim(f"{says}large", "section 5", ours, faster, because=FREE if faster.holds is False else ""))
+        found.append(Claim(f"{says}large", "section 5", ours, faster, **at.costs()))
     if PUSH in at.there:
         ours, better = f"p = {at.p}: {at.words('test_loss', [PULL, PUSH])}", at.less(PULL, [PUSH], "test_loss")
         says = "pull-gossiping also performed better than push-gossiping"

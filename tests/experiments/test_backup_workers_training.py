@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from experiments import thresholds
+from experiments import premises, thresholds
 from experiments.backup_workers import figure2, figure8, figure9, figures5_6, table2_figure7, training
 from experiments.backup_workers.figure8 import ASYNC, EARLIER, SYNC, UNCLIPPED
 from experiments.backup_workers.figure9 import SERIAL
@@ -262,7 +262,7 @@ def test_figure8_of_the_papers_own_numbers():
 def test_figure8_says_nothing_of_seconds_where_messages_take_none():
     sync = [(0.78, 9000, 2.0), (0.78, 5000, 2.0), (0.78, 5000, 2.0)]
     outside = [each for each in figure8.compared(machines(sync, SLOW)).claims if each.verdict == OUTSIDE]
-    assert [each.cause for each in outside] == [figure8.FREE, figure8.FREE, training.SHORT, figure8.FREE]
+    assert [each.cause for each in outside] == [premises.FREE, premises.FREE, training.SHORT, premises.FREE]
 
 
 @pytest.mark.parametrize(("seeds", "unclipped", "holds"), [(3, 0.1, None), (4, 0.1, True), (4, 0.75, None)])

@@ -327,7 +327,7 @@ def many(pace, loss=1.0, lowest=1.0):
         dict(zip(comparison.KEYS, (8, *run, seed), strict=True))
         | dict.fromkeys(WORDS, 1.0)
         | {"seconds_a_step": pace if run == comparison.REDUCE else 1.0, "test_loss": loss, "lowest_loss": lowest}
-        | {"seconds": 9.0, "steps": 99.0}
+        | {"seconds": 9.0, "steps": 99.0, "idle_share": 0.2}
         for run in (comparison.REDUCE, comparison.PUSH, comparison.ELASTIC)
         for seed in range(3)
     ]

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from configs import imagenet_resnet18
+from experiments import premises
 from experiments.gossip import comparison, figure1, figure2, sizes
 from experiments.gossip.comparison import ELASTICS, KEYS, PULL, PUSH, REDUCE
 from experiments.harness import Session, Sweep, within
@@ -72,7 +73,7 @@ def test_the_early_loss_is_that_at_the_time_when_gossip_is_annealed():
     assert found[figure2.NODE].tolist()[1] == 25.0
 
 
-def runs_of(values, counts=(32, 64), seeds=3):
+def runs_of(values, counts=(32, 64), seeds=3, idle=0.2):
     """Runs whose quantities are 1, but for those that `values` names: (method with tau) -> quantity -> value or of p.
 
     Seeds differ by 10 %, alike for all methods.
@@ -83,7 +84,9 @@ def runs_of(values, counts=(32, 64), seeds=3):
             name: value(p) if callable(value) else value for name, value in changed.items()
         }
         scaled = {name: value * (1 + 0.1 * seed) for name, value in numbers.items()}
-        rows.append(dict(zip(KEYS, (p, *run, seed), strict=True)) | scaled | {"seconds": 1e6, "steps": 1e6})
+        rows.append(
+            dict(zip(KEYS, (p, *run, seed), strict=True)) | scaled | {"seconds": 1e6, "steps": 1e6, "idle_share": idle}
+        )
     runs = pd.DataFrame(rows).set_index(KEYS).sort_index()
     return runs.assign(
         test_loss=unlike(runs.test_loss), **{n: unlike(runs[n], i) for i, n in enumerate(LOGS, 1) if n in runs}
@@ -93,6 +96,13 @@ def runs_of(values, counts=(32, 64), seeds=3):
 def verdicts(values, **options):
     claims = figure2.claims(runs_of(values, **options), WORDS)
     return [claim.holds.holds for claim in claims]
+
+
+def test_claims_on_seconds_are_outside_where_messages_take_none():
+    for idle, outside in ((0.2, 0), (0.001, 2)):
+        claims = figure2.claims(runs_of({REDUCE: {}, PULL: {"early_loss": 0.5}}, idle=idle), WORDS)
+        found = [claim for claim in claims if claim.cause == premises.FREE]
+        assert [claim.verdict for claim in found] == ["not in our regime"] * outside
 
 
 def test_claims_hold_where_it_is_as_in_the_paper():
