@@ -128,6 +128,13 @@ class Claim:
         return tuple(dict.fromkeys((*of_tests, *of_premises)))
 
     @property
+    def of_paper(self) -> str:
+        """The paper's own numbers, and whether the sentence holds for them."""
+        holds = self.on_paper.holds
+        own = "" if holds is None else f"{verdict(holds)} on its own numbers"
+        return "; ".join(filter(None, [self.paper, own]))
+
+    @property
     def mark(self) -> str:
         """The verdict, or of an identity a tick or a cross."""
         return {True: "✓", False: "✗", None: "?"}[self.holds.holds] if self.identity else self.verdict

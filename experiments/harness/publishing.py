@@ -15,7 +15,7 @@ import matplotlib as mpl
 import pandas as pd
 from tabulate import tabulate
 
-from experiments.harness.claims import Claim, verdict
+from experiments.harness.claims import Claim
 from experiments.harness.figures import SCALES, Figure, Output
 from experiments.harness.intervals import digits
 from experiments.harness.machine import duration, processor
@@ -174,11 +174,8 @@ def _claims(claims: Iterable[Claim], form: str) -> str:
     """Return the claims as a table."""
     rows = []
     for claim in claims:
-        on_paper = claim.on_paper.holds
-        on_paper = "" if on_paper is None else f" ({verdict(on_paper)} on its own numbers)"
-        because = f". {claim.because}" if claim.because else ""
-        ours, paper = claim.ours.rstrip(".") + because, f"{claim.paper}{on_paper}".strip()
-        row = [f"{claim.says} ({claim.where})", ours, paper, claim.mark]
+        ours = f"{claim.ours.rstrip('.')}. {claim.because}" if claim.because else claim.ours
+        row = [f"{claim.says} ({claim.where})", ours, claim.of_paper, claim.mark]
         rows.append([re.sub(r"\|", "/", cell) for cell in row])
     if not rows:
         return ""

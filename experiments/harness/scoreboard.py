@@ -178,13 +178,6 @@ def _needs(times: float, seconds: float) -> str:
     return f"{number} times the runs{cost} would decide it with a chance of 80 %."
 
 
-def of_paper(judged: Judged) -> str:
-    """Return what the paper measured, and whether its sentence holds for that."""
-    holds = judged.claim.on_paper.holds
-    on_paper = "" if holds is None else f"{verdict(holds)} on its own numbers"
-    return "; ".join(text for text in (judged.claim.paper, on_paper) if text)
-
-
 def word(judged: Judged) -> str:
     """Return the verdict as a page names it; of an identity, a tick or a cross."""
     return judged.claim.mark if judged.claim.identity else f"{judged.verdict}{' †' * judged.seen}"
@@ -258,7 +251,13 @@ def _section(row: Row, pictures: str, stored: bool) -> list[str]:
     made = f"Scale {', '.join(filter(None, [result.scale, result.made_with, result.day]))}."
     parts.append(f"{command}{stand_in}{made}{f' {old}' if old else ''}{numbers}")
     claims = [
-        [word(each), f"{each.claim.says} ({each.claim.where})", each.claim.ours, of_paper(each), said_of(each, result)]
+        [
+            word(each),
+            f"{each.claim.says} ({each.claim.where})",
+            each.claim.ours,
+            each.claim.of_paper,
+            said_of(each, result),
+        ]
         for each in row.judged
     ]
     if claims:
@@ -319,7 +318,7 @@ def _card(row: Row, now: datetime.datetime) -> dict[str, Any]:
                 "ours": each.claim.ours,
                 "verdict": "identity" if each.claim.identity else each.verdict,
                 "word": _colour(each),
-                "of_paper": of_paper(each),
+                "of_paper": each.claim.of_paper,
                 "remarks": said_of(each, result),
             }
             for each in row.judged
