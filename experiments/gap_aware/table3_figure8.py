@@ -272,5 +272,7 @@ def draw(found: Accuracies, sweep: Sweep, num_workers: Sequence[int], curves: in
         style = style if title == SINGLE_TITLE else {**lines.line(title), "markevery": 3}
         lines.banded(by_epoch, errors.index, list(errors.to_numpy()), style)
     by_epoch.set(title=f"Figure 8, ours: {curves} workers", xlabel="epoch", ylabel="test error, %")
+    for panel in (ours, by_epoch):  # intervals of lost runs reach beyond all errors
+        panel.set_ylim(0, min(100, panel.get_ylim()[1]))
     lines.legend(drawn, ours)
     return drawn
