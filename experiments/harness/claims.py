@@ -125,7 +125,7 @@ class Claim:
         """The thresholds of ours that it rests on, each once."""
         of_tests = (threshold for test in (self.holds, *self.holds.tests) for threshold in test.thresholds)
         of_premises = (threshold for premise in self.premises for threshold in premise.thresholds)
-        return tuple(dict.fromkeys((*of_tests, *of_premises)))
+        return tuple({(each.origin, each.because): each for each in (*of_tests, *of_premises)}.values())
 
     @property
     def of_paper(self) -> str:

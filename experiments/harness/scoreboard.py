@@ -165,7 +165,7 @@ def said_of(judged: Judged, result: Result) -> str:
         if claim.holds.holds is not None:
             parts.append(f"By itself it {verdict(claim.holds.holds)}; among so many claims that is not decided.")
         parts.append(_needs(judged.times, result.facts.get("computing_seconds") or 0.0))
-    parts += [f"{'† ' * each.seen}{float(each):g}, set on {each.since}: {each.because}." for each in claim.thresholds]
+    parts += [f"{'† ' * each.seen}{each.origin:g}, set on {each.since}: {each.because}." for each in claim.thresholds]
     return " ".join([*parts, *filter(None, [claim.because])])
 
 

@@ -31,11 +31,14 @@ class Threshold(float):
     because: str
     since: str
     seen: bool
+    origin: float
+    """The number as it was set, in the units of the reason."""
 
     def __new__(cls, value: float, because: str, since: str, *, seen: bool = False) -> "Threshold":
         """Return the number with what is known of it."""
         made = super().__new__(cls, value)
         made.because, made.since, made.seen = because, datetime.date.fromisoformat(since).isoformat(), seen
+        made.origin = float(value)
         return made
 
     def __neg__(self) -> "Threshold":
@@ -49,14 +52,16 @@ class Threshold(float):
 
     def rewritten(self, value: float) -> "Threshold":
         """Return the same threshold in other units, such as its logarithm; a factor is taken by `*`."""
-        return Threshold(value, self.because, self.since, seen=self.seen)
+        made = Threshold(value, self.because, self.since, seen=self.seen)
+        made.origin = self.origin
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(Threshold, seen=self.seen), (float(self), self.because, self.since)
 
     def facts(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {"value": float(self), "because": self.because, "since": self.since, "seen": self.seen}
+        """Return it as JSON, as it was set."""
+        return {"value": self.origin, "because": self.because, "since": self.since, "seen": self.seen}
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> "Threshold":

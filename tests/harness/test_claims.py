@@ -421,7 +421,9 @@ class TestThresholds:
 
     def test_are_numbers_and_come_back(self):
         assert 2 * self.CLOSE == 0.1
-        assert self.CLOSE.rewritten(100 * self.CLOSE).facts() == self.CLOSE.facts() | {"value": 5.0}
+        in_per_cent = 100 * self.CLOSE
+        assert (in_per_cent, in_per_cent.origin) == (5.0, 0.05)
+        assert in_per_cent.facts() == (-self.CLOSE).facts() == self.CLOSE.facts()
         for again in (Threshold.of_facts(self.CLOSE.facts()), pickle.loads(pickle.dumps(self.CLOSE))):
             assert again.facts() == self.CLOSE.facts()
         with pytest.raises(ValueError, match="isoformat"):
