@@ -186,7 +186,8 @@ def word(judged: Judged) -> str:
 def _believed(paper: papers.Paper, judged: Sequence[Judged]) -> str:
     """Return what is believed of a paper, its counts, and its strongest failure."""
     texts = [paper.belief] if paper.belief else []
-    texts.append(f"{_words(counted(judged), identities(judged))}.")
+    words = _words(counted(judged), identities(judged))
+    texts.append(f"{words[:1].upper()}{words[1:]}.")
     failed = [each for each in judged if each.verdict == FAILS and not each.claim.identity]
     if failed:
         worst = min(failed, key=lambda each: each.claim.holds.p_against).claim
@@ -202,12 +203,17 @@ def _words(counts: Mapping[str, int], ticks: tuple[int, int]) -> str:
     named = zip(VERDICTS, one, more, strict=True)
     words = [f"{counts[each]} {a if counts[each] == 1 else b}" for each, a, b in named if counts[each]]
     plural = f"{right} of {of} identities {'is' if right == 1 else 'are'} right"
-    return ", ".join([*words, *[plural] * bool(of)])
+    return ", ".join([*words, *[plural] * bool(of)]) or "nothing has been made yet"
 
 
 def _named(paper: papers.Paper) -> str:
     """Return a paper's authors, title and source, as far as they are known."""
     return f"{paper.authors}{': ' * bool(paper.title)}{paper.title}{f' ({paper.source})' if paper.source else ''}"
+
+
+def _claims(row: Row) -> str:
+    """Return the number of claims by verdict, in words, where a row has any."""
+    return _words(counted(row.judged), identities(row.judged)) if row.judged else ""
 
 
 def _link(row: Row) -> str:
@@ -228,10 +234,7 @@ def _page(
     for paper, rows in sections:
         if paper != of:
             parts.append(f"## {_named(paper)}")
-        table = [
-            [_link(row), row.shows, *_state(row), _words(counted(row.judged), identities(row.judged)), *_costs([row])]
-            for row in rows
-        ]
+        table = [[_link(row), row.shows, *_state(row), _claims(row), *_costs([row])] for row in rows]
         parts.append(tabulate(table, ["", "shows", "scale", "claims", *_COSTS], "github", disable_numparse=True))
         for row in rows:
             if row.first and row.result:
