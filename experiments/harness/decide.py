@@ -5,7 +5,7 @@ import dataclasses
 import math
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from absl import flags
 from tabulate import tabulate
@@ -114,16 +114,28 @@ def candidates(found: Sequence[Figure], session: Session) -> list[Candidate]:
             continue
         times = _times(made, result)
         decisions = sum(sum(each.claim.holds.chances(times)) if each.claim.holds.measured else 0.5 for each in left)
-        chosen.append(Candidate(made, len(left), decisions if result else 0.5, _seconds(made, found, done)))
-    return sorted(chosen, key=lambda each: each.worth, reverse=True)
+        chosen.append(Candidate(made, len(left), decisions if result else 0.5, math.inf))
+    return _in_order(chosen, {made.name: made for made in found}, set(done))
 
 
-def _seconds(made: Figure, found: Sequence[Figure], done: Sequence[str]) -> float:
-    """Return core-seconds of a figure at the scale decide, and of the one whose runs it shares, unless that is done."""
+def _in_order(chosen: Sequence[Candidate], found: Mapping[str, Figure], done: set[str]) -> list[Candidate]:
+    """Return candidates in the order of their worth; runs that figures share are paid by the first of them."""
+    left, ordered = list(chosen), []
+    while left:
+        priced = [dataclasses.replace(each, seconds=_seconds(each.made, found, done)) for each in left]
+        best = max(priced, key=lambda each: each.worth)
+        ordered.append(best)
+        done |= {best.made.name, best.made.scales[SCALE].after or best.made.name}
+        left = [each for each in left if each.made is not best.made]
+    return ordered
+
+
+def _seconds(made: Figure, found: Mapping[str, Figure], done: set[str]) -> float:
+    """Return core-seconds of a figure at the scale decide, and of the one whose runs it shares, less what is done."""
     scale = made.scales[SCALE]
-    before = [other for other in found if other.name == scale.after and other.name not in done]
-    own = 2 * (seconds_of(scale.takes) or math.inf)  # said of two cores
-    return own + sum(_seconds(other, found, done) for other in before)
+    own = 60.0 if made.name in done else 2 * (seconds_of(scale.takes) or math.inf)  # said of two cores
+    before = found.get(scale.after or "")
+    return own + (_seconds(before, found, done) if before and before.name not in done else 0.0)
 
 
 def report(found: Sequence[Candidate]) -> str:

@@ -77,7 +77,11 @@ def test_the_nearest_decision_for_the_least_time_comes_first(known, tmp_path, ca
     assert [each.made.name for each in found] == ["gossip.near", "gossip.far", "gossip.slow"]
     assert [each.open for each in found] == [1, 1, 1]
     assert found[0].decisions > 0.8 > found[1].decisions
-    assert [each.seconds for each in found] == [120.0, 120.0, 7320.0]  # of two cores, with the figure before it
+    assert [each.seconds for each in found] == [120.0, 120.0, 7200.0]  # of two cores; shared runs are paid by far
+    far, slow = known[:2]
+    assert decide._seconds(slow, {made.name: made for made in (far, slow)}, set()) == 7320.0
+    assert decide._seconds(slow, {made.name: made for made in (far, slow)}, {far.name}) == 7200.0
+    assert decide._seconds(far, {far.name: far}, {far.name}) == 60.0  # its runs were done by another
     capsys.readouterr()
     assert command.answer(["decide", f"--workdir={tmp_path}", "--dry_run"]) == 0
     said = capsys.readouterr().out
