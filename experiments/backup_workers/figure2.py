@@ -32,6 +32,7 @@ from experiments.harness import (
     Whole,
     above,
     all_of,
+    bars,
     canvas,
     interval,
     more_often,
@@ -119,15 +120,13 @@ def figure2(
     data = "digits (in place of MNIST)" if size == "laptop" else "MNIST"
     for ramp, label, style, shade in ((0.0, f"{data}, no ramp", "^--", 5), (3.0, f"{data}, with ramp", "o-", 0)):
         found = [interval((logs[ramp, s] - logs[3.0, min(staleness)]).dropna()) for s in staleness]
-        middle, low, high = np.exp([(each.mean, each.low, each.high) for each in found]).T
         aside = np.array(staleness) + (0.4 if ramp else -0.4)
-        bars = np.nan_to_num([middle - low, high - middle], posinf=0.0)
-        left.errorbar(aside, middle, bars, fmt=style, color=harness.PALETTE[shade], label=label)
+        bars(left, aside, found, logarithmic=True, fmt=style, color=harness.PALETTE[shade], label=label)
         is_lost = (runs[runs[KEYS[0]] == ramp].set_index(KEYS[1])["lost, %"] > 0).groupby(level=0)
         shares = [binomtest(int(of.sum()), of.size).proportion_ci() for _, of in is_lost]
         ends = np.array([(share.low, share.high) for share in shares]).T
-        bars = np.abs(ends - is_lost.mean().to_numpy())
-        right.errorbar(aside, 100 * is_lost.mean(), 100 * bars, fmt=style, color=harness.PALETTE[shade])
+        lengths = np.abs(ends - is_lost.mean().to_numpy())
+        right.errorbar(aside, 100 * is_lost.mean(), 100 * lengths, fmt=style, color=harness.PALETTE[shade])
     left.plot(PRINTED.keys(), [error / PRINTED[0] for error in PRINTED.values()], "ks", label="paper, MNIST")
     left.set(xlabel="average staleness, updates", ylabel="test error at the best rate, over that at 0", yscale="log")
     left.set_yticks(TICKS, [f"{tick:g}" for tick in TICKS])

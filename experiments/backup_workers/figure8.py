@@ -21,12 +21,10 @@ the paper says of seconds is not what is run here, as the idle time of these mac
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import harness, papers, premises
@@ -51,6 +49,7 @@ from experiments.harness import (
     Sweep,
     above,
     all_of,
+    bars,
     below,
     canvas,
     interval,
@@ -267,12 +266,12 @@ def _picture(
     curves_of.set_title(f"(a) {data}, mean over seeds")
     curves_of.legend()
     place = np.arange(len(machines))
-    _dots(precise, place, better.values(), color=harness.PALETTE[0], label="ours, 95 % interval")
+    bars(precise, place, better.values(), color=harness.PALETTE[0], fmt="o", label="ours, 95 % interval")
     precise.axhline(BETTER, color=harness.PAPER, linestyle="--", label="paper, about")
     precise.set(ylabel=f"points by which {SYNC} is better", title="(b) test precision")
     marks = zip((*COMMON.values(), EPOCH), "os^", (-0.15, 0.0, 0.15), harness.PALETTE[2:], strict=False)
     for name, mark, aside, colour in marks:
-        _dots(needed, place + aside, ratios[name].values(), scale=np.exp, color=colour, fmt=mark, label=name)
+        bars(needed, place + aside, ratios[name].values(), logarithmic=True, color=colour, fmt=mark, label=name)
     needed.set(
         yscale="log", ylabel=f"{SYNC} over {ASYNC}", title="(c), (d), (e) below 1: synchronous training needs less"
     )
@@ -293,19 +292,3 @@ def _picture(
     clipped.set(ylabel="highest test precision, %", ylim=(0, 100), xlim=(-0.5, len(KINDS) - 0.5))
     clipped.set_title(f"each run with {machines[-1]} machines")
     return drawn
-
-
-def _dots(
-    panel: Axes,
-    places: np.ndarray,
-    found: Iterable[Interval],
-    *,
-    scale: Callable[[float], float] = float,
-    fmt: str = "o",
-    **style: Any,
-) -> None:
-    """Draw means with their intervals, both through `scale`; an infinite interval is left out."""
-    for index, (place, each) in enumerate(zip(places, found, strict=True)):
-        middle, half = each.mean, each.half if math.isfinite(each.half) else 0.0
-        low, high = (abs(scale(middle + side * half) - scale(middle)) for side in (-1, 1))
-        panel.errorbar(place, scale(middle), [[low], [high]], fmt=fmt, **style | ({"label": "_"} if index else {}))

@@ -48,6 +48,7 @@ from experiments.harness import (
     Scale,
     Share,
     above,
+    bars,
     canvas,
     interval,
     known,
@@ -356,11 +357,8 @@ def compared(
 
         style, marked = {"color": shade, "linestyle": dash}, PRINTED if name == THROUGH else found
         left.plot(here, mean / mean[-1], label=name, **style)
-        ratios = {
-            n: interval(found[n] / found[max(found)]) for n in marked if n in found
-        }  # paired by seed, as nothing else is
-        x, y, half = np.nan_to_num([(n, r.mean, r.half) for n, r in ratios.items()], posinf=0.0).reshape(-1, 3).T
-        left.errorbar(x, y, half, fmt=mark, color=shade)
+        ratios = {n: interval(found[n] / found[max(found)]) for n in marked if n in found}  # paired by seed
+        bars(left, list(ratios), ratios.values(), fmt=mark, color=shade)
         right.plot(here, time, marker=mark, markevery=[time.argmin()], label=f"{name}: N = {best}", **style)
     left.plot(counts, counts[-1] / counts, color="#7a7a7a", linewidth=1, label=f"{counts[-1]}/N")
     left.set(title=f"Figure 5, {data}", ylabel=f"updates to converge, over those of N = {counts[-1]}")

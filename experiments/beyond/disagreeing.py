@@ -36,6 +36,7 @@ from experiments.harness import (
     Sweep,
     above,
     all_of,
+    bars,
     below,
     canvas,
     colour,
@@ -268,10 +269,7 @@ def _drawn(norms: dict[tuple[str, float], np.ndarray]) -> Figure:
         for panel, values in zip(panels[0], (found, ratio), strict=True):
             if panel is panels[0, 1] and method == "ringleader":
                 continue
-            middle = np.exp([value.mean for value in values])
-            ends = [[middle[k] - np.exp(v.low), np.exp(v.high) - middle[k]] for k, v in enumerate(values)]
-            ends = np.nan_to_num(np.array(ends).T, posinf=0.0)
-            panel.errorbar(horizons, middle, ends, fmt="o", linestyle=dashes, color=shade, label=title)
+            bars(panel, horizons, values, logarithmic=True, fmt="o", linestyle=dashes, color=shade, label=title)
     panels[0, 1].axhline(1, color="black", linewidth=1)
     for panel in panels[0]:
         panel.set(xscale="log", yscale="log", xlabel="length of the run, virtual s")

@@ -38,6 +38,7 @@ from experiments.harness import (
     figure,
     goes_by,
     interval,
+    quartiles,
 )
 from experiments.thresholds import MINDFLAYER_ALIKE
 from sgdlab import cluster, policies, protocols, rules
@@ -240,11 +241,9 @@ def _drawn(runs: pd.DataFrame, seconds: float, images: str) -> Figure:
             shade = PALETTE[2] if method == "learned" else colour(method)
             of_method = runs[(runs.method == method) & (runs["index"] == index)]
             losses = [by_time.at_times(run, "loss", times) for _, run in of_method.iterrows()]
-            low, middle, high = np.quantile(losses, [0.25, 0.5, 0.75], axis=0)
             # Learned limits end near the given ones: dashes on top of their line.
             style, order = ("--", 3) if method == "learned" else ("-", 2)
-            panel.plot(times, middle, style, color=shade, label=title, zorder=order)
-            panel.fill_between(times, low, high, color=shade, alpha=0.15, linewidth=0)
+            quartiles(panel, times, losses, linestyle=style, color=shade, label=title, zorder=order)
         mean = "infinite mean" if index <= 1 else "finite mean"
         panel.set(
             yscale="log", title=f"index of the tail {index:g} ({mean})", xlabel="virtual time, s", xlim=(0, seconds)

@@ -49,6 +49,7 @@ from experiments.harness import (
     figure,
     goes_by,
     interval,
+    quartiles,
 )
 from experiments.thresholds import RINGLEADER_AGREE
 from sgdlab import cluster, data, policies, rules
@@ -303,9 +304,7 @@ def _drawn(runs: pd.DataFrame, seconds: float, images: str) -> Figure:
         for method, label in TITLES.items():
             shade, dashes = (colour("ringleader"), "--") if method == "newest" else (colour(method), "-")
             of_method = [by_time.at_times(run, name, times) for _, run in runs[runs.method == method].iterrows()]
-            low, middle, high = np.quantile(of_method, [0.25, 0.5, 0.75], axis=0)
-            panel.plot(times, middle, dashes, color=shade, label=label)
-            panel.fill_between(times, low, high, color=shade, alpha=0.2, linewidth=0)
+            quartiles(panel, times, of_method, linestyle=dashes, color=shade, label=label)
         panel.set(yscale="log", xlabel="virtual time, s", ylabel=title)
     drawn.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(TITLES))
     drawn.suptitle(f"{images} (in place of Fashion-MNIST): medians over seeds, bands between quartiles")

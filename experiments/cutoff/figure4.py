@@ -47,6 +47,7 @@ from experiments.harness import (
     figure,
     interval,
     least,
+    quartiles,
 )
 from sgdlab.results.records import Records
 from sgdlab.runs import crossing
@@ -274,10 +275,8 @@ def draw(runs: Mapping[str, Sequence[Records]], ticks: Sequence[float] | None, d
         for method, of_seeds in runs.items():
             (name, dashes), grid = STYLES[method], np.linspace(0, min(run[-1][across] for run in of_seeds), 200)
             curves = [np.interp(grid, *series(records, across)) for records in of_seeds]
-            low, middle, high = np.quantile(curves, [0.25, 0.5, 0.75], axis=0)
-            axes.plot(grid, middle, color=colour(name), linestyle=dashes, label=MEANS[method])
-            axes.plot(grid[-1:], middle[-1:], color=colour(name), marker="o")
-            axes.fill_between(grid, low, high, color=colour(name), alpha=0.15, linewidth=0)
+            drawn_line = quartiles(axes, grid, curves, color=colour(name), linestyle=dashes, label=MEANS[method])
+            axes.plot(grid[-1:], drawn_line.get_ydata()[-1:], color=colour(name), marker="o")
             if method == SYNC and across == "seconds":
                 every = np.linspace(0, min(run[-1]["gradients"] for run in of_seeds), 200)
                 losses = np.median([np.interp(every, *series(records, "gradients")) for records in of_seeds], axis=0)

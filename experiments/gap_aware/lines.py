@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from experiments.harness import PAPER, interval, look
+from experiments.harness import PAPER, interval, look, pictures
 
 _LOOKS = {name: look(name) for name in ("ASGD", "NAG-ASGD", "SA", "GA", "DANA", "DANA-SA", "DANA-GA")}
 
@@ -54,11 +54,7 @@ def banded(
       logarithmic: the mean is the geometric one, as a logarithmic axis shows it.
     """
     found = [interval(np.log(of_seeds) if logarithmic else of_seeds) for of_seeds in values]
-    middle, half = (np.array([getattr(each, name) for each in found]) for name in ("mean", "half"))
-    half[~np.isfinite(half)] = 0.0
-    shown = np.exp if logarithmic else np.asarray
-    panel.plot(at, shown(middle), markersize=5, **style)
-    panel.fill_between(at, shown(middle - half), shown(middle + half), color=style["color"], alpha=0.15, linewidth=0)
+    pictures.band(panel, at, found, logarithmic=logarithmic, markersize=5, **style)
 
 
 def bars(
@@ -73,12 +69,8 @@ def bars(
 
     Its arguments are those of `banded`; a ratio is given as its logarithm.
     """
-    found = [interval(of_seeds) for of_seeds in values]
-    low, middle, high = (np.array([getattr(each, name) for each in found]) for name in ("low", "mean", "high"))
-    low, high = np.where(np.isfinite(low), low, middle), np.where(np.isfinite(high), high, middle)
-    if logarithmic:
-        low, middle, high = np.exp(low), np.exp(middle), np.exp(high)
-    panel.errorbar(at, middle, yerr=[middle - low, high - middle], markersize=5, linewidth=1.4, **style)
+    found = map(interval, values)
+    pictures.bars(panel, at, found, logarithmic=logarithmic, markersize=5, linewidth=1.4, **style)
 
 
 def numbers(panel: Axes, values: np.ndarray, dark: np.ndarray, *, fontsize: float) -> None:

@@ -60,9 +60,9 @@ from experiments.harness import (
     Scale,
     Share,
     Sweep,
-    above,
     all_of,
     below,
+    between,
     canvas,
     figure,
     prepare,
@@ -193,7 +193,7 @@ def claims(found: pd.DataFrame, measured: Results, pushed: Mapping[int, pd.Serie
             ours=f"push-sum, p = {p}: on average over the first 1 to {LAST} rounds, one multiplies it by "
             f"{factors.min():.3f} to {factors.max():.3f}, ± at most {rate * max(r.half for r in relative):.2g}; "
             f"exactly 1/2 - 1/(4p) = {rate:.3f}",
-            holds=all_of(side for r in relative for side in (above(r, ends[0]), below(r, ends[1]))),
+            holds=all_of(between(each, *ends) for each in relative),
             because=f"Fixed: within {100 * BOUNDS_FIXED:g} % of the exact rate.",
         ),
         Claim(

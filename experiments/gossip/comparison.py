@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 from ml_collections import ConfigDict
 
@@ -22,6 +20,7 @@ from experiments.harness import (
     Threshold,
     above,
     all_of,
+    band,
     below,
     canvas,
     colour,
@@ -286,9 +285,9 @@ def draw(
         logs = {run: np.array([_at(times, each) for each in of]) for run, of in runs.items()}
         for run in sorted(runs, key=_order):
             style = {"color": colour(run[0]), "linestyle": STYLES[run[0]][run[1] > 1], "label": name(run)}
-            labelled[name(run)] = _line(losses, times, logs[run], style)
+            labelled[name(run)] = band(losses, times, map(interval, logs[run].T), logarithmic=True, **style)
             if REDUCE in logs:
-                _line(ratios, times, logs[run] - logs[REDUCE], style)
+                band(ratios, times, map(interval, (logs[run] - logs[REDUCE]).T), logarithmic=True, **style)
         if pace and REDUCE in runs:
             mean = np.mean([np.log(each.test_loss.astype(float)) for each in runs[REDUCE]], axis=0)
             floor = least.seconds(runs[REDUCE][0].gradients, pace[p])
@@ -308,13 +307,3 @@ def draw(
 def _at(times: np.ndarray, run: pd.DataFrame) -> np.ndarray:
     """Return the logarithm of a run's test loss at some times."""
     return np.interp(times, run.seconds, np.log(run.test_loss.astype(float)))
-
-
-def _line(axes: Axes, times: np.ndarray, logs: np.ndarray, style: Mapping[str, Any]) -> Line2D:
-    """Draws geometric means over seeds, and the intervals of these; return the line."""
-    found = [interval(each) for each in logs.T]
-    (line,) = axes.plot(times, np.exp([each.mean for each in found]), **style)
-    if len(logs) > 1:
-        low, high = np.exp([each.low for each in found]), np.exp([each.high for each in found])
-        axes.fill_between(times, low, high, color=style["color"], alpha=0.15, linewidth=0)
-    return line

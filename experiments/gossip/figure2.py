@@ -40,7 +40,7 @@ from experiments.gossip.comparison import (
     trained,
 )
 from experiments.gossip.sizes import CIFAR10, DIFFERS, IMAGENET, Network, Size, Targets
-from experiments.harness import Claim, Count, Evidence, Output, Positive, Scale, above, all_of, figure, interval
+from experiments.harness import Claim, Count, Evidence, Output, Positive, Scale, above, all_of, figure, given, interval
 from experiments.thresholds import ALIKE_TIMES, ANNEALED_LITTLE, ANNEALED_MUCH
 
 TARGETS = {"laptop": Targets(0.8, 0.8), "gpu": CIFAR10, "paper": IMAGENET}
@@ -133,8 +133,7 @@ def much_slower(at: Compared) -> Evidence:
     """
     reduce, pull = (at.values(run, GAINED) for run in BOTH)
     gains, more = above(reduce, ANNEALED_LITTLE), above(reduce - ANNEALED_MUCH * pull)
-    more = dataclasses.replace(more, thresholds=(ANNEALED_MUCH,))
-    return dataclasses.replace(all_of([gains, more]), p_against=all_of([gains, more.opposite]).p_for)
+    return given(gains, dataclasses.replace(more, thresholds=(ANNEALED_MUCH,)))
 
 
 def with_more_nodes(at: Sequence[Compared], words: Mapping[str, str], size: Size = "laptop") -> list[Claim]:

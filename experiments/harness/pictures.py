@@ -1,9 +1,16 @@
 """One style for all pictures of the papers: readable in a talk, and the same colour for the same method everywhere."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike
 
+from experiments.harness.intervals import Interval
 from sgdlab.results import plots
 from sgdlab.results.panels import PALETTE, Style, style
 from sgdlab.runs.methods import methods
@@ -70,6 +77,62 @@ def colour(method: str) -> str:
     """
     place = _NO_METHODS.get(method.lower())
     return look(method).colour if place is None else PALETTE[place]
+
+
+def bars(
+    axes: Axes, at: Sequence[float], found: Iterable[Interval], *, logarithmic: bool = False, **style: Any
+) -> None:
+    """Draws means with their intervals as bars, or only the mean where an interval is infinite.
+
+    Args:
+      axes: of the picture.
+      at: where the values are, on the horizontal axis.
+      found: an interval for each of them.
+      logarithmic: they are of logarithms; what is drawn is the geometric mean, as a logarithmic axis shows it.
+      **style: as of `errorbar`.
+    """
+    low, middle, high = _ends(found, logarithmic)
+    axes.errorbar(at, middle, [middle - low, high - middle], **style)
+
+
+def band(
+    axes: Axes, at: Sequence[float], found: Iterable[Interval], *, logarithmic: bool = False, **style: Any
+) -> Line2D:
+    """Draws means as a line, which is returned, and their intervals as a band; the arguments are those of `bars`."""
+    low, middle, high = _ends(found, logarithmic)
+    return _line_and_band(axes, at, low, middle, high, style)
+
+
+def quartiles(axes: Axes, at: Sequence[float], values: ArrayLike, **style: Any) -> Line2D:
+    """Draws medians over the seeds as a line, which is returned, and a band between their quartiles.
+
+    Args:
+      axes: of the picture.
+      at: where the values are, on the horizontal axis, [K].
+      values: float[seeds, K].
+      **style: of the line.
+
+    Example:
+      >>> drawn, panels = canvas()
+      >>> quartiles(panels[0, 0], [0, 1], [[1.0, 4.0], [2.0, 5.0], [9.0, 6.0]], color="black").get_ydata()
+      array([2., 5.])
+    """
+    return _line_and_band(axes, at, *np.quantile(values, [0.25, 0.5, 0.75], axis=0), style)
+
+
+def _ends(found: Iterable[Interval], logarithmic: bool) -> np.ndarray:
+    """float64[3, K]: lower ends, means and upper ends; of an infinite interval three times the mean."""
+    ends = np.array([(each.low, each.mean, each.high) for each in found]).reshape(-1, 3)
+    ends = np.where(np.isfinite(ends), ends, ends[:, [1]]).T
+    return np.exp(ends) if logarithmic else ends
+
+
+def _line_and_band(
+    axes: Axes, at: Sequence[float], low: np.ndarray, middle: np.ndarray, high: np.ndarray, style: Mapping[str, Any]
+) -> Line2D:
+    (line,) = axes.plot(at, middle, **style)
+    axes.fill_between(at, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    return line
 
 
 def canvas(

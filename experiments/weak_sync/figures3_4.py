@@ -32,6 +32,7 @@ from experiments.harness import (
     interval,
     least,
     prepare,
+    quartiles,
     throughout,
 )
 from experiments.thresholds import MUCH_FASTER, SAME_POINTS
@@ -187,12 +188,12 @@ def draw(curves: pd.DataFrame, data: str, resolution: float, pace: float) -> Fig
     titles |= {("minutes", True): "Figure 4 (b): 0.16 % of the responses 4 s later"}
     for panel, ((x, late), title) in zip(panels, titles.items(), strict=True):
         for index, setting in enumerate(SETTINGS):
-            of_run = setting.of(curves, late=late).groupby("gradients")
-            across, error = of_run[x].mean(), of_run.error.quantile([0.25, 0.5, 0.75]).unstack().clip(lower=resolution)
-            low, middle, high = (error[share] for share in error)
-            panel.plot(across, middle, **setting.line, markevery=(3 * index, 12))
-            panel.fill_between(across, low, high, color=setting.shade, alpha=0.15, linewidth=0)
-            panel.plot(across.iloc[-1], middle.iloc[-1], "|", color=setting.shade, markersize=16, mew=3)
+            of_setting = setting.of(curves, late=late)
+            across = of_setting.groupby("gradients")[x].mean()
+            error = of_setting.pivot(index="seed", columns="gradients", values="error").clip(lower=resolution)
+            line = quartiles(panel, across, error, **setting.line, markevery=(3 * index, 12))
+            end = across.iloc[-1], line.get_ydata()[-1]
+            panel.plot(*end, "|", color=setting.shade, markersize=16, mew=3)
         panel.set(title=title, xlabel=LABELS[x], xlim=(0, None))
         if x == "minutes":
             whole = SYNCHRONOUS.of(curves, late=late).groupby("gradients")[["gradients", "error"]].median()

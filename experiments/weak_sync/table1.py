@@ -33,8 +33,8 @@ from experiments.harness import (
     Share,
     Sweep,
     above,
-    all_of,
     below,
+    between,
     canvas,
     enough,
     figure,
@@ -247,7 +247,7 @@ def _timed(
       because: why it fails, where it does.
       paper: what the paper's own times give.
     """
-    nearly = lambda value: all_of([above(value, _off(near, -1)), below(value, _off(near, 1))])
+    nearly = lambda value: between(value, _off(near, -1), _off(near, 1))
     ours = []
     for servers, values in found.items():
         means, inside = [value.mean for value in values], [nearly(value).holds for value in values].count(True)
