@@ -22,7 +22,7 @@ from experiments.harness import (
     known,
     share_above,
 )
-from experiments.harness.thresholds import Threshold
+from experiments.harness.thresholds import chosen
 from experiments.thresholds import HARD_TASK_ERROR
 
 SINGLE_TITLE = "single worker"
@@ -156,12 +156,11 @@ def typically(values: np.ndarray, threshold: float = 0.0, *, lost: bool, resolut
     if not lost:
         return above(values, threshold, resolution=resolution)
     higher, lower = int(np.sum(values > threshold)), int(np.sum(values < threshold))
-    chosen = (threshold,) if isinstance(threshold, Threshold) else ()
     about = f"{higher} of {higher + lower} seeds > {float(threshold):.4g}"
     found = share_above(higher, higher + lower, 0.5)
     if (higher > lower) != (np.mean(values) > threshold):
         found = known(None)
-    return dataclasses.replace(found, about=about, thresholds=chosen)
+    return dataclasses.replace(found, about=about, thresholds=chosen(threshold))
 
 
 def as_hard(found: Accuracies, letter: str) -> list[Premise]:
@@ -169,8 +168,8 @@ def as_hard(found: Accuracies, letter: str) -> list[Premise]:
     error = 100 - printed.SINGLE[letter]
     ours = 100 - found.single(letter).mean()
     premise = enough("% test error of the single worker", ours, error)
-    chosen = (*premise.thresholds, HARD_TASK_ERROR)
-    return [dataclasses.replace(premise, thresholds=chosen)] if error > HARD_TASK_ERROR else []
+    thresholds = (*premise.thresholds, HARD_TASK_ERROR)
+    return [dataclasses.replace(premise, thresholds=thresholds)] if error > HARD_TASK_ERROR else []
 
 
 def table(found: Accuracies, size: Size, paper: Callable[[str, int, str], float], column: str = "test") -> pd.DataFrame:

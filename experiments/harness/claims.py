@@ -4,11 +4,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from experiments.harness import evidence
 from experiments.harness.evidence import Evidence
-from experiments.harness.thresholds import Threshold
+from experiments.harness.thresholds import Threshold, chosen
 from sgdlab import arguments
 
 HOLDS, FAILS = "holds", "fails"
@@ -59,8 +57,7 @@ def enough(quantity: str, ours: float, paper: float, *, share: float = ENOUGH) -
     for name, value in (("ours", ours), ("paper", paper)):
         arguments.real(name, value)
     says, here = (f"{value:,.0f}" if value >= 1000 else f"{value:.4g}" for value in (paper, ours))
-    chosen = (share,) if isinstance(share, Threshold) else ()
-    return Premise(f"{says} {quantity}", f"{here} {quantity}", ours >= share * paper, chosen)
+    return Premise(f"{says} {quantity}", f"{here} {quantity}", ours >= share * paper, chosen(share))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,8 +102,7 @@ class Claim:
     def __post_init__(self):
         for name in ("holds", "on_paper"):
             value = getattr(self, name)
-            if isinstance(value, (bool, np.bool_)) or value is None:
-                object.__setattr__(self, name, evidence.known(None if value is None else bool(value)))
+            object.__setattr__(self, name, value if isinstance(value, Evidence) else evidence.known(value))
         object.__setattr__(self, "premises", tuple(self.premises))
         if not self.identity and any(test.exact for test in self.holds.tests):
             raise ValueError(

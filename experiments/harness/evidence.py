@@ -16,7 +16,7 @@ import scipy.optimize
 import scipy.stats
 
 from experiments.harness.intervals import CONFIDENCE, Interval, interval
-from experiments.harness.thresholds import Threshold
+from experiments.harness.thresholds import Threshold, chosen
 from sgdlab import arguments
 
 LEVEL = (1 - CONFIDENCE) / 2
@@ -222,13 +222,14 @@ def _put_together(rule: Rule, least: int, p_for: np.ndarray, p_against: np.ndarr
     return np.minimum(1.0, fails * of_holding), np.minimum(1.0, least * of_failing)
 
 
-def known(holds: bool | None) -> Evidence:
+def known(holds: bool | np.bool_ | None) -> Evidence:
     """Return what is known without a measurement; of None, that nothing is known.
 
     Example:
       >>> known(True).holds, known(False).holds, known(None).holds
       (True, False, None)
     """
+    holds = None if holds is None else bool(holds)
     return Evidence(float(not holds), float(holds is not False), exact=holds is not None)
 
 
@@ -287,9 +288,8 @@ def share_above(hits: int, count: int, share: float) -> Evidence:
       (True, None, False)
     """
     law = scipy.stats.binom(count, share)
-    chosen = (share,) if isinstance(share, Threshold) else ()
     about = f"{hits} of {count} > {float(share):.3g}"
-    return Evidence(law.sf(hits - 1), law.cdf(hits), about=about, thresholds=chosen)
+    return Evidence(law.sf(hits - 1), law.cdf(hits), about=about, thresholds=chosen(share))
 
 
 def more_often(hits: tuple[int, int], others: tuple[int, int]) -> Evidence:
@@ -349,26 +349,21 @@ def some_of(least: int, statements: Iterable[Evidence | bool | None]) -> Evidenc
       >>> some_of(2, [True, True, None]).holds, some_of(2, [True, False, False]).holds
       (True, False)
     """
-    parts = tuple(each if isinstance(each, Evidence) else known(each) for each in _python(statements))
+    parts = tuple(each if isinstance(each, Evidence) else known(each) for each in statements)
     return combined("some", least, parts) if parts else known(None)
 
 
 def _compared(values: Interval | Iterable[float], threshold: float, resolution: float, side: int) -> Evidence:
     found = values if isinstance(values, Interval) else interval(values)
     found = found.at_least_as_wide(arguments.real("resolution", resolution, least=0))
-    chosen = (threshold,) if isinstance(threshold, Threshold) else ()
+    thresholds = chosen(threshold)
     about = f"{found} {'>' if side > 0 else '<'} {float(threshold):.4g}"
     if not found.decides or math.isnan(found.mean):
-        return Evidence(1.0, 1.0, about=about, thresholds=chosen)
+        return Evidence(1.0, 1.0, about=about, thresholds=thresholds)
     beyond = side * (found.mean - threshold)
     if found.exact:
-        return Evidence(float(beyond <= 0), float(beyond >= 0), exact=True, about=about, thresholds=chosen)
+        return Evidence(float(beyond <= 0), float(beyond >= 0), exact=True, about=about, thresholds=thresholds)
     p_for, p_against = (float(scipy.stats.t(found.count - 1).sf(way * beyond / found.error)) for way in (1, -1))
     if found.widened and abs(beyond) > found.half:  # there, such an interval says nothing of how improbable more is
         p_for, p_against = (max(p, _SURE) for p in (p_for, p_against))
-    return Evidence(p_for, p_against, about=about, thresholds=chosen)
-
-
-def _python(statements: Iterable[Evidence | bool | None]) -> Sequence[Evidence | bool | None]:
-    """Return statements without NumPy's booleans."""
-    return [bool(each) if isinstance(each, np.bool_) else each for each in statements]
+    return Evidence(p_for, p_against, about=about, thresholds=thresholds)

@@ -67,3 +67,13 @@ class Threshold(float):
     def of_facts(cls, facts: Mapping[str, Any]) -> "Threshold":
         """Return a threshold of its JSON."""
         return cls(facts["value"], facts["because"], facts["since"], seen=facts["seen"])
+
+
+def chosen(*numbers: float) -> tuple[Threshold, ...]:
+    """Return those of some numbers that are thresholds.
+
+    Example:
+      >>> len(chosen(0.0, Threshold(0.05, "a twentieth", "2026-11-26")))
+      1
+    """
+    return tuple(number for number in numbers if isinstance(number, Threshold))
