@@ -130,7 +130,7 @@ def figures9_11(
 
 
 Comparison = Callable[[Cell, Cell], tuple[str, Evidence]]
-"""How much better a first cell is than a second, in points of %, and whether it is better."""
+"""Compares two cells: points of % by which the first is better, in words, and the evidence that it is."""
 Grids = Mapping[str, tuple[pd.DataFrame, Comparison]]
 """Framework -> momenta by learning rates, and the comparison of its cells."""
 

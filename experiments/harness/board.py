@@ -112,12 +112,17 @@ class Judged:
     Attributes:
       claim: it, with a verdict of its own.
       verdict: in words.
-      times: number of runs, over that of now, by which it is decided with a chance of 80 %; 1 where it is.
+      level: the p-value of a side by which it would be decided among all.
     """
 
     claim: Claim
     verdict: str
-    times: float = 1.0
+    level: float = LEVEL
+
+    @functools.cached_property
+    def times(self) -> float:
+        """Return the number of runs, over that of now, by which it would be decided with a chance of 80 %."""
+        return self.claim.holds.needed(level=self.level)
 
     @property
     def seen(self) -> bool:
@@ -136,6 +141,7 @@ class Row:
       result: of the command; None: it has not been run.
       first: it is the first row of its command, which shows the claims and the picture.
       judged: the claims, where it is the first row.
+      taken: scale -> core-seconds of the stored result at it, where it is the first row.
     """
 
     number: str
@@ -144,6 +150,7 @@ class Row:
     result: Result | None
     first: bool
     judged: tuple[Judged, ...] = ()
+    taken: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -188,7 +195,7 @@ def assemble(found: Sequence[Figure], path: pathlib.Path, folders: Iterable[path
     results = {made.name: find_result(made, path) for made in found}
     others = {name: result for folder in folders for name, result in read_folder(folder, results).items()}
     judged = judge({name: result for name, result in results.items() if result} | others)
-    shown, by_paper = [], collections.defaultdict(list)
+    shown, by_paper, costs = [], collections.defaultdict(list), read_costs()
     for name, result in others.items():
         number, title = ", ".join(result.facts.get("numbers", ())), result.facts.get("title", name)
         by_paper[result.facts["paper"]].append(Row(number, title, None, result, True, tuple(judged[name])))
@@ -198,7 +205,8 @@ def assemble(found: Sequence[Figure], path: pathlib.Path, folders: Iterable[path
             first = bool(made) and made.name not in seen
             shows = paper.rows.get(number) or made.title
             own = tuple(judged.get(made.name, ())) if first else ()
-            rows.append(Row(number, shows, made, results[made.name] if made else None, first, own))
+            taken = {scale: cost for (name, scale), cost in costs.items() if first and name == made.name}
+            rows.append(Row(number, shows, made, results[made.name] if made else None, first, own, taken))
             seen.add(made.name if made else None)
         shown.append((paper, (*rows, *by_paper.pop(paper.authors, ()))))
     for authors, rows in by_paper.items():
@@ -217,7 +225,11 @@ def judge(results: Mapping[Any, Result]) -> dict[Any, list[Judged]]:
     adjusted = scipy.stats.false_discovery_control([claim.holds.p for claim in every]) if every else []
     stands = {id(claim) for claim, p in zip(every, adjusted, strict=True) if p <= WRONG}
     level = min(LEVEL, WRONG * (len(stands) + 1) / (2 * len(every))) if every else LEVEL  # for one more to stand
-    judged = functools.partial(_judged, stands=stands, level=level)
+
+    def judged(claim: Claim) -> Judged:
+        stays = claim.identity or claim.verdict == OUTSIDE or id(claim) in stands
+        return Judged(claim, claim.verdict if stays else INCONCLUSIVE, level)
+
     return {name: list(map(judged, result.claims)) for name, result in results.items()}
 
 
@@ -256,8 +268,7 @@ def find_result(made: Figure, path: pathlib.Path) -> Result | None:
         folder = publishing.folder(path, made.name, scale)
         found = _read(folder / publishing.CLAIMS, folder / publishing.PICTURE, folder / publishing.TABLE)
         if found is not None:
-            larger = stored and SCALES.index(stored.facts["scale"]) > SCALES.index(scale)
-            return stored if larger else found
+            return stored if stored and _size(stored) > _size(found) else found
     return stored
 
 
@@ -278,31 +289,41 @@ def read_folder(folder: pathlib.Path, ours: Container[str] = ()) -> dict[str, Re
     Raises:
       UsageError: where there are none, or a file is not as docs/claims.md says.
     """
-    if not folder.is_dir():
-        raise UsageError(f"--claims={folder} must be a folder, with JSON files of claims (docs/claims.md)")
     files_of = sorted({*folder.glob("*.json"), *folder.rglob(publishing.CLAIMS)})
     if not files_of:
         raise UsageError(f"--claims={folder} must be a folder with JSON files of claims (docs/claims.md)")
     found: dict[str, Result] = {}
     for path in files_of:
-        try:
-            facts = json.loads(path.read_text(encoding="utf-8"))
-            wrong = jsonschema.exceptions.best_match(_validator().iter_errors(facts))
-            if wrong is not None:
-                raise ValueError(f"{wrong.json_path.removeprefix('$').removeprefix('.')}: {wrong.message}")
-            for number, claim in enumerate(facts["claims"]):
-                with said_of(f"claims[{number}]: "):
-                    claims.of_facts(claim)
-            if facts["figure"] in ours:
-                raise ValueError(f"figure: {facts['figure']!r} is a name of sgdlab's own; take another")
-        except (OSError, ValueError) as error:
-            where = path.relative_to(folder)
-            raise UsageError(f"--claims={folder}: {where} is no file of claims (docs/claims.md): {error}") from error
+        with said_of(f"--claims={folder}: {path.relative_to(folder)} is no file of claims (docs/claims.md): "):
+            facts = _checked(path, ours)
         png = path.with_name(f"{publishing.PICTURE if path.name == publishing.CLAIMS else path.stem}.png")
         result, before = Result(facts, png if png.exists() else None), found.get(facts["figure"])
         if before is None or _size(result) >= _size(before):
             found[facts["figure"]] = result
     return found
+
+
+def _checked(path: pathlib.Path, ours: Container[str]) -> dict[str, Any]:
+    """Return what a file of claims holds.
+
+    Raises:
+      ValueError: where it is none; the message names the entry.
+    """
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    wrong = jsonschema.exceptions.best_match(_validator().iter_errors(facts))
+    if wrong is not None:
+        raise ValueError(f"{wrong.json_path.removeprefix('$').removeprefix('.')}: {wrong.message}")
+    for number, claim in enumerate(facts["claims"]):
+        try:
+            claims.of_facts(claim)
+        except ValueError as error:
+            raise ValueError(f"claims[{number}]: {error}") from error
+    if facts["figure"] in ours:
+        raise ValueError(f"figure: {facts['figure']!r} is a name of sgdlab's own; take another")
+    return facts
 
 
 @functools.cache
@@ -378,9 +399,3 @@ def _claim(facts: Mapping[str, Any]) -> Claim:
 
 def _is_measured(claim: Claim) -> bool:
     return not claim.identity and claim.verdict != OUTSIDE and claim.holds.measured
-
-
-def _judged(claim: Claim, *, stands: Container[int], level: float) -> Judged:
-    if claim.identity or claim.verdict == OUTSIDE or id(claim) in stands:
-        return Judged(claim, claim.verdict)
-    return Judged(claim, INCONCLUSIVE, claim.holds.needed(level=level))

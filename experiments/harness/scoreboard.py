@@ -35,7 +35,7 @@ PAGE = "README.md"
 """The first page of the stored results, with a page for each paper and all pictures beside it."""
 
 OTHERS = papers.Paper("Other papers", "Claims of papers other than the five", "experiments/beyond", {})
-"""What stands on one page, with a section for each."""
+"""Name of what stands on one page, with a section for each."""
 
 WORDS = {HOLDS: "holds", FAILS: "fails", INCONCLUSIVE: "open", OUTSIDE: "outside"}
 """Verdict -> the word in colour."""
@@ -57,8 +57,7 @@ def main(argv: Sequence[str]) -> None:
     """Writes the pages."""
     del argv
     path = launch.workdir(DEFAULT_WORKDIR)
-    everything = figures(apart=True)
-    shown = board.assemble(everything, path, map(pathlib.Path, flags.FLAGS.claims))
+    shown = board.assemble(figures(apart=True), path, map(pathlib.Path, flags.FLAGS.claims))
     files.write_text(path / "scoreboard.html", as_html(shown))
     for name, text in as_markdown(shown, first="scoreboard.md", pictures="pictures/").items():
         files.write_text(path / name, text.replace("](tuned/README.md)", "]"))
@@ -68,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
     print(f"{summary(shown)}\n\nWritten: {path}/scoreboard.html, .md and a page for each paper")
     if flags.FLAGS.store:
         try:
-            board.store(board.assemble(everything, path))
+            board.store(shown)
         finally:
             write_stored()
 
@@ -234,7 +233,7 @@ def _page(
     for paper, rows in sections:
         if paper != of:
             parts.append(f"## {_named(paper)}")
-        table = [[_link(row), row.shows, *_state(row), _claims(row), *_costs([row])] for row in rows]
+        table = [[_link(row), row.shows, _state(row), _claims(row), *_costs([row])] for row in rows]
         parts.append(tabulate(table, ["", "shows", "scale", "claims", *_COSTS], "github", disable_numparse=True))
         for row in rows:
             if row.first and row.result:
@@ -281,13 +280,12 @@ def anchor(name: str) -> str:
 
 
 def _html_row(row: Row, now: datetime.datetime) -> dict[str, Any]:
-    (scale,) = _state(row)
     return {
         "number": row.number,
         "shows": row.shows,
         "name": row.name,
         "made": row.result is not None,
-        "scale": scale,
+        "scale": _state(row),
         "age": row.result.age(now) if row.result else "",
         "marks": [{"word": _colour(each), "verdict": each.verdict, "says": each.claim.says} for each in row.judged],
         "above": bool(row.figure) and not row.first,
@@ -339,9 +337,9 @@ def _heading(row: Row) -> str:
     return f"{numbers}{': ' * bool(numbers)}{row.figure.title if row.figure else facts.get('title', row.name)}"
 
 
-def _state(row: Row) -> list[str]:
+def _state(row: Row) -> str:
     """Return the scale at which a row was made, or why it was not."""
-    return [row.result.scale if row.result else "not run yet" if row.figure else "no command yet"]
+    return row.result.scale if row.result else "not run yet" if row.figure else "no command yet"
 
 
 def _older(row: Row) -> str:
@@ -352,8 +350,7 @@ def _older(row: Row) -> str:
 
 def _costs(rows: Iterable[Row]) -> list[str]:
     """Return what results that are stored took, at the scales of `_COSTS`."""
-    costs, names = board.read_costs(), [row.name for row in rows if row.first]
-    taken = [sum(costs.get((name, scale), 0.0) for name in names) for scale in ("laptop", "decide")]
+    taken = [sum(row.taken.get(scale, 0.0) for row in rows) for scale in ("laptop", "decide")]
     return [duration(seconds) if seconds else "" for seconds in taken]
 
 

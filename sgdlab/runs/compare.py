@@ -57,7 +57,7 @@ _COMMAS = re.compile(r",(?![^(\[]*[)\]])")
 
 
 class Checked(NamedTuple):
-    """What is known of a comparison before its runs."""
+    """Holds what a check of a comparison finds before its runs."""
 
     waste: list[str]  # one `Plan.waste` of each method, that with the most workers, for a person
     gradients: dict[Kind, int]  # of a run of each method at a number of workers, where nothing else is varied

@@ -47,7 +47,7 @@ EFFECTS = range(-4, 5)
 
 
 class TestIntervals:
-    """What decides, and what decides nothing."""
+    """Tells intervals that decide from those that do not."""
 
     @pytest.mark.parametrize("values", EQUAL.values(), ids=EQUAL)
     def test_equal_values_decide_nothing(self, values):
@@ -183,7 +183,7 @@ class TestPlanted:
 
     @pytest.mark.parametrize("effects", [(0, 0, 0), (8, 0, 0), (8, 8, 0)], ids=str)
     def test_two_of_three(self, tested, effects):
-        """That two of three have an effect is said by mistake in 2.5 % at most, and so is that they have none."""
+        """Says by mistake in 2.5 % at most that two of three have an effect, and as seldom that they have none."""
         draws = 4_000
         parts = [list(map(tested, statistics(effect, draws, seed=9 + part))) for part, effect in enumerate(effects)]
         holds, fails, _ = shares(some_of(2, each) for each in zip(*parts, strict=True))
@@ -283,7 +283,7 @@ def of(z):
 
 
 class TestRegions:
-    """Where a verdict depends on a number of ours, or on a condition."""
+    """Judges what depends on a number of ours, or on a condition."""
 
     @pytest.mark.parametrize(
         "z", [(2.5, 3.0), (-2.5, -3.0), (2.5, -3.0), (2.5, 0.5), (-1.0, -3.0), (0.2, 0.1)], ids=str
@@ -318,7 +318,7 @@ class TestRegions:
 
 
 class TestMoreRuns:
-    """Whether more runs would decide, against a simulation of them."""
+    """Compares the chances of a decision by more runs with a simulation of them."""
 
     DRAWS = 200_000
 
@@ -368,7 +368,7 @@ CLAIM = {"says": "it is above 0", "where": "section 2", "ours": "1.0 ± 0.3", "h
 
 
 class TestClaims:
-    """What a claim may rest on, and what it comes to."""
+    """Checks the grounds of claims, and their verdicts."""
 
     def test_verdicts(self):
         unmet = Premise("a message takes time", "it takes none", met=False)

@@ -315,7 +315,7 @@ def test_a_file_of_others_that_is_wrong_is_named(change, words, stored, tmp_path
 
 
 def test_the_documented_file_is_one(tmp_path):
-    """That of docs/claims.md."""
+    """Reads the examples of docs/claims.md."""
     page = (pathlib.Path(__file__).parents[2] / "docs" / "claims.md").read_text()
     (tmp_path / "one.json").write_text(re.search(r"```json\n(.*?)```", page, re.DOTALL).group(1))
     (result,) = board.read_folder(tmp_path).values()

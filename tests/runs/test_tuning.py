@@ -183,7 +183,7 @@ class TestTuning:
 
     @pytest.mark.parametrize("stage", tuning.STAGES)
     def test_rows_of_another_configuration_are_not_taken(self, tuned, stage):
-        """Whether they are all there is, or stand before or after those of this one."""
+        """Keeps rows of another configuration apart, alone in the file, before and after those of this one."""
         one, session, outcome = tuned
         ours = RunLedger.read(session.path / tuning.TUNED).rows
         others = {f"of another {key}": row | {"key": f"of another {key}", "seconds_to_target": 1e-3}
