@@ -124,6 +124,20 @@ def test_a_figure_that_is_not_there_is_answered_by_the_nearest(made, capsys):
     assert "did you mean gossip.squares?" in capsys.readouterr().err
 
 
+def test_numbers_have_the_digits_that_their_intervals_allow(declare, tmp_path):
+    def measured() -> Output:
+        """Measures."""
+        return Output(pd.DataFrame({"ours": [94.2113, 3.14159], "±": [0.087, float("nan")], "paper": [95.0, 3.0]}))
+
+    declare(measured)
+    assert command.answer(["gossip.measured", f"--workdir={tmp_path}"]) == 0
+    rows = (tmp_path / "gossip.measured/laptop/table.md").read_text()
+    assert [line.split()[1:4:2] for line in rows.splitlines() if "94." in line or "3.1" in line] == [
+        ["94.21", "0.09"],
+        ["3.142", "|"],
+    ]
+
+
 def test_python_calls_are_checked_too(made):
     assert made(numbers=(2,)).table.ours.tolist() == [4.0]
     with pytest.raises(ValueError, match="factor=-1 must be a finite number above 0"):

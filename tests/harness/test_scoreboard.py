@@ -219,6 +219,15 @@ def test_storing_keeps_the_table_and_the_digest(published):
     assert stored.picture.exists()
 
 
+def test_a_stored_result_stands_before_one_of_a_smaller_scale(published):
+    made, path = published
+    board.store(board.assemble([made], path))
+    command.produce(made, "smoke", {}, Session(path / "other", jobs=1))
+    assert board.find_result(made, path / "other").facts["scale"] == "laptop"
+    shutil.rmtree(path / "stored")
+    assert board.find_result(made, path / "other").facts["scale"] == "smoke"
+
+
 def test_what_is_apart_has_a_page_of_its_own(published, declare, monkeypatch):
     """Of a figure of `beyond`, by `scoreboard --store`."""
     _, path = published
@@ -280,6 +289,15 @@ def test_claims_of_others_are_shown(stored, declare, tmp_path, monkeypatch):
     assert "3 hold" in (tmp_path / "scoreboard.md").read_text()
     assert "python -m experiments their" not in text + (tmp_path / "scoreboard.html").read_text()
     assert not stored.exists()
+
+
+@pytest.mark.parametrize("folders", [("a", "b"), ("b", "a")])
+def test_of_a_figure_with_several_scales_the_largest_is_read(folders, tmp_path):
+    for folder, scale in zip(folders, ("smoke", "laptop"), strict=True):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "claims.json").write_text(json.dumps(THEIRS | {"scale": scale}))
+    (result,) = board.read_folder(tmp_path).values()
+    assert result.facts["scale"] == "laptop"
 
 
 @pytest.mark.parametrize(
