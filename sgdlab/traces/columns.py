@@ -19,6 +19,9 @@ NECESSARY = PARTS[:3]
 OPERATIONS = ("dp_rank", "stage", "step", "optype", "duration")
 """Columns of a table of operations."""
 
+OF_OPERATIONS = ("start_ts", "seq_id", "mc", "gmc")
+"""Columns that a table of operations may have besides: begins, numbers, and model chunks of a stage and of the model."""
+
 _EXAMPLE = "--columns=WORKER,STEP,DURATION"
 _WORKERS = "workers"
 """What is said of a wide table: `workers=PATTERN`."""
@@ -70,7 +73,7 @@ class ColumnLayout:
 
         return Needed(
             names=those("worker", "phase", "node", "optype", "epoch"),
-            numbers=(*those("step", "dp_rank", "stage"), *self.times, *self.workers),
+            numbers=(*those("step", "dp_rank", "stage", *OF_OPERATIONS), *self.times, *self.workers),
             starts=those("start"),
         )
 
@@ -130,7 +133,7 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
     header = [name for name in header if name != column_names.INDEX or name in said.values()]
     lower = {name.strip().lower(): name for name in header}
     if not {"worker", "duration"} & set(said) and all(name in lower for name in OPERATIONS):
-        columns = {name: lower[name] for name in OPERATIONS}
+        columns = {name: lower[name] for name in (*OPERATIONS, *OF_OPERATIONS) if name in lower}
         return ColumnLayout("operations", columns, unit=_unit(columns["duration"], options))
     groups = {part: _found(part, header, said) for part in PARTS}
     found = _chosen(groups, said, of_worker=of_worker)

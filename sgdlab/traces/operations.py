@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from sgdlab import pipelines
 from sgdlab.traces import phases as kinds
 from sgdlab.traces.cells import Cells, indexed
-from sgdlab.traces.columns import ColumnLayout
+from sgdlab.traces.columns import OF_OPERATIONS, ColumnLayout
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
 
@@ -20,18 +21,19 @@ stages and the devices of one worker."""
 def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     r"""Build the recording of a table of operations, such as those of real language-model jobs.
 
-    A worker's run-time is the sum of its operations `*-compute` in a stage, the largest over its stages s:
+    With the column `start_ts`, operations make a graph (`sgdlab.pipelines`): a worker's run-time is its longest path to
+    its last backward computation, alone, and the communication of a step is what the longest path of all takes beyond
+    the slowest worker: collectives and the optimiser.
+
+    Without it, or where the order of the operations is not understood, a worker's run-time is the sum of its operations
+    `*-compute` in a stage, the largest over its stages s, which is a lower bound:
 
     .. math:: x_{t n} = \max_s \sum_{o \text{ in stage } s} d_o
 
     Its phases are the sums of each of these operations in the stage that is the largest. A collective across the
     workers (`grads-*`, `params-*`) happens in all stages at once, and the step goes on when the last stage has done
     it: it is recorded of the stage where it takes longest when nobody waits, that is, where the median over the steps
-    of the least over the workers is largest.
-
-    Sends and receives between stages, and collectives between the stages or the devices of one worker, contain waiting
-    for other stages; the optimiser comes after the collective, when nobody waits for anybody. All these are left out,
-    and so is `start_ts`, which begins anew in each step.
+    of the least over the workers is largest. All other operations are left out then.
 
     Arguments and errors are those of `sgdlab.traces.tables.build`.
 
@@ -45,6 +47,12 @@ def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recor
     indices = [cells.wholes(columns[name]) for name in ("step", "dp_rank", "stage")]
     duration = cells.durations(columns["duration"])
     notes += rows.left_out(skip=skip)
+    unseen = ""
+    if "start_ts" in columns:
+        try:
+            return _of_pipeline(pipelines.PipelineJob.of(pipelines.arranged(_rows(cells, layout, indices))), notes)
+        except pipelines.NotAPipeline as error:
+            unseen = f"the order of the operations is not understood: {error}"
     kinds_of = {name: names.values.index(name) for name in sorted(names.values)}
     compute = {name: code for name, code in kinds_of.items() if name.endswith(_COMPUTE)}
     collectives = [name for name in kinds_of if name.startswith(_ACROSS_WORKERS) and kinds.is_communication(name)]
@@ -74,6 +82,8 @@ def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recor
     slowest = total.argmax(axis=2)[:, :, None]  # a NaN, which makes the step unknown, is the largest
     phases = {name: np.take_along_axis(times, slowest, axis=2)[:, :, 0] for name, times in work.items()}
     runtimes: Any = sum(phases.values())
+    if shape[2] > 1:
+        unseen = unseen or "the table has no column 'start_ts'"
     idle = runtimes == 0
     for times in (runtimes, *phases.values()):
         times[idle] = np.nan
@@ -86,6 +96,59 @@ def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recor
             name: _of_longest_stage(sums(code, absent=np.nan)) for name, code in across.items() if code in codes
         },
         notes=tuple(notes),
+        unseen=f"bubbles and messages between pipeline stages, since {unseen}" if unseen else "",
+    )
+
+
+def _rows(cells: Cells, layout: ColumnLayout, indices: list[np.ndarray]) -> pipelines.Rows:
+    """The rows that can be used, as operations."""
+    columns, names = layout.columns, cells.names[layout.columns["optype"]]
+    numbers = {name: cells.numbers[columns[name]] for name in ("duration", *OF_OPERATIONS) if name in columns}
+    step, rank, stage = indices
+    kept = ~cells.rows.bad & (names.codes >= 0) & np.isfinite(numbers["start_ts"]) & np.isfinite(numbers["duration"])
+    if not kept.any():
+        raise pipelines.NotAPipeline("no row has a start and a duration")
+    if "gmc" in numbers:
+        chunk = numbers["gmc"]
+    elif "mc" in numbers:  # the n-th chunk of a stage
+        chunk = np.where(numbers["mc"] >= 0, numbers["mc"] * (np.nanmax(stage[kept]) + 1) + stage, -1)
+    else:
+        chunk = np.full(len(kept), -1.0)
+    number = numbers.get("seq_id")
+    whole = lambda column: np.nan_to_num(column[kept], nan=-1).astype(np.int64)
+    return pipelines.Rows(
+        names.values,
+        names.codes[kept].astype(np.int64),
+        whole(step),
+        whole(rank),
+        whole(stage),
+        numbers["start_ts"][kept] / layout.per_second,
+        numbers["duration"][kept] / layout.per_second,
+        None if number is None or np.isnan(number[kept]).any() else whole(number),
+        whole(chunk),
+    )
+
+
+def _of_pipeline(job: pipelines.PipelineJob, notes: list[str]) -> Recording:
+    """The recording of a job whose operations are understood."""
+    ops, runtimes = job.operations, job.runtimes
+    by_stage = {
+        name: np.stack([job.seconds[ops.of(name, stage)].sum(axis=0) for stage in ops.stages], axis=-1)
+        for name in pipelines.COMPUTE
+    }
+    slowest = sum(by_stage.values()).argmax(axis=-1)[..., None]
+    phases = {name: np.take_along_axis(times, slowest, axis=-1)[..., 0] for name, times in by_stage.items()}
+    if len(ops.stages) > 1:
+        phases["pipeline"] = np.maximum(runtimes - sum(phases.values()), 0.0)
+    rest = np.maximum(job.steps - runtimes.max(axis=1), 0.0)
+    return Recording(
+        runtimes,
+        ops.steps,
+        tuple(map(str, ops.ranks)),
+        phases=phases,
+        communication={"collectives and update": np.repeat(rest[:, None], runtimes.shape[1], axis=1)},
+        notes=(*notes, *job.notes),
+        job=job,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from sgdlab import files
+from sgdlab.pipelines.job import PipelineJob
 from sgdlab.schedule import Schedule
 
 _ROUNDING = 1e-6
@@ -32,6 +33,8 @@ class Recording:
       began: float64[T], seconds of the recorder's clock at which the first worker began each step, NaN where that is
         missing; None if it is unknown.
       notes: what was decided or skipped when the file was read, in sentences.
+      job: operations of the pipelines of which the run-times are the longest paths; None where only these are known.
+      unseen: what else took time that the trace cannot show, half a sentence; empty where nothing is known to be hidden.
 
     Raises:
       ValueError: where the shapes do not fit, a name is no text or number or is there twice, steps do not rise, a
@@ -46,6 +49,8 @@ class Recording:
     communication: Mapping[str, Float64[np.ndarray, "T N"]] = dataclasses.field(default_factory=dict)
     began: Float64[np.ndarray, " T"] | None = None
     notes: tuple[str, ...] = ()
+    job: PipelineJob | None = None
+    unseen: str = ""
 
     def __post_init__(self) -> None:
         self._convert()
@@ -159,6 +164,7 @@ class Recording:
             phases={name: part(times) for name, times in self.phases.items()},
             communication={name: part(times) for name, times in self.communication.items()},
             began=None if self.began is None else self.began[places[0]],
+            job=None if self.job is None else self.job.select(*places),
         )
 
     def transfer(self) -> np.ndarray:

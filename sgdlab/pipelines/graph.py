@@ -1,0 +1,288 @@
+"""What waits for what in one step of one data-parallel rank, with the operations that begin together."""
+
+import collections
+import dataclasses
+import warnings
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+
+from sgdlab.pipelines import operations as kinds
+from sgdlab.pipelines.operations import ACROSS, BACKWARD, COMPUTE, FORWARD, KNOWN, TRANSFERS, NotAPipeline, Operations
+
+_SAMPLE = 64
+"""Most (step, rank) by which the order of operations is told."""
+
+_SLACK = 5e-5
+"""Seconds by which a transfer that belongs to a computation may seem to begin, or to end, on its wrong side."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StepGraph:
+    """Holds the order of the O operations of a step.
+
+    Attributes:
+      before: for each operation, those that must have ended.
+      parties: operations that begin together, once the last of them has come, each after all that it waits for; most
+        are alone.
+      across: bool[parties], where the party of each data-parallel rank also begins with those of all others.
+      met: bool[O], operations of which waiting can be told from transfer, since others begin with them.
+      order: for each stage its computations, as they follow each other.
+      notes: what was decided, in sentences.
+    """
+
+    before: tuple[tuple[int, ...], ...]
+    parties: tuple[tuple[int, ...], ...]
+    across: np.ndarray
+    met: np.ndarray
+    order: tuple[tuple[int, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def build(ops: Operations) -> tuple[Operations, StepGraph]:
+    """Build the graph of a step from the order in which operations were recorded.
+
+    Within a stage of a rank, computations follow each other in order of their begin, and so do the transfers of each
+    kind; a computation waits for its receive, a send for its computation, a receive for the computation before. Sends
+    begin with their receives, collectives with those of the same stage on all ranks (`embedding-...`: of the first and
+    last stage, `optimizer-clip-main-grad`: of all). The i-th transfer belongs to the i-th computation; where stages
+    hold several chunks of the model, to the i-th of its chunk. Schedules are read from the record: 1F1B or interleaved.
+
+    Args:
+      ops: the operations.
+
+    Returns:
+      The operations without those that are of no use, and the graph.
+
+    Raises:
+      NotAPipeline: where a stage computes nothing, transfers do not fit the computations, or operations wait for each
+        other.
+
+    Source: the model of Lin et al. 2025, "Understanding Stragglers in Large Model Training Using What-if Analysis"
+    (OSDI), section 4.
+    """
+    ops = _understood(ops)
+    builder = _Builder(ops)
+    builder.check_stages()
+    paired = builder.transfers()
+    builder.collectives()
+    return ops, builder.finished(paired)
+
+
+def _understood(ops: Operations) -> Operations:
+    """Leave out operations of unknown kinds that go on beside the computations of their stage; the others are work."""
+    beside = []
+    for kind in sorted(set(ops.kind) - KNOWN):
+        for operation in ops.of(kind):
+            work = ops.of(COMPUTE, int(ops.stage[operation]))
+            begin, end = ops.begin[operation], ops.end[operation]
+            overlaps = ((begin < ops.end[work] - _SLACK) & (end > ops.begin[work] + _SLACK)).any(axis=0)
+            if overlaps.mean() > 0.5:
+                beside.append(operation)
+    if beside:
+        names = ", ".join(sorted({ops.kind[operation] for operation in beside}))
+        kept = [operation for operation in range(len(ops.kind)) if operation not in set(beside)]
+        ops = ops.keeping(kept, f"operations beside computation were left out: {names}")
+    if others := sorted(set(ops.kind) - KNOWN):
+        note = f"operations of other names count as computation of their stage: {', '.join(others)}"
+        ops = dataclasses.replace(ops, notes=(*ops.notes, note))
+    ends = {way: [bool(ops.of(f"forward-{way}")), bool(ops.of(f"backward-{way}"))] for way in ("send", "recv")}
+    if len(ops.stages) > 1 and any(map(any, ends.values())) and not all(map(all, ends.values())):
+        kept = [operation for operation, kind in enumerate(ops.kind) if kind not in TRANSFERS]
+        ops = ops.keeping(kept, "of sends and receives only some were recorded: they were left out")
+    return ops
+
+
+class _Builder:
+    """The edges of a graph, as they are found."""
+
+    def __init__(self, ops: Operations):
+        self.ops, self.notes = ops, []
+        self.before: list[set[int]] = [set() for _ in ops.kind]
+        self.place = _places(ops)
+        self.work = {*COMPUTE, *(kind for kind in ops.kind if kind not in KNOWN)}
+        self.streams = [self.in_order(self.work, stage) for stage in ops.stages]
+        self.last = ops.stages[-1]
+        self.chunks = max(int(ops.chunk.max()) + 1, len(ops.stages))  # of the whole model
+
+    def check_stages(self) -> None:
+        stages = self.ops.stages
+        for stage in range(self.last + 1):
+            found = {self.ops.kind[o] for o in self.streams[stages.index(stage)]} if stage in stages else set()
+            if not found.issuperset(COMPUTE):
+                raise NotAPipeline(f"stage {stage} of {self.last + 1} must compute forward and backward")
+        other = np.zeros(self.ops.begin.shape[1:], bool)
+        for stream in self.streams:
+            other |= (np.diff(self.ops.begin[stream], axis=0) < 0).any(axis=0)
+        if other.any():
+            self.notes.append(f"in {other.sum()} of {other.size} (step, rank) the order of computation is another")
+
+    def in_order(self, kinds: Collection[str], stage: int) -> list[int]:
+        found = self.ops.of(sorted(kinds), stage)
+        return sorted(found, key=lambda o: (self.place[o], self.ops.number[o], self.ops.kind[o]))
+
+    def chain(self, members: Iterable[int], after: int | None = None) -> None:
+        for operation in members:
+            if after is not None:
+                self.before[operation].add(after)
+            after = operation
+
+    def transfers(self) -> list[tuple[int, ...]]:
+        """Chain what a stage computes and transfers, and return the pairs of a send and its receive."""
+        ops, recorded = self.ops, not TRANSFERS.isdisjoint(self.ops.kind)
+        ends: dict[tuple[str, str, int, int], int] = {}  # (way, send or recv, chunk, n-th of it) -> operation
+        for stage, stream in enumerate(self.streams):
+            self.chain(stream)
+            for way in ("forward", "backward"):
+                for end in ("send", "recv"):
+                    self._stage(stage, way, end, ends, recorded=recorded)
+            # The first backward transfers are posted once the forward before the last of the warm-up is done.
+            first = next(i for i, o in enumerate(stream) if ops.kind[o] == BACKWARD)
+            if first >= 2:
+                for kind in ("backward-send", "backward-recv"):
+                    for o in ops.of(kind, stage)[:1]:
+                        self.before[o].add(stream[first - 2])
+        partner = {}
+        for (way, end, chunk, number), o in ends.items():
+            other = chunk + (1 if way == "forward" else -1)
+            if end == "send" and 0 <= other < self.chunks:
+                if (way, "recv", other, number) not in ends:
+                    raise NotAPipeline(f"no receive belongs to {ops.named(o)}")
+                partner[o] = ends[way, "recv", other, number]
+        if recorded:
+            return list(partner.items())
+        if len(self.streams) > 1:
+            self.notes.append("sends and receives were not recorded: a stage begins when the one before it has ended")
+        for o, other in partner.items():
+            self.before[other].add(o)
+        return []
+
+    def _stage(self, stage: int, way: str, end: str, ends: dict, *, recorded: bool) -> None:
+        ops = self.ops
+        work = [o for o in self.streams[stage] if ops.kind[o] == f"{way}-compute"]
+        transfers = self.in_order({f"{way}-{end}"}, stage)
+        self.chain(transfers)
+        count: collections.Counter[int] = collections.Counter()
+        if recorded:
+            pairs = _matches(ops, transfers, work, end, outer=stage in (0, self.last))
+        else:
+            pairs = [(o, i) for i, o in enumerate(work)]
+        for o, i in pairs:
+            if recorded and end == "send":
+                self.before[o].add(work[i])
+            elif recorded:
+                self.before[work[i]].add(o)
+                if i:
+                    self.before[o].add(work[i - 1])
+            chunk = int(ops.chunk[work[i]]) if self.chunks > len(ops.stages) else stage
+            ends[way, end, chunk, count[chunk]] = o
+            count[chunk] += 1
+
+    def collectives(self) -> None:
+        """Chain what comes before the first and after the last computation of each stage."""
+        ops, overlap = self.ops, bool(self.ops.of(kinds.SEPARATE))
+        for stage, stream in enumerate(self.streams):
+            gathers, scatters = (self.in_order({kind}, stage) for kind in (kinds.GATHER, kinds.SCATTER))
+            self.chain(gathers + scatters)
+            for o, work in self._of_chunks(reversed(gathers), FORWARD, stream):  # the last gather of a chunk
+                self.before[work[0]].add(o)
+            tail = ops.of((kinds.COLLECT, kinds.NORM), stage)
+            tail += ops.of(kinds.EMBEDDING, stage) if stage in (0, self.last) else []
+            if overlap:  # gradients are reduced as soon as those of a chunk are there
+                for o, work in self._of_chunks(scatters, BACKWARD, stream):
+                    self.before[o].add(work[-1])
+                rest = ops.of(kinds.SEPARATE, stage)
+                after = [o for o in tail if ops.kind[o] != kinds.COLLECT] + rest
+                if scatters and after:
+                    self.before[after[0]].add(scatters[-1])
+                tail += rest
+            else:
+                tail += scatters
+            self.chain([*tail, *ops.of((kinds.CLIP, kinds.UPDATE), stage)], stream[-1])
+
+    def _of_chunks(
+        self, collectives: Iterable[int], kind: str, stream: Sequence[int]
+    ) -> Iterable[tuple[int, list[int]]]:
+        """Yield the first of these collectives for each chunk, and the computations of a kind in that chunk."""
+        ops, members, seen = self.ops, list(collectives), set()
+        for o in members:
+            chunk = ops.chunk[o]
+            work = [w for w in stream if ops.kind[w] == kind and (len(members) == 1 or ops.chunk[w] == chunk)]
+            if work and chunk not in seen:
+                seen.add(chunk)
+                yield o, work
+
+    def finished(self, pairs: Sequence[tuple[int, ...]]) -> StepGraph:
+        ops = self.ops
+        parties = [*pairs]
+        parties += [(o,) for o in ops.of((kinds.GATHER, kinds.SCATTER, kinds.SEPARATE))]
+        parties += [tuple(party) for party in (ops.of(kinds.EMBEDDING), ops.of(kinds.CLIP)) if party]
+        together = {o for party in parties for o in party}
+        met = np.isin(np.arange(len(ops.kind)), list(together))
+        met |= np.isin(ops.kind, sorted(TRANSFERS))  # one without a partner waits for nobody
+        parties += [(o,) for o in range(len(ops.kind)) if o not in together]
+        before = tuple(tuple(sorted(needs)) for needs in self.before)
+        parties = _sorted(ops, before, parties)
+        across = np.array([ops.kind[party[0]] in ACROSS for party in parties])
+        return StepGraph(before, parties, across, met, tuple(map(tuple, self.streams)), tuple(self.notes))
+
+
+def _places(ops: Operations) -> np.ndarray:
+    """int[O], the place of each operation in its stage: how many of them mostly begin before it.
+
+    Medians of begins would do if nothing lacked; so pairs are compared where both were recorded.
+    """
+    begin = ops.begin.reshape(len(ops.kind), -1)
+    begin = begin[:, np.argsort(np.isnan(begin).sum(axis=0), kind="stable")[:_SAMPLE]]
+    place = np.zeros(len(ops.kind), int)
+    for stage in ops.stages:
+        of = np.flatnonzero(ops.stage == stage)
+        for o in of:
+            place[o] = ((begin[of] < begin[o]).sum(axis=1) > (begin[of] > begin[o]).sum(axis=1)).sum()
+    return place
+
+
+def _matches(
+    ops: Operations, transfers: Sequence[int], work: Sequence[int], end: str, *, outer: bool
+) -> list[tuple[int, int]]:
+    """Pair transfers with the number of the computation that each belongs to.
+
+    Recorders write transfers that do nothing: a receive that begins after the last computation has begun, or a send
+    that ends before the first one has.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # never recorded together
+        if end == "recv":
+            real = [o for o in transfers if np.nanmedian(ops.begin[o] - ops.begin[work[-1]]) <= _SLACK]
+        else:
+            real = [o for o in transfers if np.nanmedian(ops.end[o] - ops.end[work[0]]) >= -_SLACK]
+    if len(real) == len(work) or (outer and not real):
+        return list(zip(real, range(len(real)), strict=True))
+    if outer and len(real) + 1 == len(work):  # the model's first receive, or its last send, was not recorded
+        return [(o, i + (end == "recv")) for i, o in enumerate(real)]
+    kind = ops.kind[transfers[0]] if transfers else end
+    raise NotAPipeline(f"{len(real)} {kind} do not fit {len(work)} computations of stage {ops.stage[work[0]]}")
+
+
+def _sorted(
+    ops: Operations, before: Sequence[Sequence[int]], parties: Sequence[tuple[int, ...]]
+) -> tuple[tuple[int, ...], ...]:
+    """Sort parties such that each comes after all that it waits for."""
+    of = {o: i for i, party in enumerate(parties) for o in party}
+    after, waits = collections.defaultdict(set), []
+    for i, party in enumerate(parties):
+        needs = {of[needed] for o in party for needed in before[o]}
+        waits.append(len(needs))
+        for j in needs:
+            after[j].add(i)
+    ready, done = collections.deque(i for i, count in enumerate(waits) if not count), []
+    while ready:
+        done.append(i := ready.popleft())
+        for j in after[i]:
+            waits[j] -= 1
+            if not waits[j]:
+                ready.append(j)
+    if len(done) < len(parties):
+        circle = [ops.named(parties[i][0]) for i, count in enumerate(waits) if count][:6]
+        raise NotAPipeline(f"operations wait for each other: {', '.join(circle)}")
+    return tuple(parties[i] for i in done)

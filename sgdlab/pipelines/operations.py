@@ -1,0 +1,204 @@
+"""Recorded operations of pipeline stages as arrays [O, T, N]: of a step, in each step, on each data-parallel rank."""
+
+import dataclasses
+import functools
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, Int
+
+FORWARD, BACKWARD = "forward-compute", "backward-compute"
+COMPUTE = (FORWARD, BACKWARD)
+SENDS, RECEIVES = ("forward-send", "backward-send"), ("forward-recv", "backward-recv")
+TRANSFERS = frozenset((*SENDS, *RECEIVES))
+GATHER, SCATTER, SEPARATE = "params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce"
+NORM, EMBEDDING, CLIP = "layernorm-grads-all-reduce", "embedding-grads-all-reduce", "optimizer-clip-main-grad"
+COLLECT, UPDATE = "gc", "optimizer"
+ACROSS = frozenset((GATHER, SCATTER, SEPARATE, CLIP))
+"""Collectives that all data-parallel ranks begin together."""
+COMMUNICATION = TRANSFERS | ACROSS | {NORM, EMBEDDING}
+KNOWN = COMMUNICATION | {*COMPUTE, COLLECT, UPDATE}
+
+SAME = {"all-grads-sync": SCATTER, "grads-all-reduce": SCATTER, "optimizer-inner-step": UPDATE}
+"""Other names that Megatron-LM's timers give to them."""
+
+MOST_LACKING = 0.05
+"""Largest share of a step's operations that may lack; a step that lacks more is left out."""
+
+_USUAL = 0.5
+"""Share of the steps and ranks that must have an operation, for it to be one of each step."""
+
+
+class NotAPipeline(ValueError):
+    """Operations do not make steps whose order is understood; the message says what does not fit."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Operations:
+    """Holds the O operations that each step of each data-parallel rank consists of.
+
+    Attributes:
+      kind: names of the O kinds, such as "forward-compute".
+      stage: int[O], pipeline stage.
+      number: int[O], counts those of a kind in a stage, by their begin.
+      chunk: int[O], model chunk in the whole model where stages hold several in turn (interleaved); -1: not recorded.
+      steps: int[T], the recorder's step numbers.
+      ranks: int[N], data-parallel ranks.
+      begin: float64[O, T, N], seconds since the first operation of the step; NaN where it lacks.
+      end: float64[O, T, N], likewise.
+      notes: what was decided, in sentences.
+    """
+
+    kind: tuple[str, ...]
+    stage: Int[np.ndarray, " O"]
+    number: Int[np.ndarray, " O"]
+    chunk: Int[np.ndarray, " O"]
+    steps: Int[np.ndarray, " T"]
+    ranks: Int[np.ndarray, " N"]
+    begin: Float64[np.ndarray, "O T N"]
+    end: Float64[np.ndarray, "O T N"]
+    notes: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def stages(self) -> list[int]:
+        """Return the stages, from the first on."""
+        return np.unique(self.stage).tolist()
+
+    @functools.cached_property
+    def _found(self) -> dict[tuple[str, int], list[int]]:
+        found: dict[tuple[str, int], list[int]] = {}
+        for operation in np.lexsort((self.number, self.stage)).tolist():
+            found.setdefault((self.kind[operation], int(self.stage[operation])), []).append(operation)
+        return found
+
+    def of(self, kinds: str | Collection[str], stage: int | None = None) -> list[int]:
+        """Return the operations of kinds, in one stage or all, by kind, stage and number."""
+        kinds = (kinds,) if isinstance(kinds, str) else kinds
+        stages = self.stages if stage is None else (stage,)
+        return [operation for kind in kinds for s in stages for operation in self._found.get((kind, s), ())]
+
+    def named(self, operation: int) -> str:
+        """Return what messages call an operation."""
+        return f"{self.kind[operation]} {self.number[operation]} of stage {self.stage[operation]}"
+
+    def select(self, rows: Any = slice(None), ranks: Any = slice(None)) -> "Operations":
+        """Return the same with fewer steps or ranks."""
+        begin, end = (times[:, rows][:, :, ranks] for times in (self.begin, self.end))
+        return dataclasses.replace(self, steps=self.steps[rows], ranks=self.ranks[ranks], begin=begin, end=end)
+
+    def keeping(self, operations: Sequence[int], note: str) -> "Operations":
+        """Return the same with fewer operations, and a note why."""
+        kept = np.asarray(operations, int)
+        return dataclasses.replace(
+            self,
+            kind=tuple(self.kind[operation] for operation in operations),
+            **{name: getattr(self, name)[kept] for name in ("stage", "number", "chunk", "begin", "end")},
+            notes=(*self.notes, note),
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rows:
+    """Holds a table of operations, a row each.
+
+    Attributes:
+      kinds: distinct names.
+      kind: int[R], which of them.
+      step, rank, stage: int[R]; rank is the data-parallel one.
+      start: float64[R], seconds; of a clock that begins anew in each step, or runs on.
+      seconds: float64[R], duration.
+      number: int[R], as in `Operations`; None: by their start.
+      chunk: int[R], as in `Operations`, -1 where it is unknown; None: of all.
+    """
+
+    kinds: Sequence[str]
+    kind: np.ndarray
+    step: np.ndarray
+    rank: np.ndarray
+    stage: np.ndarray
+    start: np.ndarray
+    seconds: np.ndarray
+    number: np.ndarray | None = None
+    chunk: np.ndarray | None = None
+
+
+def arranged(rows: Rows) -> Operations:
+    """Arrange rows as operations that all steps and ranks have.
+
+    An operation that most steps and ranks lack is none; a step that lacks more than `MOST_LACKING` of the operations is
+    left out. Where an operation is there several times, as of each of several tensor-parallel devices, the longest
+    computation and the shortest communication count: the devices of a group wait for each other.
+
+    Raises:
+      NotAPipeline: where no step is complete.
+
+    Example:
+      >>> made = arranged(Rows(
+      ...     ["forward-compute", "backward-compute"], kind=np.array([0, 1, 0, 1]), step=np.array([3, 3, 4, 4]),
+      ...     rank=np.zeros(4, int), stage=np.zeros(4, int), start=np.array([0.0, 1.0, 0.0, 1.5]),
+      ...     seconds=np.array([1.0, 2.0, 1.5, 2.0])))
+      >>> made.kind, (made.end - made.begin)[:, :, 0].tolist()
+      (('forward-compute', 'backward-compute'), [[1.0, 1.5], [2.0, 2.0]])
+    """
+    kinds = [SAME.get(name, name) for name in rows.kinds]
+    names = sorted(set(kinds))
+    kind = np.array([names.index(name) for name in kinds])[rows.kind]
+    number = _counted(rows, kind) if rows.number is None else rows.number
+    chunk = np.full(len(kind), -1) if rows.chunk is None else rows.chunk
+    (steps, t), (ranks, n) = (np.unique(column, return_inverse=True) for column in (rows.step, rows.rank))
+    key = (kind * (rows.stage.max() + 1) + rows.stage) * (number.max() + 1) + number
+    _, first, o = np.unique(key, return_index=True, return_inverse=True)
+    shape = (first.size, steps.size, ranks.size)
+    place = np.ravel_multi_index((o, t, n), shape)
+    count = np.bincount(place, minlength=int(np.prod(shape))).reshape(shape)
+    notes = []
+    begin, end = np.full((2, *shape), np.nan)
+    # Of several, the one that counts is written last.
+    communicates = np.isin(kind, [names.index(name) for name in names if name in COMMUNICATION])
+    order = np.argsort(np.where(communicates, -rows.seconds, rows.seconds), kind="stable")
+    begin.flat[place[order]] = rows.start[order]
+    end.flat[place[order]] = (rows.start + rows.seconds)[order]
+    if (several := int(count.max())) > 1:
+        notes.append(
+            f"operations are there up to {several} times, as of tensor-parallel devices: the longest computation and "
+            "the shortest communication of them count"
+        )
+    usual = (count > 0).mean(axis=(1, 2)) >= _USUAL
+    present = count[usual] > 0
+    whole = 1 - present.mean(axis=(0, 2)) <= MOST_LACKING if usual.any() else np.zeros(steps.size, bool)
+    if not usual.all():
+        notes.append(f"{int((~usual).sum())} operations that most steps lack were left out")
+    if not whole.any():
+        raise NotAPipeline(f"all steps lack more than {100 * MOST_LACKING:g} % of their operations")
+    if not whole.all():
+        lacking = f"lack more than {100 * MOST_LACKING:g} % of their operations and were left out"
+        notes.append(f"{int((~whole).sum())} of {whole.size} steps {lacking}")
+    if filled := int((~present[:, whole]).sum()):
+        notes.append(
+            f"{filled} of {present[:, whole].size} operations lack, and count as long as others of their kind there"
+        )
+    begin, end = begin[usual][:, whole], end[usual][:, whole]
+    zero = np.nanmin(begin, axis=(0, 2))[:, None]
+    return Operations(
+        tuple(names[code] for code in kind[first][usual]),
+        rows.stage[first][usual],
+        number[first][usual],
+        chunk[first][usual],
+        steps[whole],
+        ranks,
+        begin - zero,
+        end - zero,
+        tuple(notes),
+    )
+
+
+def _counted(rows: Rows, kind: np.ndarray) -> np.ndarray:
+    """int[R], the place of each row among those of its kind, stage, step and rank, by their start."""
+    order = np.lexsort((rows.start, kind, rows.stage, rows.rank, rows.step))
+    columns = [column[order] for column in (kind, rows.stage, rows.rank, rows.step)]
+    fresh = np.concatenate([[True], np.any([np.diff(column) != 0 for column in columns], axis=0)])
+    first = np.flatnonzero(fresh)
+    number = np.empty(len(order), int)
+    number[order] = np.arange(len(order)) - np.repeat(first, np.diff([*first, len(order)]))
+    return number
