@@ -45,6 +45,7 @@ def gather_findings(
     directory: pathlib.Path,
     *,
     settings: ComparisonSettings | None = None,
+    layers: int | None = None,
     report: Report = print,
 ) -> Findings:
     """Finds what is slow, compares all protocols and chooses one.
@@ -53,12 +54,13 @@ def gather_findings(
       parts: the recording, split into tuning and evaluation steps.
       directory: where the trained deep Markov model is saved.
       settings: of the comparison.
+      layers: that each stage of a pipeline holds, if it is known.
       report: called with one line about the progress.
     """
     settings = settings or ComparisonSettings()
     report("looking for what is slow, since when, and what it costs")
     slow = diagnosis.find_causes(parts.complete, parts.pauses)
-    repaired = what_if.try_repairs(parts.complete, parts.pauses, slow, seed=settings.seed)
+    repaired = what_if.try_repairs(parts.complete, parts.pauses, slow, seed=settings.seed, layers=layers)
     compared = comparison.compare(parts, slow, directory, settings=settings, report=report)
     answers = Measurements(compared, Resamples(len(parts.test), seed=settings.seed))
     decided = verdict.decide(answers, slow, parts.train_steps)

@@ -58,6 +58,9 @@ def define_flags() -> None:
     flags.DEFINE_integer("steps", 3000, "Most steps of the optimiser that trains the deep Markov model.", lower_bound=1)
     flags.DEFINE_integer("refit", None, "Also tunes again every so many evaluation steps.", lower_bound=1)
     flags.DEFINE_integer("seed", 0, "Of training, of the predictors' random draws and of the intervals.", lower_bound=0)
+    flags.DEFINE_integer(
+        "layers", None, "Layers that each stage of a pipeline holds, to say which ones to move.", lower_bound=1
+    )
     flags.DEFINE_bool("what_if", False, "Only what full synchrony would gain from single repairs, and scores.")
     follow.define_flags()
 
@@ -77,7 +80,7 @@ def main(argv: Sequence[str]) -> None:
     if given.what_if:
         from sgdlab.commands import what_if  # noqa: PLC0415 (SciPy takes a while to import)
 
-        what_if.run(path, options, workdir, given.seed, flag=flag)
+        what_if.run(path, options, workdir, given.seed, layers=given.layers, flag=flag)
         return
     report = _Report()
     parts = recording.read(path, options, train_share=given.train_share, flag=flag)
@@ -93,7 +96,7 @@ def _refuse_together(argv: Sequence[str]) -> None:
     """
     given = flags.FLAGS
     of_follow = ("once", "json", "alarms", "until_idle", "serve")
-    of_others = ("trace", "recording", "what_if", "trace_format", "train_share", "model", "steps", "refit", "seed")
+    of_others = ("trace", "recording", "what_if", "trace_format", "train_share", "model", "steps", "refit", "seed", "layers")
     if given.follow:
         serve_flag.check(argv)
         words = [repr(argument) for argument in argv[1:]]
@@ -117,7 +120,9 @@ def _compare(parts: recording.SplitRecording, workdir: pathlib.Path, report: Cal
     )
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        found = findings.gather_findings(parts, workdir / "model", settings=settings, report=report)
+        found = findings.gather_findings(
+            parts, workdir / "model", settings=settings, layers=given.layers, report=report
+        )
         commands = next_steps.commands(found, str(workdir))
         report("drawing and writing")
         page = publish.write(workdir, found, commands)

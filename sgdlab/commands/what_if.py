@@ -25,11 +25,13 @@ from sgdlab.traces.recording import Recording
 _LEAST_STEPS = 4
 
 
-def run(path: str, options: Options, workdir: pathlib.Path, seed: int, *, flag: str = "trace") -> None:
+def run(
+    path: str, options: Options, workdir: pathlib.Path, seed: int, *, layers: int | None = None, flag: str = "trace"
+) -> None:
     """Reads a trace, prints what mending each cause would gain, and writes tables and page."""
     complete, gone = _complete(path, options, flag)
     found = pauses.find_pauses(complete)
-    result = what_if.try_repairs(complete, found, diagnosis.find_causes(complete, found), seed=seed)
+    result = what_if.try_repairs(complete, found, diagnosis.find_causes(complete, found), seed=seed, layers=layers)
     print("\n".join(filter(None, [gone, what_if_table.text(result)])))
     print("".join(f"\nNote: {note}" for note in complete.notes))
     print(f"\nReport: {write(result, workdir, name=pathlib.Path(path).name)}")

@@ -50,7 +50,7 @@ def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recor
     unseen = ""
     if "start_ts" in columns:
         try:
-            return _of_pipeline(pipelines.PipelineJob.of(pipelines.arranged(_rows(cells, layout, indices))), notes)
+            return of_pipeline(pipelines.PipelineJob.of(pipelines.arranged(_rows(cells, layout, indices))), notes)
         except pipelines.NotAPipeline as error:
             unseen = f"the order of the operations is not understood: {error}"
     kinds_of = {name: names.values.index(name) for name in sorted(names.values)}
@@ -129,7 +129,7 @@ def _rows(cells: Cells, layout: ColumnLayout, indices: list[np.ndarray]) -> pipe
     )
 
 
-def _of_pipeline(job: pipelines.PipelineJob, notes: list[str]) -> Recording:
+def of_pipeline(job: pipelines.PipelineJob, notes: list[str]) -> Recording:
     """The recording of a job whose operations are understood."""
     ops, runtimes = job.operations, job.runtimes
     by_stage = {

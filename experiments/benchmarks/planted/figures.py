@@ -1,10 +1,11 @@
 """How often the diagnosis names the planted cause first, and how often it names one where there is none."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from experiments.benchmarks.planted import fleets, plants, trials
+from experiments.benchmarks.planted import fleets, pipelines, plants, trials
 from experiments.benchmarks.planted.trials import NOTHING, Outcome, Trial
 from experiments.benchmarks.timing import Figure
 
@@ -13,6 +14,9 @@ DRAWS = 200
 
 RIGHT, FALSE = 0.95, 0.01
 """Least share of draws whose cause is named first, and largest share of clean draws in which anything is named."""
+
+PIPELINE_RIGHT, PIPELINE_CLEAN = 0.97, 1.5
+"""Least share of jobs of pipelines whose cause is named first, and how many times as many jobs have none."""
 
 FACTORS = (1.02, 1.04, 1.05, 1.06, 1.08, 1.1, 1.15, 1.3)
 """Sizes of a slow worker in the table of detection against size."""
@@ -45,6 +49,29 @@ def figures(draws: int = DRAWS, seed: int = 0) -> Iterator[Figure]:
     outcomes = iter(trials.run_all([trial for _, given in rows for trial in given]))
     for name, given in rows:
         yield _figure(name, given, [next(outcomes) for _ in given])
+    yield from _of_pipelines(draws, seed)
+
+
+def _of_pipelines(draws: int, seed: int) -> Iterator[Figure]:
+    """One line for each cause that is planted in jobs of pipelines, and one for jobs without any."""
+    counts = dict.fromkeys(pipelines.PLANTS, draws) | {NOTHING: math.ceil(PIPELINE_CLEAN * draws)}
+    given = [pipelines.PipelineTrial(name, draw, seed) for name, count in counts.items() for draw in range(count)]
+    outcomes = iter(trials.pooled(pipelines.run, given))
+    for name, count in counts.items():
+        found = [next(outcomes) for _ in range(count)]
+        wrong = name == NOTHING
+        hits = sum(outcome.right != wrong for outcome in found)
+        low, high = trials.wilson(hits, count)
+        errors = [outcome.since_error for outcome in found if outcome.since_error is not None]
+        since = f"; first slow step off by {np.median(errors):g} steps (median)" if errors else ""
+        yield Figure(
+            f"planted: pipelines, {'clean' if wrong else name}: {'names something' if wrong else 'named first'}",
+            100 * hits / count,
+            "%",
+            "0" if wrong else f">= {100 * PIPELINE_RIGHT:g}",
+            hits == 0 if wrong else hits / count >= PIPELINE_RIGHT,
+            f"{hits} of {count}, 95 % interval {100 * low:.1f}-{100 * high:.1f} %{since}",
+        )
 
 
 def _sizes(factor: float, draws: int, seed: int) -> list[Trial]:

@@ -10,6 +10,7 @@ from sgdlab.advice.comparison.sweeps import FINISHING
 from sgdlab.advice.comparison.without import machines
 from sgdlab.advice.diagnosis.causes import SLOW_NODE, Cause
 from sgdlab.advice.findings import Findings
+from sgdlab.advice.what_if import pipeline_words
 from sgdlab.report.words import percent, rounded, sentence
 
 _MOST_TOLD = 2
@@ -41,6 +42,8 @@ def problem(findings: Findings) -> str:
     """Say what costs most, and which machine to look at first."""
     stopped, causes = findings.parts.stopped, findings.diagnosis.causes
     said = [stopped] if stopped else []
+    if findings.what_if.pipelines is not None:
+        return " ".join([*said, pipeline_words.problem(findings.what_if)])
     if not causes:
         idle = findings.comparison.synchrony.idle
         said.append(
@@ -50,13 +53,20 @@ def problem(findings: Findings) -> str:
         said.append(sentence(causes[0].headline(findings.parts.complete)))
     if findings.diagnosis.machines:
         said.append(_machines(findings))
+    if findings.parts.recording.unseen:
+        said.append(f"Not seen are {findings.parts.recording.unseen}: what is said of times is a lower bound.")
     return " ".join(said)
 
 
 def advice(findings: Findings) -> str:
     """Say what to do: take a machine out, keep full synchrony, or wait for fewer."""
     verdict = findings.verdict
-    if verdict.drained is not None:
+    mended = "" if findings.what_if.pipelines is None else pipeline_words.advice(findings.what_if)
+    if mended and verdict.chosen.backups == 0:
+        return mended
+    if mended:
+        done = f"{mended} Until then, across the data-parallel ranks: {_waiting(findings)}.{fixed(findings)}"
+    elif verdict.drained is not None:
         done = taken_out(findings)
         if verdict.chosen.backups != 0:
             done = f"{done} Until then, {_waiting(findings)}.{fixed(findings)}"

@@ -15,6 +15,9 @@ with a 90 % interval, relative to full synchrony of all workers:
   `work_lost`, `without` (names), `tree_distance` (R of Birch SGD), `effective_workers` (1 / sum of the squared shares
   of the used gradients), `least_used` {`worker`, `share` (over an equal one)}, `under_used` (names of the workers with
   less than half of an equal share)}.
+* `pipelines`: null, or of a job of pipelines {`recorded`, `longest_path`, `ideal` (mean seconds of a step), `slowdown` (S),
+  `by_kind`, `by_rank`, `by_stage` (S_t, S_w, S_s), `slowest_workers` (M_W), `last_stage` (M_S), `repairs`: [{`kind`, `title`,
+  `said`, `ranks` (names), `since`, `seconds` of a step that it saves, made after those before it, `low`, `high`}]}.
 * `left_out`: protocol -> why it was not tried. `notes`: what the reader decided. `waiting`: share of worker-seconds.
 
 Numbers that do not exist are null.
@@ -68,6 +71,7 @@ def as_dict(findings: Findings) -> dict[str, Any]:
         "take_out": verdict.drained
         and {"workers": _names(findings, verdict.drained.without), "gain": _chosen_gain(findings, verdict.drained)},
         "protocols": [_protocol(findings, protocol) for protocol in findings.comparison.protocols],
+        "pipelines": _pipelines(findings),
         "left_out": dict(findings.comparison.left_out),
         "notes": list(parts.recording.notes),
         "waiting": findings.comparison.synchrony.idle,
@@ -91,6 +95,38 @@ def _cause(findings: Findings, cause: Cause) -> dict[str, Any]:
         "lasting": cause.lasting,
         "headline": cause.headline(complete),
         "evidence": cause.evidence,
+    }
+
+
+def _pipelines(findings: Findings) -> dict[str, Any] | None:
+    result = findings.what_if
+    found, job, steps = result.pipelines, result.recording.job, result.recording.steps.size
+    if found is None or job is None:
+        return None
+    return {
+        "recorded": float(found.recorded.mean()),
+        "longest_path": float(found.base.mean()),
+        "ideal": found.ideal,
+        "slowdown": found.overall,
+        "by_kind": dict(found.kinds),
+        "by_rank": dict(zip(result.recording.workers, found.ranks.tolist(), strict=True)),
+        "by_stage": dict(zip(map(str, job.operations.stages), found.stages.tolist(), strict=True)),
+        "slowest_workers": found.workers,
+        "last_stage": found.last_stage,
+        "repairs": [
+            {
+                "kind": row.kind,
+                "title": row.title,
+                "said": row.said,
+                "ranks": _names(findings, row.workers),
+                "since": row.since,
+                "seconds": row.in_turn / steps,
+                "low": row.in_turn_interval[0] / steps,
+                "high": row.in_turn_interval[1] / steps,
+            }
+            for row in result.lines
+            if row.evident
+        ],
     }
 
 

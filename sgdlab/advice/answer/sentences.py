@@ -11,6 +11,7 @@ from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED
 from sgdlab.advice.diagnosis.causes import Cause, named
 from sgdlab.advice.findings import Findings
 from sgdlab.advice.recording import SplitRecording
+from sgdlab.advice.what_if import pipeline_words
 from sgdlab.report.words import counted, figure, interval, percent, sentence
 
 _BLOCKS = 10
@@ -231,8 +232,9 @@ def limits(findings: Findings) -> str:
         f"The intervals (90 %, from {len(parts.test)} steps) cover the variation between the recorded steps, not a "
         "later change of the cluster.",
         communication(parts),
+        pipeline_words.limits(findings.what_if),
     ]
-    return " ".join(sentences)
+    return " ".join(filter(None, sentences))
 
 
 def communication(parts: SplitRecording) -> str:

@@ -56,6 +56,7 @@ class Repair:
       over: whether it no longer shows in the last steps.
       parts: the repairs that are made together; empty if it is one.
       phase: name of the phase it mends, if it is one.
+      said: what was seen, without the capital and the full stop of a sentence; empty where the title says it.
     """
 
     kind: str
@@ -67,6 +68,7 @@ class Repair:
     over: bool = False
     parts: tuple["Repair", ...] = ()
     phase: str = ""
+    said: str = ""
 
 
 def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cause: Cause | None = None) -> Repair:
@@ -84,14 +86,14 @@ def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cau
     else:
         kind = WORKER if len(workers) == 1 else WORKERS
         title = f"{named(recording.workers, workers)}{' together' * (len(workers) > 1)}"
-    rows, since, when = None, None, ""
+    rows, since, shown = None, None, ""
     if cause is not None:
-        rows = _rows(cause, len(recording.steps))
-        since = _since(cause, recording.steps)
-        when = _when(cause, recording.steps)
+        rows = rows_of(cause, len(recording.steps))
+        since = since_of(cause, recording.steps)
+        shown = when(cause, recording.steps)
     apply = functools.partial(_mend, repair=repairs.AtMedian(workers, rows))
     over = cause is not None and cause.until is not None
-    return Repair(kind, title + when, "as fast as the median of the others", apply, workers, since, over)
+    return Repair(kind, title + shown, "as fast as the median of the others", apply, workers, since, over)
 
 
 def of_diagnosis(recording: Recording, diagnosis: Diagnosis | None) -> Iterator[Repair]:
@@ -100,13 +102,13 @@ def of_diagnosis(recording: Recording, diagnosis: Diagnosis | None) -> Iterator[
         if 0 < len(cause.workers) < len(recording.workers):
             yield of_workers(recording, cause.workers, cause=cause)
         elif cause.kind in (ALL_SLOWER, DRIFT) and cause.factor > 1:
-            rows, when = _rows(cause, len(recording.steps)), _when(cause, recording.steps)
+            rows, shown = rows_of(cause, len(recording.steps)), when(cause, recording.steps)
             # What has become slower gradually has the factor at the end.
             ramp = np.linspace(1, cause.factor, int(rows.sum())) if cause.kind == DRIFT else cause.factor
             apply = functools.partial(_mend, repair=repairs.faster, factor=ramp, rows=rows)
-            since = _since(cause, recording.steps)
+            since = since_of(cause, recording.steps)
             yield Repair(
-                SLOWER, f"the whole cluster{when}", "as fast as before", apply, (), since, cause.until is not None
+                SLOWER, f"the whole cluster{shown}", "as fast as before", apply, (), since, cause.until is not None
             )
 
 
@@ -181,7 +183,7 @@ def node_of(recording: Recording, workers: tuple[int, ...]) -> str | None:
     return recording.nodes[workers[0]] if len(names) == 1 and recording.nodes.count(*names) == len(workers) else None
 
 
-def _rows(cause: Cause, steps: int) -> np.ndarray:
+def rows_of(cause: Cause, steps: int) -> np.ndarray:
     """The rows in which a cause shows: bool[T]."""
     rows = np.zeros(steps, bool)
     for episode in cause.episodes:
@@ -191,12 +193,12 @@ def _rows(cause: Cause, steps: int) -> np.ndarray:
     return rows
 
 
-def _since(cause: Cause, steps: np.ndarray) -> int | None:
+def since_of(cause: Cause, steps: np.ndarray) -> int | None:
     """The step since which a cause shows, unless it has always shown or comes and goes."""
     return int(steps[cause.since]) if cause.since and len(cause.episodes) <= 1 else None
 
 
-def _when(cause: Cause, steps: np.ndarray) -> str:
+def when(cause: Cause, steps: np.ndarray) -> str:
     if len(cause.episodes) > 1:
         return f" ({len(cause.episodes)} times)"
     if cause.until is not None:

@@ -18,7 +18,7 @@ from sgdlab.traces.recording import Recording
 MATTERS = 0.01
 """Share of the recorded time from which a cause matters."""
 
-_NOTHING = 0.001
+NOTHING = 0.001
 """Share of the recorded time below which nothing is left of a worker's cause, once another repair has mended it."""
 
 _ENOUGH = 0.8
@@ -44,13 +44,11 @@ class Mended:
     Attributes:
       repair: what was mended.
       times: after it.
-      seconds: of the whole trace under full synchrony after it.
       evident: whether it is a cause, and not merely the slowest of equals.
     """
 
     repair: Repair
     times: Times
-    seconds: float
     evident: bool
 
 
@@ -81,7 +79,7 @@ def order(complete: Recording, pauses: Pauses, diagnosis: Diagnosis | None, time
     while True:
         slow = machines.candidates(times)
         saved = {repair: seconds - float(repair.apply(times).seconds().sum()) for repair in (*waiting, *slow)}
-        for repair in [r for r in waiting if machines.mended.issuperset(r.workers) and saved[r] < _NOTHING * recorded]:
+        for repair in [r for r in waiting if machines.mended.issuperset(r.workers) and saved[r] < NOTHING * recorded]:
             if repair.workers:
                 waiting.remove(repair)
                 del saved[repair]
@@ -89,10 +87,10 @@ def order(complete: Recording, pauses: Pauses, diagnosis: Diagnosis | None, time
         if not saved:
             break
         # A cause comes before what is merely the slowest of equals, as long as it saves something.
-        causes = {r: gain for r, gain in saved.items() if slow.get(r, True) and gain >= _NOTHING * recorded}
+        causes = {r: gain for r, gain in saved.items() if slow.get(r, True) and gain >= NOTHING * recorded}
         chosen = _preferred(causes or saved)
         times, seconds = chosen.apply(times), seconds - saved[chosen]
-        yield Mended(chosen, times, seconds, chosen not in slow or slow[chosen])
+        yield Mended(chosen, times, chosen not in slow or slow[chosen])
         machines.mended |= set(chosen.workers)
         if chosen in slow:
             machines.found[chosen.kind] += 1
@@ -192,18 +190,16 @@ def _phases(complete: Recording, times: Times) -> Iterator[Mended]:
     gains = {repair: before - float(repair.apply(times).seconds().sum()) for repair in phases}
     whole = complete.runtimes.sum()
     while phases:
-        seconds, chosen = min(
-            ((float(repair.apply(times).seconds().sum()), repair) for repair in phases), key=lambda pair: pair[0]
-        )
+        chosen = min(phases, key=lambda repair, times=times: float(repair.apply(times).seconds().sum()))
         times = chosen.apply(times)
         work = complete.phases[chosen.phase].sum() / whole
-        yield Mended(chosen, times, seconds, _outweighs(gains[chosen], sum(gains.values()), work))
+        yield Mended(chosen, times, _outweighs(gains[chosen], sum(gains.values()), work))
         phases.remove(chosen)
         if len(gains) - len(phases) == _MOST_PHASES:
             break
     chance = candidates.of_chance()
     times = chance.apply(times)
-    yield Mended(chance, times, float(times.seconds().sum()), evident=False)
+    yield Mended(chance, times, evident=False)
 
 
 def _outweighs(gain: float, gains: float, work: float) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 from sgdlab.advice.diagnosis.causes import named
 from sgdlab.advice.what_if.candidates import COMMUNICATION, NODE, PERIOD, PHASE, SLOWER, STEPS, WORKER, WORKERS, node_of
 from sgdlab.advice.what_if.in_turn import MATTERS
+from sgdlab.advice.what_if import pipeline_words
 from sgdlab.advice.what_if.what_if import RepairRow, WhatIf
 from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import counted, interval, node_named, percent
@@ -99,7 +100,9 @@ def _hidden(result: WhatIf, most: int) -> list[str]:
 
 
 def sentence(result: WhatIf) -> str:
-    """Say what to mend first and what that gives, in one or two sentences."""
+    """Say what to mend first and what that gives, in one or two sentences; of pipelines, all that costs much."""
+    if result.pipelines is not None:
+        return f"{pipeline_words.problem(result)} {pipeline_words.advice(result)}".strip()
     first, chance = result.first, result.chance
     waiting = chance.in_turn if first is not None and first.kind == PHASE else result.waiting
     waiting = chance.alone if first is None else waiting
@@ -152,7 +155,9 @@ def drain_sentence(result: WhatIf) -> str:
 
 
 def facts(result: WhatIf) -> str:
-    """The two numbers by which such analyses are compared, in a sentence."""
+    """The numbers by which such analyses are compared, in a sentence or more."""
+    if result.pipelines is not None:
+        return pipeline_words.facts(result.pipelines)
     steps = counted(result.recording.steps.size, "step")
     text = (
         f"Full synchrony took {_seconds(result.recorded, result.recorded)} in {steps}, {result.slowdown:.3f} times "
@@ -171,9 +176,10 @@ def text(result: WhatIf) -> str:
         f"{sentence(result)}\n{drain_sentence(result)}",
         repairs(result).grid(without=[_WERE]),
         facts(result),
+        "" if result.pipelines is None else pipeline_words.slowdowns(result).grid(),
         "\n".join([workers.grid(), *workers.notes]),
     ]
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def comma_separated(result: WhatIf) -> str:

@@ -25,10 +25,12 @@ from sgdlab.advice import repairs
 from sgdlab.advice.comparison.measured import LEVEL, Resamples
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.diagnosis.pauses import Pauses
-from sgdlab.advice.what_if import candidates, in_turn, scores
+from sgdlab.advice.what_if import candidates, in_turn, pipelines, scores
 from sgdlab.advice.what_if.candidates import CHANCE, NODE, PHASE, WORKER, Repair, Times
 from sgdlab.advice.what_if.in_turn import MATTERS, Mended
 from sgdlab.advice.what_if.scores import WorkerScores
+from sgdlab.pipelines import slowdown
+from sgdlab.pipelines.slowdown import Slowdown
 from sgdlab.traces.recording import Recording
 
 _SLOWEST = 0.03
@@ -55,6 +57,7 @@ class RepairRow(Repair):
       times: how many times as fast full synchrony would be if only this were mended.
       times_interval: the ends of its 90 % interval.
       in_turn: seconds saved if this is mended after the rows above.
+      in_turn_interval: the ends of its 90 % interval.
       evident: whether it is a cause, and not merely the slowest of equals.
       times_since: the same as `times`, of the steps from `since` on alone.
     """
@@ -64,6 +67,7 @@ class RepairRow(Repair):
     times: float
     times_interval: tuple[float, float]
     in_turn: float
+    in_turn_interval: tuple[float, float]
     evident: bool
     times_since: float
 
@@ -87,6 +91,8 @@ class WhatIf:
       slowest: number of workers in the slowest 3 %.
       slowest_share: M_W, share of the waiting for the slowest that the slowest 3 % of the workers explain; nan if
         nobody waits, or with two workers.
+      pipelines: the slowdowns of the operations of pipelines; None where these are not known.
+      layers: that each stage holds, if a person says it.
     """
 
     recording: Recording
@@ -99,6 +105,8 @@ class WhatIf:
     drained_since: int | None
     slowest: int
     slowest_share: float
+    pipelines: Slowdown | None = None
+    layers: int | None = None
 
     @property
     def first(self) -> RepairRow | None:
@@ -120,7 +128,9 @@ class WhatIf:
         return self.recorded / self.left
 
 
-def try_repairs(complete: Recording, pauses: Pauses, diagnosis: Diagnosis | None = None, *, seed: int = 0) -> WhatIf:
+def try_repairs(
+    complete: Recording, pauses: Pauses, diagnosis: Diagnosis | None = None, *, seed: int = 0, layers: int | None = None
+) -> WhatIf:
     """Replays a trace with each cause of waiting mended.
 
     Args:
@@ -129,35 +139,44 @@ def try_repairs(complete: Recording, pauses: Pauses, diagnosis: Diagnosis | None
       diagnosis: of these steps; the workers, nodes and changes it names are rows, from the step on that it names.
         Without it, the slowest worker and the slowest node are mended in all steps.
       seed: of the intervals.
+      layers: that each stage of a pipeline holds, to say which of them to move.
     """
     phases = {name: np.nan_to_num(seconds) for name, seconds in complete.phases.items()}
     complete = dataclasses.replace(complete, phases=phases)
-    before = Times(complete.runtimes, complete.transfer())
+    times = Times(complete.runtimes, complete.transfer())
+    if complete.job is None:
+        before, made = times, in_turn.order(complete, pauses, diagnosis, times)
+    else:
+        before, made = pipelines.OperationTimes(complete.job), pipelines.order(complete)
     recorded = before.seconds()
     count = int(min(1000, max(100, _DRAWS // recorded.size)))
     resamples = Resamples(recorded.size, seed=seed, count=count)
-    lines, seconds, rest, by_chance = [], recorded.sum(), before, 0.0
-    for mended in in_turn.order(complete, pauses, diagnosis, before):
+    lines, last, rest, by_chance = [], recorded, before, 0.0
+    for mended in made:
         since = mended.repair.since
         first = 0 if since is None else int(np.searchsorted(complete.steps, since))
         alone = mended.repair.apply(before).seconds()
-        lines.append(_line(mended, recorded, alone, float(seconds - mended.seconds), first, resamples))
-        seconds = mended.seconds
+        after = mended.times.seconds()
+        lines.append(_line(mended, recorded, alone, last - after, first, resamples))
+        last = after
         rest = rest if mended.repair.kind in (PHASE, CHANCE) else mended.times
         by_chance += lines[-1].in_turn if mended.repair.kind in (WORKER, NODE) and not mended.evident else 0.0
-    slowest, share = _slowest(before)
-    present, rows = _present(complete, diagnosis, before)
+    slowest, share = _slowest(times)
+    present, rows = _present(complete, diagnosis, times)
     return WhatIf(
         complete,
         tuple(lines),
         float(recorded.sum()),
-        float(seconds),
-        by_chance + float((rest.seconds() - candidates.of_chance().apply(rest).seconds()).sum()),
-        scores.score_workers(before.runtimes, before.transfer),
+        float(last.sum()),
+        # The last repair is that of all waiting for the slowest.
+        by_chance + float((rest.seconds() - mended.repair.apply(rest).seconds()).sum()),
+        scores.score_workers(times.runtimes, times.transfer),
         tuple(scores.drained(present.runtimes[rows], present.transfer[rows])),
         int(complete.steps[rows][0]) if rows.start else None,
         slowest,
         share,
+        None if complete.job is None else slowdown.measure(complete.job),
+        layers,
     )
 
 
@@ -186,19 +205,21 @@ def _slowest(times: Times) -> tuple[int, float]:
 
 
 def _line(
-    mended: Mended, recorded: np.ndarray, alone: np.ndarray, saved: float, first: int, resamples: Resamples
+    mended: Mended, recorded: np.ndarray, alone: np.ndarray, saved: np.ndarray, first: int, resamples: Resamples
 ) -> RepairRow:
     before, after = resamples.weights @ recorded, resamples.weights @ alone
     ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     low, high = np.quantile(before - after, ends)
     slower, faster = np.quantile(before / after, ends)
+    least, most = np.quantile(resamples.weights @ saved, ends)
     return RepairRow(
         **vars(mended.repair),
         alone=float(recorded.sum() - alone.sum()),
         alone_interval=(float(low), float(high)),
         times=float(recorded.sum() / alone.sum()),
         times_interval=(float(slower), float(faster)),
-        in_turn=saved,
+        in_turn=float(saved.sum()),
+        in_turn_interval=(float(least), float(most)),
         evident=mended.evident,
         times_since=float(recorded[first:].sum() / alone[first:].sum()),
     )

@@ -1,0 +1,182 @@
+"""What was found in a job of pipelines, in sentences and a table: what costs most, what to do, and its slowdowns."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sgdlab.advice.what_if.candidates import COMMUNICATION
+from sgdlab.advice.what_if.pipelines import LENGTHS, LINK, LINKS, LONG_STAGE, STAGE_OF_RANK, whole_layers
+from sgdlab.advice.what_if.what_if import RepairRow, WhatIf
+from sgdlab.pipelines.operations import ACROSS, GATHER, SCATTER
+from sgdlab.pipelines.slowdown import Slowdown
+from sgdlab.report.table import Table
+from sgdlab.report.words import figure, interval, listed, percent, sentence
+
+MATTERS = 0.03
+"""Share of a step from which a cause is told."""
+
+EXPLAINS = (0.95, 1.02)
+"""Longest path over recorded step, between which the graph explains the steps."""
+
+_SLOW_COLLECTIVE = 1.05
+"""Slowdown by a collective from which a rank may be missing in the trace."""
+
+_TOLD = 3
+"""Most causes that are told; the table has all."""
+
+COLUMNS = {
+    "as recorded": "operations that take as long as recorded, where all others are ideal",
+    "slowdown": "mean step over that of an ideal step: S_t of a kind, S_w of a rank, S_s of a stage",
+}
+
+_SHOWN = 8
+"""Most rows of kinds, ranks and stages each: those of the largest slowdowns."""
+
+
+def told(result: WhatIf) -> list[RepairRow]:
+    """Return the causes that cost at least 3 % of a step, most first."""
+    rows = [row for row in result.lines if row.evident and row.in_turn >= MATTERS * result.recorded]
+    return sorted(rows, key=lambda row: -row.in_turn)[:_TOLD]
+
+
+def problem(result: WhatIf) -> str:
+    """Say what costs most, and how much."""
+    found, rows = result.pipelines, told(result)
+    said = []
+    if found is not None and not EXPLAINS[0] <= found.explained <= EXPLAINS[1]:
+        said.append(
+            f"The recorded operations explain {100 * found.explained:.0f} % of a step; the rest passes between them "
+            "(loading of data, the host)."
+        )
+    if not rows:
+        said.append(
+            f"No single cause costs {100 * MATTERS:g} % of a step"
+            + (
+                f"; {percent(result.waiting / result.recorded)} is waiting for whichever rank happens to be slowest."
+                if result.waiting >= MATTERS * result.recorded
+                else "."
+            )
+        )
+    for row in rows:
+        what = row.said or f"{row.title} sometimes takes longer than usual"
+        said += [sentence(what), f"This {'cost' if row.over else 'costs'} {_cost(result, row)}."]
+    if rows and len(rows) == 1 and result.left + rows[0].in_turn >= (1 - MATTERS) * result.recorded:
+        said[-1] = f"{said[-1][:-1]}, and nothing else costs {100 * MATTERS:g} %."
+    return " ".join(said + _missing_rank(result))
+
+
+def _cost(result: WhatIf, row: RepairRow) -> str:
+    """Seconds of a step and their share, with the interval of the share."""
+    steps, (low, high) = result.recording.steps.size, row.in_turn_interval
+    share, ends = 100 * row.in_turn / result.recorded, (100 * low / result.recorded, 100 * high / result.recorded)
+    within = f", {ends[0]:.1f} to {ends[1]:.1f}" if f"{ends[0]:.1f}" != f"{ends[1]:.1f}" else ""
+    return f"{figure(row.in_turn / steps, 3)} s of each step ({share:.1f} %{within})"
+
+
+def _missing_rank(result: WhatIf) -> list[str]:
+    slow = {kind: value for kind, value in (result.pipelines.kinds if result.pipelines else {}).items() if kind in ACROSS}
+    kind = max(slow, key=lambda name: slow[name], default="")
+    if not kind or slow[kind] < _SLOW_COLLECTIVE:
+        return []
+    return [f"{kind} makes steps {slow[kind]:.2f} times as long: a slow network, or a rank that was not recorded."]
+
+
+def advice(result: WhatIf) -> str:
+    """Say what to do, in the order of what it gains."""
+    rows = [row for row in told(result) if not row.over]
+    said = [_do(result, row, _gain(result, row, first=row is rows[0])) for row in rows]
+    said[1:] = [f"Then {text[0].lower()}{text[1:]}" for text in said[1:]]
+    if any(row.kind == LONG_STAGE for row in rows):
+        said.append("No protocol that waits for fewer ranks mends a long stage.")
+    return " ".join(said)
+
+
+def _gain(result: WhatIf, row: RepairRow, *, first: bool) -> str:
+    alone = f"{interval(row.times, *row.times_interval)} times as fast"
+    if first:
+        return f"steps would be {alone}"
+    return f"this saves {_cost(result, row)}; alone it would make steps {alone}"
+
+
+def _do(result: WhatIf, row: RepairRow, faster: str) -> str:
+    if row.kind == STAGE_OF_RANK:
+        one = len(row.workers) == 1
+        machine, it = ("its machine", "it") if one else ("these machines", "them")
+        return f"Take {machine} out and look at {it}: mended, {faster}{_without(result, row.workers)}."
+    if row.kind in (LINK, LINKS):
+        return f"Look at the network of {row.title}: mended, {faster}."
+    if row.kind == LENGTHS:
+        return (
+            "Deal sequences to ranks by their cost, not by their number (attention grows with the square of the "
+            f"length): {faster}, and no gradient is lost."
+        )
+    if row.kind == LONG_STAGE:
+        return _move(result, row, faster)
+    if row.kind == COMMUNICATION:
+        return f"Look at the network: if communication never took longer than its median, {faster}."
+    return f"Mend {row.title}: {faster}."
+
+
+def _without(result: WhatIf, workers: Sequence[int]) -> str:
+    """Say how long steps are without some ranks."""
+    job, total = result.recording.job, len(result.recording.workers)
+    others = np.setdiff1d(np.arange(total), workers)
+    if job is None or not others.size:
+        return ""
+    seconds = job.select(ranks=others).steps.mean()
+    it = "it" if len(workers) == 1 else "them"
+    return f"; until then, {others.size} of {total} ranks without {it} would do a step in {figure(float(seconds), 3)} s"
+
+
+def _move(result: WhatIf, row: RepairRow, faster: str) -> str:
+    """Say which layers to move."""
+    job = result.recording.job
+    stages = [] if job is None else job.operations.stages
+    head = " (or give the output head, which is among its work, a lighter stage)" * (row.title == f"stage {stages[-1]}")
+    move = f"Move layers away from {row.title}{head}"
+    if job is None or result.layers is None:
+        return f"{move}, so that {row.mended.removeprefix('layers moved, so that ')}: {faster}."
+    held, seconds = whole_layers(job, result.layers)
+    times = result.recorded / seconds
+    gains = f"steps would be {times:.3f} times as fast" if times > 1 else "before anything else is mended, this gains nothing"
+    return f"{move}: the stages should hold {listed([str(count) for count in held])} layers; {gains}."
+
+
+def facts(found: Slowdown) -> str:
+    """Return the numbers by which such jobs are compared, in sentences."""
+    return (
+        f"Steps took {figure(float(found.recorded.mean()))} s, their longest paths {figure(float(found.base.mean()))} s: "
+        f"{found.overall:.3f} times as long as if all operations of a kind took equally long (slowdown S). The slowest "
+        f"3 % of the (stage, rank) explain {percent(found.workers)} of that (M_W), the last stage "
+        f"{percent(found.last_stage)} (M_S)."
+    )
+
+
+def slowdowns(result: WhatIf) -> Table:
+    """Return the table of slowdowns by kind of operation, rank and stage; each has those that are largest."""
+    found, job = result.pipelines, result.recording.job
+    if found is None or job is None:
+        raise ValueError("result must be of a job of pipelines")
+    groups = {
+        "kind": dict(found.kinds),
+        "rank": dict(zip(result.recording.workers, found.ranks, strict=True)),
+        "stage": dict(zip(map(str, job.operations.stages), found.stages, strict=True)),
+    }
+    rows = []
+    for noun, values in groups.items():
+        largest = sorted(values.items(), key=lambda pair: -pair[1])[:_SHOWN]
+        rows += [[f"{noun} {name}" if noun != "kind" else name, f"{value:.3f}"] for name, value in largest]
+    return Table(COLUMNS, rows)
+
+
+def limits(result: WhatIf) -> str:
+    """Say what waiting for fewer ranks means for a job whose optimiser is sharded; empty for others."""
+    kinds = set(result.recording.job.operations.kind) if result.recording.job else set()
+    if not kinds & {GATHER, SCATTER}:
+        return ""
+    return (
+        "Each rank owns a share of the optimiser's state and must come to the collective: a rank that is not waited for "
+        "stops computing and comes with the micro-batches that it has (DropCompute)."
+    )
+
+
