@@ -236,7 +236,8 @@ def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5
       ValueError: if it has too few steps or workers; the message says what it has, without a subject.
     """
     if len(recording.workers) < 2:
-        raise ValueError(f"has one worker, {recording.workers[0]}; there must be at least 2")
+        hint = "" if recording.job is None else "; --what_if says what slows its stages"
+        raise ValueError(f"has one worker, {recording.workers[0]}; there must be at least 2{hint}")
     # In a live run the rows of a worker are its gradients: a slow one has fewer.
     gone = StoppedWorkers(recording) if live else left_out(recording)
     recording = gone.left

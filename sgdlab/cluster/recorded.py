@@ -137,9 +137,10 @@ def recorded(path: str | os.PathLike[str], options: Options = _DEFAULT) -> Recor
       (seconds), or what usual logs call them; optionally `phase`, `node` and `start`. The phases of one worker's step
       are added up, except for communication.
     * The same with one file for each worker, in a directory or of a pattern.
-    * CSV or Parquet of operations: `dp_rank`, `stage`, `step`, `optype`, `duration`, as in the traces of real
-      language-model jobs. A data-parallel worker's run-time is the sum of its `*-compute` operations in a stage, the
-      largest over the stages.
+    * CSV or Parquet of the operations of pipelines: `dp_rank`, `stage`, `step`, `optype`, `duration` and `start_ts`,
+      as in the traces of real language-model jobs. A data-parallel worker's run-time is its longest path to its last
+      backward computation; without `start_ts` the sum of its `*-compute` operations in a stage, the largest over the
+      stages, a lower bound.
     * Wide CSV, JSON lines or Parquet, one row per step and one column per worker; a column `step` numbers the steps.
       The first line of a CSV names the workers, unless one of its cells is a number with a fraction or an exponent.
     * `.npy`: an array of steps x workers.

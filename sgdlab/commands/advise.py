@@ -23,6 +23,10 @@ median, and scores of each worker. --follow reads a trace that grows, and report
 run of `sgdlab live`: row t holds each worker's t-th gradient, as long as the server waited for it. --help=all lists all
 flags.
 
+Of the operations of a pipeline-parallel job (docs/traces.md) it says which stage of which rank is slow, which messages
+are, whether sequence lengths differ and what dealing them by cost gives, and which layers to move (--layers=8: that a
+stage holds now), each priced by the longest path through the steps.
+
 Results in the work directory (default: runs/advise/<name>): advice.html, a self-contained page; advice.md and
 advice.json; the tables as CSV; answered.parquet, the evaluation steps, which the proposed commands use; plots as PNG
 and SVG; model/, the trained deep Markov model.
@@ -96,7 +100,18 @@ def _refuse_together(argv: Sequence[str]) -> None:
     """
     given = flags.FLAGS
     of_follow = ("once", "json", "alarms", "until_idle", "serve")
-    of_others = ("trace", "recording", "what_if", "trace_format", "train_share", "model", "steps", "refit", "seed", "layers")
+    of_others = (
+        "trace",
+        "recording",
+        "what_if",
+        "trace_format",
+        "train_share",
+        "model",
+        "steps",
+        "refit",
+        "seed",
+        "layers",
+    )
     if given.follow:
         serve_flag.check(argv)
         words = [repr(argument) for argument in argv[1:]]

@@ -58,7 +58,7 @@ def _complete(path: str, options: Options, flag: str) -> tuple[Recording, str]:
         recording = read(path, options, name=f"--{flag}")
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
-    if len(recording.workers) < 2:
+    if len(recording.workers) < 2 and recording.job is None:
         raise UsageError(f"--{flag}={path} has one worker, {recording.workers[0]}; there must be at least 2")
     gone = StoppedWorkers(recording) if is_live(path) else left_out(recording)
     recording = gone.left

@@ -7,7 +7,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "graph": ["StepGraph", "build"],
         "job": ["PipelineJob"],
-        "operations": ["COMPUTE", "NotAPipeline", "Operations", "Rows", "arranged"],
+        "operations": ["COMPUTE", "NotAPipeline", "Operations", "OperationRows", "arranged"],
         "slowdown": ["Slowdown", "measure"],
     },
 )

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -91,7 +92,7 @@ class PipelineJob:
         needs = self.graph.before
         return np.stack([begin[o] - (end[list(of)].max(axis=0) if of else 0.0) for o, of in enumerate(needs)])
 
-    def select(self, rows: object = slice(None), ranks: object = slice(None)) -> "PipelineJob":
+    def select(self, rows: Any = slice(None), ranks: Any = slice(None)) -> "PipelineJob":
         """Return the same with fewer steps or ranks; seconds stay those that were found among all ranks."""
         operations = self.operations.select(rows, ranks)
         return dataclasses.replace(self, operations=operations, seconds=self.seconds[:, rows][:, :, ranks])
@@ -100,9 +101,9 @@ class PipelineJob:
 def without_waiting(ops: Operations, graph: StepGraph) -> np.ndarray:
     """Return float64[O, T, N], the seconds of each operation without its waiting.
 
-    Of those that begin together, the last to come waits for nobody: the shortest of their durations is the transfer of
-    all. So no clocks of two hosts are compared. Where one of a party lacks, its transfer is not known. What is not known
-    is the median of its kind in the stage, step and rank, else of its kind in the stage.
+    Of those that begin together, the last to come waits for nobody: the shortest of their durations is the transfer
+    of all. So no clocks of two hosts are compared. Where one of a party lacks, its transfer is not known. What is not
+    known is the median of its kind in the stage, step and rank, else of its kind in the stage.
     """
     seconds = ops.end - ops.begin
     for party, across in zip(graph.parties, graph.across, strict=True):

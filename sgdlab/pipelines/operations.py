@@ -99,7 +99,7 @@ class Operations:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Rows:
+class OperationRows:
     """Holds a table of operations, a row each.
 
     Attributes:
@@ -123,7 +123,7 @@ class Rows:
     chunk: np.ndarray | None = None
 
 
-def arranged(rows: Rows) -> Operations:
+def arranged(rows: OperationRows) -> Operations:
     """Arrange rows as operations that all steps and ranks have.
 
     An operation that most steps and ranks lack is none; a step that lacks more than `MOST_LACKING` of the operations is
@@ -134,12 +134,12 @@ def arranged(rows: Rows) -> Operations:
       NotAPipeline: where no step is complete.
 
     Example:
-      >>> made = arranged(Rows(
+      >>> made = arranged(OperationRows(
       ...     ["forward-compute", "backward-compute"], kind=np.array([0, 1, 0, 1]), step=np.array([3, 3, 4, 4]),
       ...     rank=np.zeros(4, int), stage=np.zeros(4, int), start=np.array([0.0, 1.0, 0.0, 1.5]),
       ...     seconds=np.array([1.0, 2.0, 1.5, 2.0])))
       >>> made.kind, (made.end - made.begin)[:, :, 0].tolist()
-      (('forward-compute', 'backward-compute'), [[1.0, 1.5], [2.0, 2.0]])
+      (('backward-compute', 'forward-compute'), [[2.0, 2.0], [1.0, 1.5]])
     """
     kinds = [SAME.get(name, name) for name in rows.kinds]
     names = sorted(set(kinds))
@@ -193,7 +193,7 @@ def arranged(rows: Rows) -> Operations:
     )
 
 
-def _counted(rows: Rows, kind: np.ndarray) -> np.ndarray:
+def _counted(rows: OperationRows, kind: np.ndarray) -> np.ndarray:
     """int[R], the place of each row among those of its kind, stage, step and rank, by their start."""
     order = np.lexsort((rows.start, kind, rows.stage, rows.rank, rows.step))
     columns = [column[order] for column in (kind, rows.stage, rows.rank, rows.step)]

@@ -72,10 +72,8 @@ def measure(job: PipelineJob) -> Slowdown:
     times = _keeping(job, ideal, np.broadcast_to(np.array(rows)[:, :, None], (len(rows), *shape))).mean(axis=1)
     whole, of_kinds, of_stages = times[0], times[1 : 1 + len(names)], times[1 + len(names) : -1] / times[0]
     base = job.steps
-    if len(ops.ranks) > 1:
-        of_ranks = _each_rank(job, ideal).mean(axis=1) / whole
-    else:
-        of_ranks = np.array([base.mean() / whole])
+    alone = _each_rank(job, ideal).mean(axis=1) if len(ops.ranks) > 1 else base.mean()[None]
+    of_ranks = alone / whole
     score = np.minimum(of_ranks[None, :], of_stages[:, None])  # [S, N]
     count = math.ceil(SLOWEST * score.size - 1e-9)
     slowest = [divmod(int(worker), len(ops.ranks)) for worker in np.argsort(-score.ravel(), kind="stable")[:count]]

@@ -20,7 +20,7 @@ OPERATIONS = ("dp_rank", "stage", "step", "optype", "duration")
 """Columns of a table of operations."""
 
 OF_OPERATIONS = ("start_ts", "seq_id", "mc", "gmc")
-"""Columns that a table of operations may have besides: begins, numbers, and model chunks of a stage and of the model."""
+"""Columns that a table of operations may have besides: begins, numbers, model chunks of a stage and of the model."""
 
 _EXAMPLE = "--columns=WORKER,STEP,DURATION"
 _WORKERS = "workers"

@@ -100,7 +100,7 @@ def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recor
     )
 
 
-def _rows(cells: Cells, layout: ColumnLayout, indices: list[np.ndarray]) -> pipelines.Rows:
+def _rows(cells: Cells, layout: ColumnLayout, indices: list[np.ndarray]) -> pipelines.OperationRows:
     """The rows that can be used, as operations."""
     columns, names = layout.columns, cells.names[layout.columns["optype"]]
     numbers = {name: cells.numbers[columns[name]] for name in ("duration", *OF_OPERATIONS) if name in columns}
@@ -116,7 +116,7 @@ def _rows(cells: Cells, layout: ColumnLayout, indices: list[np.ndarray]) -> pipe
         chunk = np.full(len(kept), -1.0)
     number = numbers.get("seq_id")
     whole = lambda column: np.nan_to_num(column[kept], nan=-1).astype(np.int64)
-    return pipelines.Rows(
+    return pipelines.OperationRows(
         names.values,
         names.codes[kept].astype(np.int64),
         whole(step),
@@ -136,7 +136,8 @@ def of_pipeline(job: pipelines.PipelineJob, notes: list[str]) -> Recording:
         name: np.stack([job.seconds[ops.of(name, stage)].sum(axis=0) for stage in ops.stages], axis=-1)
         for name in pipelines.COMPUTE
     }
-    slowest = sum(by_stage.values()).argmax(axis=-1)[..., None]
+    total: Any = sum(by_stage.values())
+    slowest = total.argmax(axis=-1)[..., None]
     phases = {name: np.take_along_axis(times, slowest, axis=-1)[..., 0] for name, times in by_stage.items()}
     if len(ops.stages) > 1:
         phases["pipeline"] = np.maximum(runtimes - sum(phases.values()), 0.0)

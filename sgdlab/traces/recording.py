@@ -34,7 +34,7 @@ class Recording:
         missing; None if it is unknown.
       notes: what was decided or skipped when the file was read, in sentences.
       job: operations of the pipelines of which the run-times are the longest paths; None where only these are known.
-      unseen: what else took time that the trace cannot show, half a sentence; empty where nothing is known to be hidden.
+      unseen: what else took time that the trace cannot show, half a sentence; empty where nothing is known.
 
     Raises:
       ValueError: where the shapes do not fit, a name is no text or number or is there twice, steps do not rise, a

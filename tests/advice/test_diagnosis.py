@@ -176,7 +176,7 @@ def test_recorded_traces():
     (only,) = find(slow).causes
     assert only.lasting
     assert only.since == 0
-    assert only.factor == pytest.approx(2.25, rel=0.02)
+    assert only.factor == pytest.approx(2.08, rel=0.01)
     assert only.workers == (int(np.median(slow.runtimes, axis=0).argmax()),)
     # Sequences of unequal length, dealt anew in every step: no machine is to blame.
     found = find(recorded(TRACES / "trace-SE.parquet").complete())

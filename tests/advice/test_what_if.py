@@ -259,7 +259,17 @@ def test_a_cause_of_one_per_cent_of_the_time_is_the_first_to_mend(in_turn, mends
         "times_interval": (1.0, 1.02),
         "times_since": 1.01,
     }
-    row = RepairRow("slow", "worker 1", "", lambda times: times, (1,), in_turn=in_turn, evident=True, **gains)
+    row = RepairRow(
+        "slow",
+        "worker 1",
+        "",
+        lambda times: times,
+        (1,),
+        in_turn=in_turn,
+        in_turn_interval=(0.0, 9.0),
+        evident=True,
+        **gains,
+    )
     nothing = {"recording": None, "left": 0.0, "waiting": 0.0, "scores": None, "drained": (), "drained_since": None}
     found = WhatIf(lines=(row,), recorded=200.0, slowest=1, slowest_share=1.0, **nothing)
     assert found.first == (row if mends else None)

@@ -1,4 +1,4 @@
-"""Jobs of pipelines of which every cause is known: operations by a recursion of their own, and causes planted in them."""
+"""Jobs of pipelines of which every cause is known: operations by a recursion of their own, and planted causes."""
 
 import dataclasses
 import graphlib
@@ -11,7 +11,7 @@ from sgdlab.advice import what_if
 from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.what_if import pipeline_words
 from sgdlab.advice.what_if.pipelines import LENGTHS, LINK, LONG_STAGE, STAGE_OF_RANK
-from sgdlab.pipelines import PipelineJob, Rows, arranged
+from sgdlab.pipelines import OperationRows, PipelineJob, arranged
 from sgdlab.traces.operations import of_pipeline
 
 WAYS = ("forward", "backward")
@@ -124,7 +124,7 @@ class _Step:
         return begin, end
 
 
-def recorded(shape: Shape, given: Durations, generator: np.random.Generator) -> Rows:
+def recorded(shape: Shape, given: Durations, generator: np.random.Generator) -> OperationRows:
     """Return the operations of a job as a recorder of Megatron-LM writes them."""
     step, last = _Step(), shape.stages - 1
     plans = [order(shape, stage) for stage in range(shape.stages)]
@@ -146,7 +146,7 @@ def recorded(shape: Shape, given: Durations, generator: np.random.Generator) -> 
     names, kinds = list(step.seconds), sorted({name.kind for name in step.seconds})
     each = lambda values: np.repeat(np.array(values), shape.steps)
     start = np.concatenate([np.broadcast_to(begin[name], shape.steps) for name in names])
-    return Rows(
+    return OperationRows(
         kinds,
         each([kinds.index(name.kind) for name in names]),
         np.tile(np.arange(shape.steps), len(names)),
@@ -209,7 +209,7 @@ class Planted(NamedTuple):
 
     kind: str
     title: str
-    rows: Rows
+    rows: OperationRows
     since: int | None = None
 
 
@@ -243,10 +243,10 @@ def lengths(shape: Shape, generator: np.random.Generator) -> Planted:
 
 
 def long_stage(shape: Shape, generator: np.random.Generator) -> Planted:
-    """Plant a stage that holds too many layers, 1.25 to 2 times the others."""
+    """Plant a stage that holds too many layers, 1.5 to 2.5 times the others."""
     given, factor = durations(shape, generator), np.ones((1, shape.stages * shape.chunks, 1, 1, 1))
     stage = int(generator.integers(shape.stages))
-    factor[:, stage :: shape.stages] = generator.uniform(1.25, 2.0)
+    factor[:, stage :: shape.stages] = generator.uniform(1.5, 2.5)
     return Planted(LONG_STAGE, f"stage {stage}", recorded(shape, _scaled(given, factor), generator))
 
 
@@ -300,8 +300,10 @@ def run(trial: PipelineTrial) -> PipelineOutcome:
     told = tuple(row.title for row in rows)
     if planted.kind == "nothing":
         return PipelineOutcome(not told, told, None)
-    right = bool(rows) and rows[0].kind == planted.kind and rows[0].title.removeprefix("the ").startswith(
-        planted.title.removeprefix("the ")
+    right = (
+        bool(rows)
+        and rows[0].kind == planted.kind
+        and rows[0].title.removeprefix("the ").startswith(planted.title.removeprefix("the "))
     )
     error = None if not right or planted.since is None else abs((rows[0].since or 0) - planted.since)
     return PipelineOutcome(right, told, error)

@@ -42,7 +42,7 @@ def problem(findings: Findings) -> str:
     """Say what costs most, and which machine to look at first."""
     stopped, causes = findings.parts.stopped, findings.diagnosis.causes
     said = [stopped] if stopped else []
-    if findings.what_if.pipelines is not None:
+    if findings.parts.complete.job is not None:
         return " ".join([*said, pipeline_words.problem(findings.what_if)])
     if not causes:
         idle = findings.comparison.synchrony.idle
@@ -61,11 +61,11 @@ def problem(findings: Findings) -> str:
 def advice(findings: Findings) -> str:
     """Say what to do: take a machine out, keep full synchrony, or wait for fewer."""
     verdict = findings.verdict
-    mended = "" if findings.what_if.pipelines is None else pipeline_words.advice(findings.what_if)
+    mended = "" if findings.parts.complete.job is None else pipeline_words.advice(findings.what_if)
     if mended and verdict.chosen.backups == 0:
         return mended
     if mended:
-        done = f"{mended} Until then, across the data-parallel ranks: {_waiting(findings)}.{fixed(findings)}"
+        done = f"{mended} Across the data-parallel ranks meanwhile: {_waiting(findings)}.{fixed(findings)}"
     elif verdict.drained is not None:
         done = taken_out(findings)
         if verdict.chosen.backups != 0:

@@ -15,9 +15,10 @@ with a 90 % interval, relative to full synchrony of all workers:
   `work_lost`, `without` (names), `tree_distance` (R of Birch SGD), `effective_workers` (1 / sum of the squared shares
   of the used gradients), `least_used` {`worker`, `share` (over an equal one)}, `under_used` (names of the workers with
   less than half of an equal share)}.
-* `pipelines`: null, or of a job of pipelines {`recorded`, `longest_path`, `ideal` (mean seconds of a step), `slowdown` (S),
-  `by_kind`, `by_rank`, `by_stage` (S_t, S_w, S_s), `slowest_workers` (M_W), `last_stage` (M_S), `repairs`: [{`kind`, `title`,
-  `said`, `ranks` (names), `since`, `seconds` of a step that it saves, made after those before it, `low`, `high`}]}.
+* `pipelines`: null, or of a job of pipelines {`recorded`, `longest_path`, `ideal` (mean seconds of a step), `slowdown`
+  (S), `by_kind`, `by_rank`, `by_stage` (S_t, S_w, S_s), `slowest_workers` (M_W), `last_stage` (M_S), `repairs`:
+  [{`kind`, `title`, `said`, `ranks` (names), `since`, `seconds` of a step that it saves, made after those before it,
+  `low`, `high`}]}.
 * `left_out`: protocol -> why it was not tried. `notes`: what the reader decided. `waiting`: share of worker-seconds.
 
 Numbers that do not exist are null.
@@ -99,10 +100,10 @@ def _cause(findings: Findings, cause: Cause) -> dict[str, Any]:
 
 
 def _pipelines(findings: Findings) -> dict[str, Any] | None:
-    result = findings.what_if
-    found, job, steps = result.pipelines, result.recording.job, result.recording.steps.size
-    if found is None or job is None:
+    job, result, steps = findings.parts.complete.job, findings.what_if, len(findings.parts.complete.steps)
+    if job is None or result.pipelines is None:
         return None
+    found = result.pipelines
     return {
         "recorded": float(found.recorded.mean()),
         "longest_path": float(found.base.mean()),

@@ -29,7 +29,7 @@ def terminal_text(findings: Findings, commands: Commands) -> str:
     answer = [said.problem, said.advice, sentences.rule(findings)]
     parts = ["\n".join(_filled(line) for line in answer if line)]
     parts += [findings.table.table().text(), findings.table.sweep_table().grid()]
-    details = [*sentences.details(findings), ("What if", what_if_table.sentence(findings.what_if))]
+    details = [*sentences.details(findings), ("What if", what_if_table.summary(findings.what_if))]
     parts.append("\n".join(_filled(f"* {heading}: {text}", "  ") for heading, text in details if text))
     parts += [f"{_filled(f'{purpose}:')}\n    {command}" for purpose, command in commands]
     return "\n\n".join(parts)
@@ -74,7 +74,7 @@ def _markdown(title: str, findings: Findings, commands: Commands, names: Sequenc
         "\n".join(f"* {name}: {value}" for name, value in findings.parts.facts()),
         answers.table().markdown_grid(),
         answers.sweep_table().markdown_grid(),
-        what_if_table.sentence(what_if),
+        what_if_table.summary(what_if),
         what_if_table.repairs(what_if).markdown_grid(),
         "\n\n".join(f"![{pictures.CAPTIONS[name]}]({name}.svg)" for name in names),
         "\n\n".join(f"{purpose}:\n\n    {command}" for purpose, command in commands),
@@ -82,7 +82,7 @@ def _markdown(title: str, findings: Findings, commands: Commands, names: Sequenc
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-_SLOW, _DO, _TABLE, _WHAT_IF = ("histories", "medians"), ("window",), ("protocols",), ("what_if", "scores")
+_SLOW, _DO, _TABLE, _WHAT_IF = ("stages", "histories", "medians"), ("window",), ("protocols",), ("what_if", "scores")
 """Pictures of the sections; all others are details."""
 
 _MOST_WORKERS = 12
@@ -133,7 +133,8 @@ def make_page(
         rows=_page_rows(findings),
         table_pictures=figures(_TABLE),
         what_if=what_if_table.repairs(what_if),
-        what_if_sentence=f"{what_if_table.sentence(what_if)} {what_if_table.facts(what_if)}",
+        what_if_sentence=what_if_table.summary(what_if),
+        slowdowns=what_if_table.slowdowns(what_if),
         what_if_pictures=figures(_WHAT_IF),
         scores=what_if_table.scores(what_if, _MOST_WORKERS),
         drain=what_if_table.drain_sentence(what_if),

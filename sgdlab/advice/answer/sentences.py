@@ -232,7 +232,7 @@ def limits(findings: Findings) -> str:
         f"The intervals (90 %, from {len(parts.test)} steps) cover the variation between the recorded steps, not a "
         "later change of the cluster.",
         communication(parts),
-        pipeline_words.limits(findings.what_if),
+        pipeline_words.limits(parts.complete),
     ]
     return " ".join(filter(None, sentences))
 

@@ -50,7 +50,7 @@ class Repair:
       kind: one of the constants of this module.
       title: what is mended, in a few words.
       mended: what it would be like instead.
-      apply: from the times before to the times after.
+      apply: from the times before to the times after, both `Times`, or of pipelines `OperationTimes`.
       workers: indices of the workers it concerns; empty if all.
       since: number of the step since which it shows; None if it always does, comes and goes, or this is not known.
       over: whether it no longer shows in the last steps.
@@ -62,7 +62,7 @@ class Repair:
     kind: str
     title: str
     mended: str
-    apply: Callable[[Times], Times]
+    apply: Callable[[Any], Any]
     workers: tuple[int, ...] = ()
     since: int | None = None
     over: bool = False
@@ -199,6 +199,7 @@ def since_of(cause: Cause, steps: np.ndarray) -> int | None:
 
 
 def when(cause: Cause, steps: np.ndarray) -> str:
+    """Say in brackets when a cause shows; empty if it always does."""
     if len(cause.episodes) > 1:
         return f" ({len(cause.episodes)} times)"
     if cause.until is not None:

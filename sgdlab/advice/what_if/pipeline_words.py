@@ -11,6 +11,7 @@ from sgdlab.pipelines.operations import ACROSS, GATHER, SCATTER
 from sgdlab.pipelines.slowdown import Slowdown
 from sgdlab.report.table import Table
 from sgdlab.report.words import figure, interval, listed, percent, sentence
+from sgdlab.traces.recording import Recording
 
 MATTERS = 0.03
 """Share of a step from which a cause is told."""
@@ -74,7 +75,9 @@ def _cost(result: WhatIf, row: RepairRow) -> str:
 
 
 def _missing_rank(result: WhatIf) -> list[str]:
-    slow = {kind: value for kind, value in (result.pipelines.kinds if result.pipelines else {}).items() if kind in ACROSS}
+    slow = {
+        kind: value for kind, value in (result.pipelines.kinds if result.pipelines else {}).items() if kind in ACROSS
+    }
     kind = max(slow, key=lambda name: slow[name], default="")
     if not kind or slow[kind] < _SLOW_COLLECTIVE:
         return []
@@ -94,7 +97,8 @@ def advice(result: WhatIf) -> str:
 def _gain(result: WhatIf, row: RepairRow, *, first: bool) -> str:
     alone = f"{interval(row.times, *row.times_interval)} times as fast"
     if first:
-        return f"steps would be {alone}"
+        since = "" if row.since is None else f"; {row.times_since:.3f} times in the steps since then"
+        return f"steps would be {alone}{since}"
     return f"this saves {_cost(result, row)}; alone it would make steps {alone}"
 
 
@@ -138,16 +142,17 @@ def _move(result: WhatIf, row: RepairRow, faster: str) -> str:
         return f"{move}, so that {row.mended.removeprefix('layers moved, so that ')}: {faster}."
     held, seconds = whole_layers(job, result.layers)
     times = result.recorded / seconds
-    gains = f"steps would be {times:.3f} times as fast" if times > 1 else "before anything else is mended, this gains nothing"
-    return f"{move}: the stages should hold {listed([str(count) for count in held])} layers; {gains}."
+    gains = f"makes steps {times:.3f} times as fast" if times > 1 else "gains nothing"
+    counts = listed([str(count) for count in held])
+    return f"{move}: the stages should hold {counts} layers, which by itself {gains}."
 
 
 def facts(found: Slowdown) -> str:
     """Return the numbers by which such jobs are compared, in sentences."""
     return (
-        f"Steps took {figure(float(found.recorded.mean()))} s, their longest paths {figure(float(found.base.mean()))} s: "
-        f"{found.overall:.3f} times as long as if all operations of a kind took equally long (slowdown S). The slowest "
-        f"3 % of the (stage, rank) explain {percent(found.workers)} of that (M_W), the last stage "
+        f"Steps took {figure(float(found.recorded.mean()))} s, their longest paths {figure(float(found.base.mean()))} "
+        f"s: {found.overall:.3f} times as long as if all operations of a kind took equally long (slowdown S). The "
+        f"slowest 3 % of the (stage, rank) explain {percent(found.workers)} of that (M_W), the last stage "
         f"{percent(found.last_stage)} (M_S)."
     )
 
@@ -169,14 +174,12 @@ def slowdowns(result: WhatIf) -> Table:
     return Table(COLUMNS, rows)
 
 
-def limits(result: WhatIf) -> str:
+def limits(recording: Recording) -> str:
     """Say what waiting for fewer ranks means for a job whose optimiser is sharded; empty for others."""
-    kinds = set(result.recording.job.operations.kind) if result.recording.job else set()
+    kinds = set(recording.job.operations.kind) if recording.job else set()
     if not kinds & {GATHER, SCATTER}:
         return ""
     return (
-        "Each rank owns a share of the optimiser's state and must come to the collective: a rank that is not waited for "
-        "stops computing and comes with the micro-batches that it has (DropCompute)."
+        "Each rank owns a share of the optimiser's state and must come to the collective: a rank that is not waited "
+        "for stops computing and comes with the micro-batches that it has (DropCompute)."
     )
-
-

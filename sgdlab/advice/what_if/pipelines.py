@@ -1,4 +1,4 @@
-r"""What could be mended in a job of pipelines: slow stages of a rank, slow links, long data, a long stage, communication.
+r"""What could be mended in a job of pipelines: slow stages of a rank, links, long data, a long stage, communication.
 
 Each repair shortens operations, and the longest path through each step is taken again. The order is fixed, since one
 cause hides another: a slow machine would be taken for long data, and long data for a long stage.
@@ -87,7 +87,7 @@ def order(recording: Recording) -> Iterator[Mended]:
 
     Those that save next to nothing are left out.
     """
-    times = OperationTimes(recording.job)  # pyrefly: ignore[bad-argument-type]  # only jobs of pipelines come here
+    times = OperationTimes(recording.job)
     recorded = times.seconds().sum()
     finders = (_workers, _links, _lengths, _long_stage, _communication, _chance)
     for find in finders:
@@ -265,8 +265,8 @@ def _lengths(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
         "the sequence lengths",
         "the micro-batches of each step dealt to the ranks by their cost",
         functools.partial(_dealt, work=work),
-        said=f"the data are long, no machine is slow: micro-batches differ by {100 * varies:.0f} %, and the same ones are "
-        f"long forward and backward ({ways:.2f}){in_all}, so that in each step some rank gets more than the others",
+        said=f"the data are long, no machine is slow: micro-batches differ by {100 * varies:.0f} %, and the same ones "
+        f"are long forward and backward ({ways:.2f}){in_all}, so that in each step some rank gets more than the others",
     )
 
 

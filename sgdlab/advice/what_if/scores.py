@@ -56,7 +56,7 @@ def score_workers(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> W
     """Computes the scores.
 
     Args:
-      runtimes: float64[T, N], seconds, N at least 2.
+      runtimes: float64[T, N], seconds, N of one waits for nobody.
       transfer: float64[T], seconds of communication; a number is that of every step.
 
     Example:
@@ -88,6 +88,8 @@ def above_median(runtimes: np.ndarray) -> np.ndarray:
 
 def waited_for(runtimes: np.ndarray) -> np.ndarray:
     """Seconds that full synchrony waits for each worker alone, float64[N]: those after the second longest."""
+    if runtimes.shape[1] < 2:
+        return np.zeros(runtimes.shape[1])
     second, longest = np.partition(runtimes, -2, axis=1)[:, -2:].T
     return np.bincount(runtimes.argmax(axis=1), longest - second, minlength=runtimes.shape[1])
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from sgdlab.advice.diagnosis.causes import named
+from sgdlab.advice.what_if import pipeline_words
 from sgdlab.advice.what_if.candidates import COMMUNICATION, NODE, PERIOD, PHASE, SLOWER, STEPS, WORKER, WORKERS, node_of
 from sgdlab.advice.what_if.in_turn import MATTERS
-from sgdlab.advice.what_if import pipeline_words
 from sgdlab.advice.what_if.what_if import RepairRow, WhatIf
 from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import counted, interval, node_named, percent
@@ -169,14 +169,24 @@ def facts(result: WhatIf) -> str:
     return f"{text} {slowest} {percent(result.slowest_share)} of the waiting for the slowest (M_W)."
 
 
+def summary(result: WhatIf) -> str:
+    """Say what the table says, beside a headline that has told what pipelines wait for."""
+    return facts(result) if result.pipelines is not None else f"{sentence(result)} {facts(result)}"
+
+
+def slowdowns(result: WhatIf) -> Table | None:
+    """The slowdowns of kinds, ranks and stages of a job of pipelines; None for others."""
+    return None if result.pipelines is None else pipeline_words.slowdowns(result)
+
+
 def text(result: WhatIf) -> str:
     """Sentences and both tables, for the terminal, where the table is too wide for what each row would be instead."""
-    workers = scores(result)
+    workers, of_pipelines = scores(result), slowdowns(result)
     parts = [
         f"{sentence(result)}\n{drain_sentence(result)}",
         repairs(result).grid(without=[_WERE]),
         facts(result),
-        "" if result.pipelines is None else pipeline_words.slowdowns(result).grid(),
+        "" if of_pipelines is None else of_pipelines.grid(),
         "\n".join([workers.grid(), *workers.notes]),
     ]
     return "\n\n".join(filter(None, parts))
@@ -255,6 +265,7 @@ def page(result: WhatIf, *, title: str) -> str:
         columns=COLUMNS,
         rows=_bars(result),
         scores=scores(result),
+        slowdowns=slowdowns(result),
     )
 
 

@@ -157,7 +157,7 @@ def try_repairs(
         first = 0 if since is None else int(np.searchsorted(complete.steps, since))
         alone = mended.repair.apply(before).seconds()
         after = mended.times.seconds()
-        lines.append(_line(mended, recorded, alone, last - after, first, resamples))
+        lines.append(_line(mended, recorded, alone, (last, after), first, resamples))
         last = after
         rest = rest if mended.repair.kind in (PHASE, CHANCE) else mended.times
         by_chance += lines[-1].in_turn if mended.repair.kind in (WORKER, NODE) and not mended.evident else 0.0
@@ -205,20 +205,25 @@ def _slowest(times: Times) -> tuple[int, float]:
 
 
 def _line(
-    mended: Mended, recorded: np.ndarray, alone: np.ndarray, saved: np.ndarray, first: int, resamples: Resamples
+    mended: Mended,
+    recorded: np.ndarray,
+    alone: np.ndarray,
+    in_turn: tuple[np.ndarray, np.ndarray],
+    first: int,
+    resamples: Resamples,
 ) -> RepairRow:
     before, after = resamples.weights @ recorded, resamples.weights @ alone
     ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     low, high = np.quantile(before - after, ends)
     slower, faster = np.quantile(before / after, ends)
-    least, most = np.quantile(resamples.weights @ saved, ends)
+    least, most = np.quantile(resamples.weights @ (in_turn[0] - in_turn[1]), ends)
     return RepairRow(
         **vars(mended.repair),
         alone=float(recorded.sum() - alone.sum()),
         alone_interval=(float(low), float(high)),
         times=float(recorded.sum() / alone.sum()),
         times_interval=(float(slower), float(faster)),
-        in_turn=float(saved.sum()),
+        in_turn=float(in_turn[0].sum() - in_turn[1].sum()),
         in_turn_interval=(float(least), float(most)),
         evident=mended.evident,
         times_since=float(recorded[first:].sum() / alone[first:].sum()),

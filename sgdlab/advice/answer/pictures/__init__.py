@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "cascade": ["scores", "waterfall"],
         "episodes": ["histories", "idle", "step_medians"],
         "heat": ["heat_map"],
+        "pipelines": ["stages"],
         "speed_ups": ["numbers_waited_for", "predictions", "protocols"],
         "window": ["schedule_window", "typical_steps"],
     },

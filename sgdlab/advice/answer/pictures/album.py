@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from sgdlab.advice.answer.pictures import cascade, episodes, heat, speed_ups, window
+from sgdlab.advice.answer.pictures import cascade, episodes, heat, pipelines, speed_ups, window
 from sgdlab.advice.findings import Findings
 
 
@@ -12,6 +12,7 @@ def all_of(findings: Findings) -> dict[str, Figure]:
     named = episodes.named(diagnosis)
     record, what_if = table.comparison.record, findings.what_if
     figures = {
+        "stages": pipelines.stages(parts.complete.job),
         "histories": episodes.histories(parts, diagnosis),
         "window": window.schedule_window(parts, verdict.chosen, besides=verdict.drained, named=named),
         "runtimes": heat.heat_map(parts),
@@ -27,6 +28,8 @@ def all_of(findings: Findings) -> dict[str, Figure]:
 
 
 CAPTIONS = {
+    "stages": "How long each stage of each data-parallel rank computes: a red cell is a slow machine, a red row a long "
+    "stage.",
     "histories": "When each worker that is named was slow: its run-time over the median of its step, in single steps "
     "(dots) and smoothed (line). The stretches in which it was slow are shaded.",
     "window": "Who waits for whom, in typical evaluation steps: full synchrony, and what is recommended, over the same "
