@@ -12,6 +12,7 @@ from sgdlab.advice.answer.table import COLUMNS
 from sgdlab.advice.comparison.protocol import CEILING, DRAINED, HINDSIGHT, STALE, Protocol
 from sgdlab.advice.findings import Findings
 from sgdlab.advice.recording import NOTE
+from sgdlab.advice.what_if import pipeline_words
 from sgdlab.advice.what_if import table as what_if_table
 from sgdlab.report.words import sentence
 from sgdlab.results import pages, plots
@@ -147,6 +148,8 @@ def make_page(
 
 def _causes(findings: Findings) -> list[dict[str, str]]:
     complete = findings.parts.complete
+    if complete.job is not None:
+        return pipeline_words.causes(findings.what_if)
     return [
         {
             "headline": sentence(cause.headline(complete)),

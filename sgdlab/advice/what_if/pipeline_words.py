@@ -58,12 +58,23 @@ def problem(result: WhatIf) -> str:
                 else "."
             )
         )
-    for row in rows:
-        what = row.said or f"{row.title} sometimes takes longer than usual"
-        said += [sentence(what), f"This {'cost' if row.over else 'costs'} {_cost(result, row)}."]
+    for cause in causes(result):
+        said += [cause["headline"], cause["cost"]]
     if rows and len(rows) == 1 and result.left + rows[0].in_turn >= (1 - MATTERS) * result.recorded:
         said[-1] = f"{said[-1][:-1]}, and nothing else costs {100 * MATTERS:g} %."
     return " ".join(said + _missing_rank(result))
+
+
+def causes(result: WhatIf) -> list[dict[str, str]]:
+    """Return the sentences on each cause that is told: `headline`, `evidence` (empty: it says it) and `cost`."""
+    return [
+        {
+            "headline": sentence(row.said or f"{row.title} sometimes takes longer than usual"),
+            "evidence": "",
+            "cost": f"This {'cost' if row.over else 'costs'} {_cost(result, row)}.",
+        }
+        for row in told(result)
+    ]
 
 
 def _cost(result: WhatIf, row: RepairRow) -> str:

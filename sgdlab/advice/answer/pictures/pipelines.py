@@ -9,8 +9,8 @@ from sgdlab.pipelines.job import PipelineJob
 from sgdlab.pipelines.operations import COMPUTE
 from sgdlab.results.plots import STYLE
 
-_MOST_NUMBERS = 80
-"""Most cells whose numbers are written."""
+_MOST_NUMBERS = 12
+"""Most ranks, and stages, of which numbers are written into the cells."""
 
 _MOST_NAMES = 32
 
@@ -29,10 +29,10 @@ def stages(job: PipelineJob | None) -> Figure | None:
     usual = float(np.median(seconds))
     image = axes.imshow(seconds / usual, aspect="auto", cmap="RdBu_r", norm=mpl.colors.TwoSlopeNorm(1.0, 0.5, 2.0))
     axes.grid(False)
-    if seconds.size <= _MOST_NUMBERS:
+    if max(seconds.shape) <= _MOST_NUMBERS:
         for (stage, rank), value in np.ndenumerate(seconds):
             dark = not 0.65 < value / usual < 1.5
-            axes.text(rank, stage, f"{value:.3g}", ha="center", va="center", color="white" if dark else "black")
+            axes.text(rank, stage, f"{value:#.3g}", ha="center", va="center", color="white" if dark else "black")
     style.label(axes.set_xticks, np.arange(len(ops.ranks)), list(map(str, ops.ranks)), most=_MOST_NAMES)
     style.label(axes.set_yticks, np.arange(len(ops.stages)), list(map(str, ops.stages)), most=_MOST_NAMES)
     axes.set_xlabel("data-parallel rank")
