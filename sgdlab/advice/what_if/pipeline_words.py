@@ -108,7 +108,7 @@ def advice(result: WhatIf) -> str:
 def _gain(result: WhatIf, row: RepairRow, *, first: bool) -> str:
     alone = f"{interval(row.times, *row.times_interval)} times as fast"
     if first:
-        since = "" if row.since is None else f"; {row.times_since:.3f} times in the steps since then"
+        since = "" if row.since is None else f" ({row.times_since:.2f} times in the steps since then)"
         return f"steps would be {alone}{since}"
     return f"this saves {_cost(result, row)}; alone it would make steps {alone}"
 
