@@ -1,4 +1,4 @@
-"""`Patience`, how long a trace that grows is waited for: whom steps no longer wait for, and when a job hangs."""
+"""`ArrivalClock`, how long a trace that grows is waited for: whom steps no longer wait for, and when a job hangs."""
 
 import math
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _BEHIND = 2
 """Steps that a worker is behind, at least, before the others are known to go on without it."""
 
 
-class Patience:
+class ArrivalClock:
     """Says who is not waited for any more, by the clock of whoever reads.
 
     Times are those at which rows were read, so they count from when the trace has been caught up with.

@@ -14,7 +14,7 @@ from sgdlab.report.words import counted, some
 from sgdlab.traces.options import Options
 from sgdlab.watch import alarms as kinds
 from sgdlab.watch.alarms import HANGS, Alarm
-from sgdlab.watch.clock import Patience
+from sgdlab.watch.clock import ArrivalClock
 from sgdlab.watch.monitor import STRIP, Monitor
 from sgdlab.watch.tail import Tail
 
@@ -140,7 +140,7 @@ class Follower:
         self.tail, self._clock = Tail(path, options), clock
         self.monitor: Any = None  # Monitor | None
         self.restarts, self.caught_up = 0, False
-        self.patience = Patience(clock)
+        self.arrivals = ArrivalClock(clock)
         self._hangs: Alarm | None = None
         self._alarms: collections.deque[Alarm] = collections.deque(maxlen=_ALARMS_KEPT)
         self._gains: list[Gain] = []
@@ -157,16 +157,16 @@ class Follower:
           ValueError: where the trace has not the columns of one.
         """
         read, usual = self.tail.bytes_read, math.nan if self.monitor is None else self.monitor.usual
-        overdue = self.tail.overdue = self.patience.overdue(usual)
+        overdue = self.tail.overdue = self.arrivals.overdue(usual)
         taken = self.tail.poll(end=end)
         if taken is None:
             self.monitor, self.restarts, self.caught_up = None, self.restarts + 1, False
-            self.patience, self._gains, self._gains_at = Patience(self._clock), [], -_GAINS_EVERY
+            self.arrivals, self._gains, self._gains_at = ArrivalClock(self._clock), [], -_GAINS_EVERY
             self._alarms.clear()
             self._hangs = None
             return []
         self.caught_up = not self.tail.unread
-        self.patience.read(self.tail.steps, grew=self.tail.bytes_read > read, caught_up=self.caught_up)
+        self.arrivals.read(self.tail.steps, grew=self.tail.bytes_read > read, caught_up=self.caught_up)
         found = [*self._observed(*taken), *self._by_the_clock(overdue, usual, end=end)]
         self._alarms += found
         return found
@@ -186,10 +186,10 @@ class Follower:
         if self.monitor is None or self.monitor.newest is None:
             return []
         steps, newest = self.tail.steps, int(self.monitor.newest)
-        behind, latest = self.patience.behind, int(steps.newest.max(initial=0)) + self.tail.offset
+        behind, latest = self.arrivals.behind, int(steps.newest.max(initial=0)) + self.tail.offset
         since = {worker: latest - behind[worker] + 1 for worker in np.flatnonzero(overdue).tolist() if worker in behind}
         found = self.monitor.silent(since)
-        seconds = None if end else self.patience.hangs(usual)
+        seconds = None if end else self.arrivals.hangs(usual)
         if seconds is None:
             if self._hangs is not None and not end:
                 found.append(dataclasses.replace(self._hangs, event=kinds.CLEARED, step=latest, evidence=""))
@@ -211,7 +211,7 @@ class Follower:
     @property
     def idle(self) -> float:
         """Seconds since the trace grew."""
-        return self._clock() - self.patience.grew
+        return self._clock() - self.arrivals.grew
 
     @property
     def standing(self) -> list[Alarm]:
