@@ -280,7 +280,8 @@ class StoppedWorkers:
 
     Attributes:
       left: the recording without them.
-      sentence: who stopped and when, and that the results are of the others; empty if nobody stopped.
+      sentence: who stopped and when, and that the results are of the others, or who is a step behind at the end of the
+        trace; empty if nobody stopped.
     """
 
     left: Recording
@@ -303,7 +304,7 @@ def left_out(recording: Recording) -> StoppedWorkers:
     last = {worker: row for worker, row in last.items() if row is not None}
     left = len(recording.workers) - len(last)
     if not last or left < 2:
-        return StoppedWorkers(recording)
+        return StoppedWorkers(recording, _short(recording))
     kept = [worker for worker in range(len(recording.workers)) if worker not in last]
     groups = []
     for row, pairs in itertools.groupby(sorted(last, key=lambda worker: (last[worker], worker)), last.get):
@@ -315,6 +316,28 @@ def left_out(recording: Recording) -> StoppedWorkers:
     gone = "it is" if len(last) == 1 else "they are"
     text = f"{some(groups)}: {gone} left out, and the results are of the other {left} workers."
     return StoppedWorkers(recording.select(workers=kept), text[:1].upper() + text[1:])
+
+
+_SHORT = 3
+"""Most steps at the end of a trace that a worker of a job that hangs lacks."""
+
+
+def _short(recording: Recording) -> str:
+    """Say that the trace ends with one worker behind all others, as that of a job that hangs does; else nothing.
+
+    Example:
+      >>> times = np.ones((50, 3))
+      >>> times[49, 1] = np.nan
+      >>> _short(Recording(times, np.arange(50), ("a", "b", "c")))
+      'The trace ends with worker b 1 step behind the others: if the job hung, look at it first.'
+    """
+    missing = np.isnan(recording.runtimes)
+    (workers,) = np.nonzero(missing[-1])
+    steps = int(missing.sum())
+    if workers.size != 1 or not 0 < steps <= _SHORT or not missing[-steps:, workers[0]].all():
+        return ""
+    name = causes.named(recording.workers, [int(workers[0])])
+    return f"The trace ends with {name} {counted(steps, 'step')} behind the others: if the job hung, look at it first."
 
 
 def fewest(recording: Recording) -> str:

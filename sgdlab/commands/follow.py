@@ -15,7 +15,7 @@ from sgdlab.errors import UsageError, said_of
 from sgdlab.report.page import StatusPage
 from sgdlab.report.words import listed
 from sgdlab.traces.options import Options
-from sgdlab.watch.alarms import Alarm, AlarmFile
+from sgdlab.watch.alarms import HANGS, Alarm, AlarmFile
 from sgdlab.watch.follower import Follower
 
 EXIT_SLOW = 3
@@ -85,7 +85,7 @@ def run(path: str, options: Options, workdir: pathlib.Path) -> int:
         ended = follow(follower, file, say, show=show, until_idle=until)
         say.note(summary(follower))
         say.note(f"Alarms: {alarms}")
-        return EXIT_SLOW if ended and follower.standing else 0
+        return exit_code(follower) if ended else 0
 
 
 def follow(
@@ -154,6 +154,11 @@ def follow(
     if show:
         show(True)
     return finished
+
+
+def exit_code(follower: Follower) -> int:
+    """Return `EXIT_SLOW` if something is wrong; a job of which all workers are equally far has ended."""
+    return EXIT_SLOW if any(alarm.kind != HANGS or alarm.workers for alarm in follower.standing) else 0
 
 
 def summary(follower: Follower) -> str:

@@ -35,6 +35,7 @@ NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("step",),
         ("iteration", "iter", "step_num", "step_id", "step_number", "train_step"),
         ("batch", "batch_idx", "batch_index", "batch_id", "it"),
+        ("time", "timestep", "time_step"),
     ),
     "duration": (
         ("duration",),
@@ -58,6 +59,9 @@ CERTAIN = {"worker": 3, "step": 3, "duration": 2, "start": 2}
 
 WITHIN_NODE = 4
 """From this group on, names of workers tell a machine, or a place on it."""
+
+TIME_AS_STEP = 4
+"""Names of this group are steps only beside a worker and a duration of another name."""
 
 COMPUTE = 1
 """The last group of durations that are a worker's own work; those of later groups may be of whole steps."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sgdlab.traces import column_names
-from sgdlab.traces.column_names import CERTAIN, NAMES, UNITS, WITHIN_NODE, base, unit_of, words
+from sgdlab.traces.column_names import CERTAIN, NAMES, TIME_AS_STEP, UNITS, WITHIN_NODE, base, unit_of, words
 from sgdlab.traces.options import SECONDS, Options
 from sgdlab.traces.problems import BadTrace
 
@@ -195,6 +195,11 @@ def _chosen(
     groups = dict(groups)
     if of_worker and "worker" not in said and groups["worker"][0] >= WITHIN_NODE:
         groups["worker"] = (groups["worker"][0], [])  # each file is a worker's: a host is where it ran
+    times = groups["duration"][1]
+    if groups["step"][0] == TIME_AS_STEP and not (
+        (of_worker or groups["worker"][1]) and set(times) - {*groups["step"][1]}
+    ):
+        groups["step"] = (TIME_AS_STEP, [])  # it is a duration
     is_long = all(groups[part][1] for part in NECESSARY if part != "worker" or not of_worker)
     chosen: dict[str, str] = {}
     for part, (_, matching) in groups.items():

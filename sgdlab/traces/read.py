@@ -10,6 +10,7 @@ import numpy as np
 
 from sgdlab.errors import with_place
 from sgdlab.registry import Part
+from sgdlab.report.words import ordinal
 from sgdlab.traces import paths
 from sgdlab.traces.family import TRACES
 from sgdlab.traces.joining import joined
@@ -24,6 +25,9 @@ _SHORTEST, _LONGEST = 1e-6, 86_400.0
 """A usual run-time below or above, in seconds, is likely to be in another unit."""
 
 _LEAST_STEPS_OF_A_CLOCK = 8
+
+_REGULAR = 0.9
+"""Share of the distances between recorded steps that are alike where every n-th step was recorded."""
 
 
 def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str = "path") -> Recording:
@@ -153,11 +157,15 @@ def _begins_with_object(file: pathlib.Path) -> bool:
 
 
 def _doubts(recording: Recording) -> list[str]:
-    """What looks as if the file was misread, in sentences."""
+    """How steps were sampled, and what looks as if the file was misread, in sentences."""
     times, doubts = recording.runtimes, []
-    usual = float(np.nanmedian(times[:: max(times.shape[0] // 1_000, 1)]))  # NaN fails every comparison
-    if usual > _LONGEST or usual < _SHORTEST:
-        doubts.append(f"the usual run-time is {usual:.3g} s: is it in seconds? --unit=ms, us or ns says otherwise")
+    distances = np.diff(recording.steps[~np.isnan(times).all(axis=1)])
+    usual = int(np.median(distances)) if distances.size else 1
+    if usual > 1 and (distances == usual).mean() >= _REGULAR:
+        doubts.append(f"every {ordinal(usual)} step was recorded")
+    seconds = float(np.nanmedian(times[:: max(times.shape[0] // 1_000, 1)]))  # NaN fails every comparison
+    if seconds > _LONGEST or seconds < _SHORTEST:
+        doubts.append(f"the usual run-time is {seconds:.3g} s: is it in seconds? --unit=ms, us or ns says otherwise")
     if len(times) >= _LEAST_STEPS_OF_A_CLOCK and (np.diff(times, axis=0) > 0).all():
         doubts.append("every run-time is longer than the one before it: are they times since the start of the run?")
     return doubts

@@ -31,7 +31,15 @@ def build_long(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     phases, phase = ordered(cells.named(columns["phase"])) if "phase" in columns else ((WHOLE,), None)
     table = _Table(workers, worker, step, _durations(cells, layout), phases, phase)
     left_out = table.wholes(notes)
-    _find_repeated(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns)
+    copies = _find_repeated(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns)
+    left_out[copies] = True
+    if copies.size:
+        one = (
+            "1 row that is the same as another was"
+            if copies.size == 1
+            else f"{copies.size:,} rows that are the same as"
+        )
+        notes.append(f"{one}{' others were' * (copies.size > 1)} left out")
     if phase is not None:
         _find_impossible_sums(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns)
     notes += rows.left_out(skip=skip)
@@ -174,8 +182,12 @@ def _parts(cells: Cells, layout: ColumnLayout, kept: np.ndarray, table: _Table) 
     return {"phases": times(added, own) if len(added) > 1 else {}, "communication": times(communication, True)}
 
 
-def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, columns: Mapping[str, str]) -> None:
-    """Marks rows of a worker's step (and phase) that has one already."""
+def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, columns: Mapping[str, str]) -> np.ndarray:
+    """Mark rows of a worker's step (and phase) that has one already, and return those that merely repeat a run-time.
+
+    Of phases, a second time that is the same may be that of another micro-batch: such rows are marked too.
+    """
+    nothing = np.zeros(0, np.int64)
     part = table.at(kept)
     _, place = part.places()
     if part.phase is not None:
@@ -187,7 +199,7 @@ def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, columns: 
         in_order = np.sort(place)
         suspects = np.flatnonzero(np.isin(place, in_order[1:][in_order[1:] == in_order[:-1]]))
     if not suspects.size:
-        return
+        return nothing
     _, first, number = np.unique(place[suspects], return_index=True, return_inverse=True)
     later, before = np.delete(suspects, first), np.delete(kept[suspects[first[number]]], first)
     now, then = table.duration[kept[later]], table.duration[before]
@@ -204,10 +216,11 @@ def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, columns: 
             what, cure = f"times of phase {table.phases[table.phase[row]]!r}", "delete one"
         return f"worker {worker} has two {what} in {columns['step']} {table.step[row]:.0f} {both}: {cure}"
 
-    if same.any():
+    if same.any() and table.phase is not None:
         rows.add("repeated rows", kept[later[same]], copied)
     if not same.all():
         rows.add("second run-times of a step, of which the first is kept", kept[later[~same]], second)
+    return kept[later[same]] if table.phase is None else nothing
 
 
 def _find_impossible_sums(rows: CheckedRows, table: _Table, kept: np.ndarray, columns: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 RAISED, NAMED, WORSE, CLEARED = "raised", "named", "worse", "cleared"
 SLOW_WORKER, SLOW_NODE, ALL_SLOWER, PAUSES, SILENT = "slow worker", "slow node", "all slower", "pauses", "silent worker"
+HANGS = "no steps"
 
 _NAMED = 4
 """More workers than this are counted, and the first ones named."""
@@ -23,13 +24,14 @@ class Alarm:
       event: "raised", "cleared" when it is over, "worse" when it has become slower still (by a tenth, at least), or
         "named" when the period of pauses is known.
       kind: "slow worker", "slow node", "all slower" (the whole cluster), "pauses" (steps that are slow for all), or
-        "silent worker" (the others have steps, and it has none).
+        "silent worker" (the others have steps, and it has none), or "no steps" (nobody has any: the job hangs, or has
+        ended; `workers` are those that are behind the others).
       step: the last step that was read when this was found.
       since: the first step of the slowness, of the silence or of the pauses; in "cleared", the first one without it; in
         "worse", the first of those that show it.
       workers: their names; empty where it concerns all.
       node: of a slow node, its name.
-      factor: how many times slower; seconds of a pause over a usual step's; None of silence.
+      factor: how many times slower; seconds of a pause, or without steps, over a usual step's; None of silence.
       against_fleet: the workers' recent run-time over the median of all workers; None where it says nothing.
       against_itself: the same over the workers' own best; None where it says nothing.
       count: how many pauses there were.
@@ -53,7 +55,7 @@ class Alarm:
     @property
     def cause(self) -> tuple[str, tuple[str, ...], str | None]:
         """Return what a "raised" and its "cleared" have in common."""
-        return self.kind, () if self.kind == SLOW_NODE else self.workers, self.node
+        return self.kind, () if self.kind in (SLOW_NODE, HANGS) else self.workers, self.node
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -80,7 +82,8 @@ class Alarm:
           'step 860: worker 5 is back to normal since step 812'
         """
         why = f" ({self.evidence})" if self.evidence else ""
-        return f"step {self.step}: {self._what()}{why}"
+        hangs = "steps come again" if self.event == CLEARED else "no step comes any more: the job hangs, or has ended"
+        return f"step {self.step}: {hangs if self.kind == HANGS else self._what()}{why}"
 
     def _what(self) -> str:
         who = self.who

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from sgdlab.report.words import counted, some
 from sgdlab.traces.options import Options
 from sgdlab.watch import alarms as kinds
-from sgdlab.watch.alarms import Alarm
+from sgdlab.watch.alarms import HANGS, Alarm
+from sgdlab.watch.clock import ArrivalClock
 from sgdlab.watch.monitor import STRIP, Monitor
 from sgdlab.watch.tail import Tail
 
@@ -137,7 +140,8 @@ class Follower:
         self.tail, self._clock = Tail(path, options), clock
         self.monitor: Any = None  # Monitor | None
         self.restarts, self.caught_up = 0, False
-        self.grew = clock()
+        self.arrivals = ArrivalClock(clock)
+        self._hangs: Alarm | None = None
         self._alarms: collections.deque[Alarm] = collections.deque(maxlen=_ALARMS_KEPT)
         self._gains: list[Gain] = []
         self._gains_at = -_GAINS_EVERY
@@ -152,17 +156,22 @@ class Follower:
         Raises:
           ValueError: where the trace has not the columns of one.
         """
-        read = self.tail.bytes_read
+        read, usual = self.tail.bytes_read, math.nan if self.monitor is None else self.monitor.usual
+        overdue = self.tail.overdue = self.arrivals.overdue(usual)
         taken = self.tail.poll(end=end)
         if taken is None:
             self.monitor, self.restarts, self.caught_up = None, self.restarts + 1, False
-            self.grew, self._gains, self._gains_at = self._clock(), [], -_GAINS_EVERY
+            self.arrivals, self._gains, self._gains_at = ArrivalClock(self._clock), [], -_GAINS_EVERY
             self._alarms.clear()
+            self._hangs = None
             return []
-        if self.tail.bytes_read > read:
-            self.grew = self._clock()
         self.caught_up = not self.tail.unread
-        steps, runtimes = taken
+        self.arrivals.read(self.tail.steps, grew=self.tail.bytes_read > read, caught_up=self.caught_up)
+        found = [*self._observed(*taken), *self._by_the_clock(overdue, usual, end=end)]
+        self._alarms += found
+        return found
+
+    def _observed(self, steps: np.ndarray, runtimes: np.ndarray) -> list[Alarm]:
         if not steps.size:
             return []
         workers, nodes = self.tail.steps.workers, self.tail.nodes
@@ -170,19 +179,45 @@ class Follower:
             self.monitor = Monitor(workers, nodes)
         elif len(workers) > len(self.monitor.workers):
             self.monitor.grow(workers, nodes)
-        found = self.monitor.observe(steps, runtimes)
-        self._alarms += found
+        return self.monitor.observe(steps, runtimes)
+
+    def _by_the_clock(self, overdue: np.ndarray, usual: float, *, end: bool) -> list[Alarm]:
+        """What the steps that have come do not tell: that a worker, or the whole job, has none any more."""
+        if self.monitor is None or self.monitor.newest is None:
+            return []
+        steps, newest = self.tail.steps, int(self.monitor.newest)
+        behind, latest = self.arrivals.behind, int(steps.newest.max(initial=0)) + self.tail.offset
+        since = {worker: latest - behind[worker] + 1 for worker in np.flatnonzero(overdue).tolist() if worker in behind}
+        found = self.monitor.silent(since)
+        seconds = None if end else self.arrivals.hangs(usual)
+        if seconds is None:
+            if self._hangs is not None and not end:
+                found.append(dataclasses.replace(self._hangs, event=kinds.CLEARED, step=latest, evidence=""))
+                self._hangs = None
+        elif self._hangs is None:
+            late = {steps.workers[worker]: count for worker, count in behind.items()}
+            self._hangs = Alarm(
+                kinds.RAISED,
+                HANGS,
+                max(newest, latest),
+                max(newest, latest),
+                tuple(late) if len(late) < len(steps.workers) else (),
+                factor=seconds / usual if math.isfinite(usual) and usual > 0 else None,
+                evidence=_of_a_hang(seconds, usual, late),
+            )
+            found.append(self._hangs)
         return found
 
     @property
     def idle(self) -> float:
         """Seconds since the trace grew."""
-        return self._clock() - self.grew
+        return self._clock() - self.arrivals.grew
 
     @property
     def standing(self) -> list[Alarm]:
-        """Alarms that are not over: a worker, a node or the cluster is slow, or a worker is silent."""
-        return [] if self.monitor is None else self.monitor.standing()
+        """Alarms that are not over: something is slow, a worker is silent, or there are no steps."""
+        hangs = [] if self._hangs is None else [self._hangs]
+        return [] if self.monitor is None else [*hangs, *self.monitor.standing()]
 
     def gains(self) -> list[Gain]:
         """Return what a changed protocol would gain from here; computed anew every `_GAINS_EVERY` steps."""
@@ -268,6 +303,18 @@ class Follower:
         ratios = np.exp(monitor.strip[kept % STRIP][:, shown].T.astype(np.float64))
         steps = [monitor.start_of(int(kept[0])), monitor.newest] if kept.size else []
         return steps, [[_rounded(ratio) for ratio in row] for row in ratios.tolist()]
+
+
+def _of_a_hang(seconds: float, usual: float, behind: Mapping[str, int]) -> str:
+    """Say for how long there were no steps, and who is behind the others."""
+    times = f", {seconds / usual:,.0f} times the usual" if math.isfinite(usual) and usual > 0 else ""
+    text = f"no step for {seconds:.0f} s{times}"
+    if not behind:
+        return f"{text}; all workers are equally far"
+    farthest = max(behind.values())
+    names = [name for name, count in behind.items() if count == farthest]
+    is_behind = f"{'is' if len(names) == 1 else 'are'} {counted(farthest, 'step')} behind the others"
+    return f"{text}; worker {some(names)} {is_behind}"
 
 
 def _rounded(value: float) -> float | None:

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,17 @@ class Monitor:
         self.newest = int(steps[-1]) if steps.size else self.newest
         return found
 
+    def silent(self, since: Mapping[int, int]) -> list[Alarm]:
+        """Return the alarms of workers that are silent by the clock, with the first step that each lacks."""
+        return [] if self.newest is None else self._silence.declared(int(self.newest), since)
+
+    @property
+    def usual(self) -> float:
+        """Return the seconds of a usual step, the median of its slowest worker's run-time; nan before a block."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # steps without any run-time
+            return float(np.nanmedian(np.nanmax(self.recent.rows(WINDOW)[1], axis=1, initial=-np.inf)))
+
     @property
     def open(self) -> dict[tuple, Alarm]:
         """Alarms that are not over, by their cause."""
@@ -206,7 +218,7 @@ class Monitor:
         found = self._pauses(last, steps, high, slow, factors)
         found += self._workers(last, x)
         found += self._common(last, levels, slow)
-        found += self._silence.observe(last, np.isfinite(x))
+        found += self._silence.observe(int(steps[0]), last, np.isfinite(x))
         self.blocks += 1
         if self.blocks % _LOOK == 0:
             found += self._worse(last)

@@ -1,6 +1,6 @@
 """`Naming`, which alarm a finding is and which are not over; and `Silence`, workers that have no run-times any more."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -158,26 +158,45 @@ class Silence:
     def __init__(self, workers: int, naming: Naming, recent: Recent):
         self._naming, self._recent = naming, recent
         self._heard, self._blocks = np.zeros(workers, bool), np.zeros(workers, np.int64)
+        self._since = np.full(workers, np.iinfo(np.int64).min)
         self._open: dict[tuple[int, ...], Alarm] = {}
 
     def grow(self, workers: int) -> None:
         """Adds workers, up to so many."""
         more = workers - self._heard.size
         self._heard, self._blocks = np.pad(self._heard, (0, more)), np.pad(self._blocks, (0, more))
+        self._since = np.pad(self._since, (0, more), constant_values=np.iinfo(np.int64).min)
 
-    def observe(self, last: int, there: np.ndarray) -> list[Alarm]:
+    def observe(self, first: int, last: int, there: np.ndarray) -> list[Alarm]:
         """Adds a block.
 
         Args:
+          first: its oldest step.
           last: its newest step.
           there: bool[N], which workers have a run-time in it.
         """
+        there = there & (first >= self._since)  # what came before a silence that the clock has told
         self._heard |= there
         gone = self._heard & ~there
         if not there.any() or not (gone.any() or self._blocks.any()):
             return []
         self._blocks = np.where(gone, self._blocks + 1, 0)
         return self._cleared(last, there) + self._raised(last)
+
+    def declared(self, last: int, since: Mapping[int, int]) -> list[Alarm]:
+        """Return the alarms of workers that are silent by the clock, before enough steps have come without them.
+
+        Args:
+          last: the newest step.
+          since: worker -> the first step that it lacks.
+        """
+        known = {worker for group in self._open for worker in group}
+        found = []
+        for worker in (worker for worker in since if worker not in known and self._heard[worker]):
+            self._blocks[worker], self._since[worker] = SILENT_BLOCKS, since[worker]
+            words = f"the others have steps up to {last}"
+            found.append(self._opened(last, (worker,), since[worker], words))
+        return found
 
     def _raised(self, last: int) -> list[Alarm]:
         silent = self._blocks >= SILENT_BLOCKS
@@ -193,10 +212,13 @@ class Silence:
             steps = BLOCK * int(self._blocks[list(group)].min())
             words = f"the {rest} others have {steps} steps or more since"
             since = min(evidence.silent_since(self._recent, worker) for worker in group)
-            alarm = Alarm(kinds.RAISED, kinds.SILENT, last, since, **self._who(group), evidence=words)
-            self._open[group] = alarm
-            found.append(self._naming.opened(alarm))
+            found.append(self._opened(last, group, since, words))
         return found
+
+    def _opened(self, last: int, group: tuple[int, ...], since: int, words: str) -> Alarm:
+        alarm = Alarm(kinds.RAISED, kinds.SILENT, last, since, **self._who(group), evidence=words)
+        self._open[group] = alarm
+        return self._naming.opened(alarm)
 
     def _cleared(self, last: int, there: np.ndarray) -> list[Alarm]:
         found = []

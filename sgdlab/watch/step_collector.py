@@ -9,7 +9,7 @@ from sgdlab.traces.cells import Names, ordered
 from sgdlab.watch.parsing import ParsedRows
 
 WINDOW = 200
-"""A worker that is more steps behind the newest one is not waited for."""
+"""A worker that is more steps behind the newest one is not waited for, however little time has passed."""
 FIRST = 20
 """So many steps are there before the first is given out: by then, all workers have been seen. A worker that has a step
 so much later has none before it."""
@@ -20,9 +20,9 @@ _MOST_CELLS = 1 << 22
 class StepCollector:
     """Collects rows, and gives out steps in their order, each once.
 
-    A step is given out when all known workers have it: those that are more than `WINDOW` steps behind are not waited
-    for, until they have newer ones, and neither is one that has a step much later. With phases, of which a run-time is
-    the sum, workers must have a later step too.
+    A step is given out when all known workers have it: those that are more than `WINDOW` steps behind, or overdue by
+    the clock, are not waited for, until they have newer ones, and neither is one that has a step much later. With
+    phases, of which a run-time is the sum, workers must have a later step too.
 
     Args:
       has_phases: whether several rows make a run-time.
@@ -64,6 +64,11 @@ class StepCollector:
         """The newest step that was given out."""
         return self._given
 
+    @property
+    def newest(self) -> np.ndarray:
+        """Return int64[N], the newest step of each worker, from the time on at which their order is known."""
+        return self._newest if self._began else self._newest[:0]
+
     def lacks(self) -> tuple[int, list[str]] | None:
         """The oldest step that is not given out, and the workers that it lacks; None if there is none."""
         if not self._numbers.size:
@@ -88,14 +93,19 @@ class StepCollector:
             part = slice(begin, begin + rough)
             self._add(worker[part], rows.step[part], rows.seconds[part])
 
-    def take(self, *, oldest_unread: int | None = None, end: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def take(
+        self, *, oldest_unread: int | None = None, overdue: np.ndarray | None = None, end: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Steps that are ready: their numbers int64[B], and run-times float64[B, N] of the `workers`.
 
         Args:
           oldest_unread: workers are not behind with steps from this one on, because they may stand in a part of a file
             that is not read yet; None if everything is read.
+          overdue: bool[M], of the first M workers those that are not waited for any more.
           end: nothing more comes: all steps are ready.
         """
+        if overdue is not None and overdue.any():
+            self._behind[: overdue.size] |= overdue
         if self._back:
             self._look_back()
         end |= self.restarted

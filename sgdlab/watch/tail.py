@@ -38,6 +38,8 @@ class Tail:
       bytes_read: of all files.
       left_out: names of files in a directory that are no traces, and why.
       why: what happened, where everything began anew.
+      offset: what is added to step numbers, those of earlier epochs.
+      overdue: bool[M], which of the first M workers of `steps` are not waited for any more; None: all are.
 
     Raises:
       ValueError: where the file has an ending of a format that does not grow by lines.
@@ -58,9 +60,10 @@ class Tail:
         self.bytes_read = 0
         self.left_out: dict[str, str] = {}
         self.why = ""
+        self.overdue: np.ndarray | None = None
         self._jobs = 0  # how often the job was started again
         self._joins = False  # whether workers are named by their nodes too
-        self._offset = 0  # steps of earlier epochs
+        self.offset = 0  # steps of earlier epochs
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -92,7 +95,7 @@ class Tail:
           ValueError: where a file has not the columns of a trace.
         """
         if self.steps.restarted and any(file.parser.has_epochs for file in self._files.values() if file.parser):
-            self._offset += self.steps.given + 1  # the next epoch
+            self.offset += self.steps.given + 1  # the next epoch
             self.steps = self.steps.anew(same_workers=True)
         elif self.steps.restarted:
             self.steps, self._jobs = self.steps.anew(), self._jobs + 1
@@ -112,8 +115,10 @@ class Tail:
                     return None
         if end and self.left_out and not any(file.parser for file in self._files.values()):
             raise ValueError(next(iter(self.left_out.values())))
-        steps, runtimes = self.steps.take(oldest_unread=self._newest_of_slowest(), end=end and not self.unread)
-        return steps + self._offset, runtimes
+        steps, runtimes = self.steps.take(
+            oldest_unread=self._newest_of_slowest(), overdue=self.overdue, end=end and not self.unread
+        )
+        return steps + self.offset, runtimes
 
     def _look(self) -> bool:
         """New files; whether those that were there are called as before."""
@@ -211,7 +216,7 @@ class Tail:
     def _begin_anew(self, why: str) -> None:
         self.why = f"{why}: it is read from its beginning"
         self.steps, self._files, self._log, self.bad = StepCollector(), {}, None, Counter()
-        self.left_out, self._jobs, self._joins, self._offset = {}, 0, False, 0
+        self.left_out, self._jobs, self._joins, self.offset = {}, 0, False, 0
 
 
 class _File:

@@ -182,3 +182,15 @@ def test_recorded_traces():
     found = find(recorded(TRACES / "trace-SE.parquet").complete())
     assert not any(cause.workers for cause in found.causes)
     assert found.chance > 0.15
+
+
+def test_a_short_grave_episode_comes_before_mild_slowness():
+    """30 of 3,000 steps at 1.9 times, beside three workers that are 1.09 times slow all along."""
+    runtimes = np.random.default_rng(0).gamma(400, 1 / 400, (3000, 16))
+    runtimes[:, 1:4] *= 1.09
+    runtimes[1500:1530, 7] *= 1.9
+    first, second = find(recording_of(runtimes)).causes
+    assert (first.workers, first.since, first.until) == ((7,), 1500, 1529)
+    assert second.workers == (1, 2, 3)
+    assert second.share > first.share
+    assert first.intensity(3000) > second.intensity(3000)

@@ -291,7 +291,10 @@ class TestRefusals:
         [
             ({"worker": ["a"] * 2, "step": [0, 1], "duration": ["1", "x"]}, "row 2, column 'duration' is 'x'; it must"),
             ({"worker": ["a"] * 2, "step": [0, 1], "duration": [1.0, -1.0]}, "row 2, column 'duration' is -1; a run-"),
-            ({"worker": ["a"] * 2, "step": [0, 0], "duration": [1.0, 1.0]}, "row 2 is the same as row 1: delete one"),
+            (
+                {"worker": ["a"] * 2, "step": [0, 0], "duration": [1.0, 2.0]},
+                r"worker a has two run-times in step 0 \(rows",
+            ),
             ({"worker": ["a", None], "step": [0, 1], "duration": [1.0, 1.0]}, "row 2, column 'worker' is empty"),
             ({"worker": ["a"], "step": [0], "duration": [True]}, "row 1, column 'duration' of type bool must be num"),
             ({"a": [1.0, 2.0], "b": [1.0, math.inf]}, "row 2, column 'b' is inf; a run-time must be positive and fin"),

@@ -202,3 +202,30 @@ class TestFiles:
         assert read(tmp_path).workers == ("0", "1")
         path = tmp_path / "node7_gpu12.csv"
         assert (number_behind_rank(path), rank_in(path)) == ("12", "12")
+
+
+def test_a_step_that_is_called_time(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("gpu,time,batch_time\n0,0,1.5\n1,0,2.5\n0,1,1.0\n1,1,3.0\n")
+    recording = read(path)
+    np.testing.assert_array_equal(recording.runtimes, [[1.5, 2.5], [1.0, 3.0]])
+    assert "column 'time' was read as the step" in recording.notes[0]
+    path.write_text("gpu,iteration,time\n0,0,1.5\n1,0,2.5\n")
+    np.testing.assert_array_equal(read(path).runtimes, [[1.5, 2.5]])
+
+
+def test_steps_that_were_sampled_are_said_so(tmp_path):
+    """As rows of every tenth step, or as cells that are empty in all others."""
+    path = tmp_path / "log.csv"
+    for every in (1, 10):
+        rows = [f"{rank},{step},{1.5 if step % 10 == 0 else ''}" for step in range(0, 60, every) for rank in range(2)]
+        path.write_text("\n".join(["rank,step,duration", *rows]))
+        assert "every 10th step was recorded" in read(path).notes
+
+
+def test_a_row_that_is_there_twice_counts_once(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("rank,step,duration\n0,0,1.5\n1,0,2.5\n1,0,2.5\n0,1,1.0\n1,1,2.0\n1,1,2.0\n")
+    recording = read(path)
+    np.testing.assert_array_equal(recording.runtimes, [[1.5, 2.5], [1.0, 2.0]])
+    assert "2 rows that are the same as others were left out" in recording.notes

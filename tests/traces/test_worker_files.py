@@ -76,13 +76,13 @@ def test_where_every_file_is_a_workers_the_host_is_its_machine(tmp_path):
 
 def test_bad_rows_of_all_files(tmp_path):
     for rank in range(3):
-        (tmp_path / f"rank{rank}.csv").write_text(f"step,duration\n0,1\n1,{'x' if rank else 1}\n0,1\n")
+        (tmp_path / f"rank{rank}.csv").write_text(f"step,duration\n0,1\n1,{'x' if rank else 1}\n0,2\n")
     with pytest.raises(ValueError, match="5 rows cannot be used") as caught:
         read(tmp_path)
     message = str(caught.value)
     for line in (
         "row 3 of rank1.csv, column 'duration' is 'x'",
-        "row 4 of rank2.csv is the same as row 2 of rank2.csv",
+        "worker 2 has two run-times in step 0 (row 2 of rank2.csv, row 4 of rank2.csv)",
     ):
         assert line in message
     np.testing.assert_array_equal(

@@ -5,8 +5,9 @@ with a 90 % interval, relative to full synchrony of all workers:
 
 * `version`: 1. `trace`: name. `workers`, `steps`, `tuning_steps`, `evaluation_steps`: numbers.
 * `headline`: {`problem`, `advice`}, the two paragraphs of the page. `rule`: a sentence; empty for full synchrony.
-* `causes`: a list, what costs most first: {`kind`, `workers` (names), `node` (name or null), `since`, `until` (steps or
-  null), `factor`, `share` of full synchrony's time that it costs, `lasting`, `headline`, `evidence`}.
+* `causes`: a list, what costs most in an hour in which it lasts first: {`kind`, `workers` (names), `node` (name or
+  null), `since`, `until` (steps or null), `factor`, `share` of full synchrony's time that it costs, `lasting`,
+  `headline`, `evidence`}.
 * `pauses`: {`steps`, `extra_seconds`, `period` (in steps, or null)}.
 * `recommendation`: {`protocol`, `parameters`, `gain`, `since`, `gradients_per_update`, `flags` of `sgdlab train`}, for
   as long as all workers take part; chosen on the steps from `since` on, of which its gain and that of `take_out` are.

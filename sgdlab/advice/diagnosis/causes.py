@@ -49,6 +49,16 @@ class Cause:
         """Return whether it is a machine that is still slow in the last steps."""
         return bool(self.workers) and self.until is None
 
+    def intensity(self, steps: int) -> float:
+        """Return what it costs while it lasts: the share of the time of its own steps, of so many in all."""
+        if self.episodes:
+            rows = sum(episode.rows for episode in self.episodes)
+        elif self.since is not None:
+            rows = (steps if self.until is None else self.until + 1) - self.since
+        else:
+            rows = steps
+        return (self.share + self.last_share) / 2 * steps / rows
+
     def headline(self, recording: Recording) -> str:
         """A sentence, without its full stop, that names who is slow, since when and how much."""
         if self.kind in (PAUSES, HEAVY_TAIL):

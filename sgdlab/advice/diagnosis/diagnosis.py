@@ -33,7 +33,8 @@ class Diagnosis:
     """Holds what was found in the complete steps of a recording.
 
     Attributes:
-      causes: what slows full synchrony, what costs most first; empty if nothing stands out.
+      causes: what slows full synchrony, what costs most in an hour in which it lasts first; empty if nothing stands
+        out.
       histories: for each worker the stretches of steps in which it was slow; empty if it never was.
       pauses: the steps that paused all workers or many.
       ratio: float64[N], for each worker the median over the steps of its run-time divided by the step's median.
@@ -85,10 +86,10 @@ def find_causes(complete: Recording, pauses: Pauses) -> Diagnosis:
 def _weighed(
     suspects: Sequence[tuple[Cause, Repair]], runtimes: np.ndarray, transfer: np.ndarray
 ) -> tuple[tuple[Cause, ...], float]:
-    """The causes with their shares, what costs most first, and the share that is chance.
+    """The causes with their shares, what costs most while it lasts first, and the share that is chance.
 
-    Two equally slow workers gain nothing if only one is mended, and everything if it is mended last: causes are ordered
-    by the mean of both shares.
+    Two equally slow workers gain nothing if only one is mended, and everything if it is mended last: what a cause costs
+    is the mean of both shares.
     """
     single = [i for i, (cause, _) in enumerate(suspects) if cause.kind == HEAVY_TAIL]
     weights = weighing.weigh_repairs([repair for _, repair in suspects], runtimes, transfer, single)
@@ -97,7 +98,8 @@ def _weighed(
         if (alone + last) / 2 >= (LEAST_SHARE if cause.factor >= SLIGHT else LEAST_SHARE_OF_SLIGHT):
             causes.append(dataclasses.replace(cause, share=alone, last_share=last))
     causes.sort(key=lambda cause: -(cause.share + cause.last_share))
-    return tuple(causes[:MOST]), weights.chance
+    # What is short and grave is not hidden behind what is mild and lasts.
+    return tuple(sorted(causes[:MOST], key=lambda cause: -cause.intensity(len(runtimes)))), weights.chance
 
 
 def _transfer(recording: Recording) -> np.ndarray:
