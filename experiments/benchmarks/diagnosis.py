@@ -46,7 +46,7 @@ FAULTS = (
 LAWS = (None, None, None, *laws.HELD_OUT, *laws.SKEWED)
 """Laws of the noise, in turn; None is one of the three on which sgdlab's thresholds were chosen."""
 
-CLEAN = 5
+CLEAN = 20
 """Times as many fleets without a fault as with each one."""
 
 DRAWS, WRITTEN = 100, 20
@@ -267,9 +267,8 @@ def picture(scores: Mapping[str, Score]) -> mpl.figure.Figure:
         alarms, least, most = rate(score.alarms, score.hours)
         share = hits / count
         axes.errorbar(
-            max(alarms, 0.5), 100 * share, [[100 * (share - low)], [100 * (high - share)]],
-            [[max(alarms, 0.5) - max(least, 0.5)], [max(most - max(alarms, 0.5), 0.0)]],
-            fmt="osD^vP"[number % 6], label=name, color=f"C{number}",
+            alarms, 100 * share, [[100 * (share - low)], [100 * (high - share)]], [[alarms - least], [most - alarms]],
+            fmt="osD^vP"[number % 6], label=name, color=f"C{number}", clip_on=False,
         )  # fmt: skip
     axes.set_xscale("symlog", linthresh=1)
     axes.set_xlim(left=0)
