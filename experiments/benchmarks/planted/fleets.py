@@ -29,6 +29,7 @@ class Fleet:
       noise: relative deviation of a worker's run-time in a step, of the median worker.
       common: relative deviation of what all workers of a step have in common.
       law: of the noise.
+      clean: float64[T, N], the run-times before anything is planted.
     """
 
     runtimes: np.ndarray
@@ -36,6 +37,7 @@ class Fleet:
     noise: float
     common: float
     law: str
+    clean: np.ndarray
 
 
 def draw(
@@ -72,7 +74,7 @@ def draw(
     known = generator.random() < 0.5 if nodes is None else nodes
     size = int(generator.choice([2, 4]))
     names = tuple(f"n{worker // size}" for worker in range(workers)) if known and workers >= 8 else ()
-    return Fleet(runtimes, names, noise, common, law)
+    return Fleet(runtimes, names, noise, common, law, runtimes.copy())
 
 
 def _noise(generator: np.random.Generator, law: str, steps: int, spread: np.ndarray) -> np.ndarray:
