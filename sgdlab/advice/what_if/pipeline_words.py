@@ -1,5 +1,6 @@
 """What was found in a job of pipelines, in sentences and a table: what costs most, what to do, and its slowdowns."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,10 +56,10 @@ def problem(result: WhatIf) -> str:
     found, rows = result.pipelines, told(result)
     said = []
     if found is not None and not EXPLAINS[0] <= found.explained <= EXPLAINS[1]:
-        unit = "; is `start_ts` in another unit than `duration`?" if found.explained < _ANOTHER_UNIT else ""
+        unit = ". Is `start_ts` in another unit than `duration`?" if found.explained < _ANOTHER_UNIT else "."
         said.append(
             f"The recorded operations explain {100 * found.explained:.0f} % of a step; the rest passes between them "
-            f"(loading of data, the host){unit}."
+            f"(loading of data, the host){unit}"
         )
     if not rows:
         said.append(
@@ -140,9 +141,9 @@ def advice(result: WhatIf) -> str:
 
 def _do(result: WhatIf, row: RepairRow, faster: str) -> str:
     if row.kind == STAGE_OF_RANK:
-        it = "it" if len(row.workers) == 1 else "them"
-        whole = row.title.partition(" (")[0]
-        return f"Take the machine of {whole} out and look at {it}: mended, {faster}{_without(result, row.workers)}."
+        who = re.sub(r"\b[a-z][\w-]* of (?=stage|rank)", "", row.title.partition(" (")[0])  # whatever it does
+        machine, it = ("machine", "it") if len(row.workers) == 1 else ("machines", "them")
+        return f"Take the {machine} of {who} out and look at {it}: mended, {faster}{_without(result, row.workers)}."
     if row.kind == LONG_STAGE:
         return _move(result, row, faster)
     what = {

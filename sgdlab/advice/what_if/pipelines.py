@@ -97,21 +97,24 @@ def order(recording: Recording) -> Iterator[Mended]:
     """
     times = OperationTimes(recording.job)  # pyrefly: ignore[bad-argument-type]  # of pipelines alone
     least = NOTHING * times.seconds().sum()
-    # What follows the last backward computation counts here too.
-    whole = dataclasses.replace(recording, runtimes=recording.runtimes + recording.transfer()[:, None], phases={})
     uneven = functools.partial(_workers, medians=False)
     finders = (_pauses, _workers, _links, _lengths, _long_stage, uneven, _slower, _communication, _chance)
     for find in finders:
-        for repair in find(times, whole):
+        for repair in find(times, recording):
             after = repair.apply(times)
             if repair.kind == CHANCE or times.seconds().sum() - after.seconds().sum() >= least:
                 times = after
                 yield Mended(repair, times, repair.kind != CHANCE)
 
 
+def _steps(times: OperationTimes, recording: Recording) -> Recording:
+    """The run-times of the ranks, with what follows their last backward computation."""
+    own = times.job.runtimes
+    return dataclasses.replace(recording, runtimes=own + (times.job.steps - own.max(axis=1))[:, None], phases={})
+
+
 def _pauses(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
-    del times
-    found = pauses.find_pauses(recording)
+    found = pauses.find_pauses(_steps(times, recording))
     if found.rows.size:
         title = found.describe(recording.steps)
         yield Repair(
@@ -131,8 +134,8 @@ def _as_usual(times: OperationTimes, rows: np.ndarray) -> OperationTimes:
 
 
 def _slower(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
-    work = _own(times.job)
-    for cause, _ in blame.find_suspects(recording, pauses.find_pauses(recording))[0]:
+    work, steps = _own(times.job), _steps(times, recording)
+    for cause, _ in blame.find_suspects(steps, pauses.find_pauses(steps))[0]:
         if cause.kind in (ALL_SLOWER, DRIFT) and not cause.workers and cause.factor > 1:
             rows = np.flatnonzero(rows_of(cause, len(recording.steps)))
             factor = (
@@ -327,33 +330,27 @@ def _all_mended(times: OperationTimes, slow: Sequence[_Slowness]) -> OperationTi
 def _together(slow: Sequence[_Slowness], kind: str, recording: Recording, units: Sequence[_Unit]) -> Repair:
     """The repair of all machines, or links, of a kind that are slow."""
     slow = sorted(slow, key=lambda one: -one.factor * one.rows.size)
+    groups = _grouped(slow, units, recording)
     said = []
-    for ranks_of in _by_rank(slow, units):
-        one = ranks_of[0]
+    for title, members in groups:
+        one = members[0]
         shown = when(one.cause, recording.steps)
         always = not shown and not one.cause.since and one.cause.until is None
-        if len(ranks_of) > 1:  # all stages of a rank
-            title, factors = f"all stages of rank {recording.workers[one.unit.rank]}", [r.factor for r in ranks_of]
-            what = f"{title} compute {min(factors):.2f} to {max(factors):.2f} times as long as those of the other ranks"
-        elif not one.well:
-            what = f"{one.unit.name} {one.unit.verb} {one.factor:.2f} times as long as in other steps"
+        low, high = (f"{bound(member.factor for member in members):.2f}" for bound in (min, max))
+        verb = "compute" if len(members) > 1 else one.unit.verb
+        if not one.well:
+            than = "in other steps"
+        elif kind == LINK or len(members) > 1:
+            than = "those of the other ranks"
         else:
-            same = (
-                f"{one.unit.group} of"
-                if one.unit.group and kind == STAGE_OF_RANK
-                else "those of"
-                if kind == LINK
-                else ""
-            )
-            what = f"{one.unit.name} {one.unit.verb} {one.factor:.2f} times as long as {same} the other ranks"
-        said.append(f"{what}{shown}{', in all steps' * always}")
+            than = f"{one.unit.group} of the other ranks".removeprefix(" of ")
+        said.append(f"{title} {verb} {low if low == high else f'{low} to {high}'} times as long as {than}{shown}"
+                    f"{', in all steps' * always}")  # fmt: skip
     since = {since_of(one.cause, recording.steps) for one in slow}
-    names = [ranks_of[0].unit.name if len(ranks_of) == 1 else f"rank {recording.workers[ranks_of[0].unit.rank]}"
-             for ranks_of in _by_rank(slow, units)]  # fmt: skip
     shown = when(slow[0].cause, recording.steps) if len(slow) == 1 else ""
     return Repair(
         kind,
-        f"{some(names)}{shown}",
+        f"{some([title.removeprefix(_ALL_STAGES) for title, _ in groups])}{shown}",
         "as fast as those of the other ranks",
         functools.partial(_all_mended, slow=slow),
         tuple(sorted({one.unit.rank for one in slow})),
@@ -367,18 +364,25 @@ _SAID = 3
 """Most slow machines with half a sentence each."""
 
 
-def _by_rank(slow: Sequence[_Slowness], units: Sequence[_Unit]) -> list[list[_Slowness]]:
-    """Slow machines one by one, but all stages of a rank together."""
-    found: list[list[_Slowness]] = []
+_ALL_STAGES = "all stages of "
+
+
+def _grouped(
+    slow: Sequence[_Slowness], units: Sequence[_Unit], recording: Recording
+) -> list[tuple[str, list[_Slowness]]]:
+    """Slow machines by their names: all stages of a rank together, and a stage that is slow on all ranks."""
+    found: dict[str, list[_Slowness]] = {}
     for one in slow:
-        of_rank = [other for other in slow if (other.unit.rank, other.unit.verb) == (one.unit.rank, one.unit.verb)]
-        of_units = [unit for unit in units if unit.rank == one.unit.rank]
-        if one.unit.verb == _COMPUTES and 1 < len(of_rank) == sum(unit.verb == _COMPUTES for unit in of_units):
-            if one is of_rank[0]:
-                found.append(of_rank)
+        alike = [unit for unit in units if unit.verb == one.unit.verb]
+        of_rank = [other for other in slow if (other.unit.verb, other.unit.rank) == (one.unit.verb, one.unit.rank)]
+        of_group = [other for other in slow if other.unit.group == one.unit.group]
+        if one.unit.verb == _COMPUTES and 1 < len(of_rank) == sum(unit.rank == one.unit.rank for unit in alike):
+            found[f"{_ALL_STAGES}rank {recording.workers[one.unit.rank]}"] = of_rank
+        elif one.unit.group and 1 < len(of_group) == sum(unit.group == one.unit.group for unit in alike):
+            found[f"{one.unit.group} of all ranks"] = of_group
         else:
-            found.append([one])
-    return found
+            found[one.unit.name] = [one]
+    return list(found.items())
 
 
 def _usual(job: PipelineJob, unit: _Unit, *, medians: bool) -> np.ndarray:
