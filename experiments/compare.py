@@ -1,6 +1,6 @@
 """`sgdlab compare`, in a checkout: `python -m experiments.compare`."""
 
-from sgdlab.commands import compare, launch
+from sgdlab.commands import compare
 
 if __name__ == "__main__":
-    launch.command(compare)
+    compare.COMMAND.run()

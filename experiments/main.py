@@ -1,6 +1,6 @@
 """`sgdlab train`, in a checkout: `python -m experiments.main`."""
 
-from sgdlab.commands import launch, train
+from sgdlab.commands import train
 
 if __name__ == "__main__":
-    launch.command(train)
+    train.COMMAND.run()

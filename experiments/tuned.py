@@ -13,7 +13,6 @@ Written to `experiments/results/tuned` are `<workload>.md` and `.png`, and of al
 import dataclasses
 import itertools
 import pathlib
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -64,7 +63,6 @@ WORKLOADS = {
 
 TRIALS, SEEDS = 24, 20
 
-CONFIGURED = False
 DEFAULT_WORKDIR = "runs/tuned"
 
 
@@ -195,5 +193,7 @@ def _store_profiles(table: pd.DataFrame) -> None:
     plots.save(profiles.figure(ratios, titles, looks), RESULTS / "profiles", ["png"])
 
 
+COMMAND = launch.Command(main=main, usage=__doc__, define=define_flags, configured=False)
+
 if __name__ == "__main__":
-    launch.command(sys.modules[__name__])
+    COMMAND.run()

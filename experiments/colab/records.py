@@ -75,7 +75,7 @@ import pandas as pd
 from IPython.display import display as show
 from matplotlib import ticker
 
-from sgdlab.commands import compare, launch
+from sgdlab.commands import compare
 from sgdlab.results import summary
 from sgdlab.results.panels import PALETTE
 from sgdlab.results.plots import STYLE
@@ -88,7 +88,7 @@ folder.mkdir(parents=True, exist_ok=True)
 # %% [markdown]
 # ## 1. Runs
 #
-# `launch.answer` does in a notebook what a command line would do, here
+# `COMMAND.answer` does in a notebook what a command line would do, here
 # `sgdlab compare --methods=synchronous,backup_workers,asgd,gap_aware --num_workers=16 ...`, and returns its exit code.
 # If an argument is wrong, the message stands below the cell.
 
@@ -104,9 +104,7 @@ if not RUNS:
         f"--config.epochs={EPOCHS}",
         f"--config.network.kind={NETWORK}",
     ]
-    code = launch.answer(
-        compare.main, compare.__doc__, ["compare", *flags], own_entries=compare.OWN_ENTRIES, define=compare.define_flags
-    )
+    code = compare.COMMAND.answer(["compare", *flags])
     if code != 0:
         raise RuntimeError(f"sgdlab compare ended with exit code {code}; its message is above")
 

@@ -76,4 +76,4 @@ def draw(model: TrainedModel) -> Figure:
 
 
 if __name__ == "__main__":
-    launch.run(main, __doc__, configured=DEFAULT_CONFIG)
+    launch.Command(main=main, usage=__doc__, configured=DEFAULT_CONFIG).run()

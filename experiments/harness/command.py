@@ -3,7 +3,6 @@
 import collections
 import concurrent.futures.process
 import contextlib
-import dataclasses
 import difflib
 import functools
 import json
@@ -47,13 +46,8 @@ _ALL = """Makes every table and figure of the papers at one scale; what is finis
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class _Command:
-    """A command: its help, its flags, and what it does."""
-
-    usage: str
-    define: Callable[[], None]
-    main: Callable[[Sequence[str]], None]
+def _made(usage: str, define: Callable[[], None], main: Callable[[Sequence[str]], None]) -> launch.Command:
+    return launch.Command(main=main, usage=usage, define=define, configured=False)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -62,8 +56,7 @@ def main(argv: Sequence[str]) -> int:
     if isinstance(found, int):
         return found
     sys.argv = [f"python -m experiments {argv[0]}", *argv[1:]]
-    found.define()
-    launch.run(found.main, found.usage, configured=False)
+    found.run()
     return 0
 
 
@@ -73,23 +66,21 @@ def answer(argv: Sequence[str]) -> int:
     if isinstance(found, int):
         return found
     line = [f"python -m experiments {argv[0]}", *argv[1:]]
-    return launch.answer(found.main, found.usage, line, configured=False, define=found.define)
+    return found.answer(line)
 
 
-def _command(argv: Sequence[str]) -> _Command | int:
+def _command(argv: Sequence[str]) -> launch.Command | int:
     """Return what a command line asks for; an exit code where that is done, or wrong."""
     name = argv[0] if argv else "list"
     if name in ("list", "--help", "-help", "-h", "help"):
         return _shown(listing() if name == "list" else USAGE)
     for module in (scoreboard, restamp, decide):
         if name == module.__name__.rpartition(".")[2]:
-            return _Command(module.USAGE, module.define_flags, module.main)
+            return _made(module.USAGE, module.define_flags, module.main)
     if name == "all" or ("." not in name and figures.is_apart(name)):
         apart = name != "all"
         found = _of_folders(apart)
-        return _Command(
-            _ALL, lambda: _define_flags("laptop", _scales(found)), functools.partial(_make_all, apart=apart)
-        )
+        return _made(_ALL, lambda: _define_flags("laptop", _scales(found)), functools.partial(_make_all, apart=apart))
     try:
         made = figures.find_figure(name) if name in figures.names() else None
     except RunFailed as error:
@@ -110,7 +101,7 @@ def _shown(text: str) -> int:
     return 0
 
 
-def _of_figure(made: Figure, arguments: Sequence[str]) -> _Command | int:
+def _of_figure(made: Figure, arguments: Sequence[str]) -> launch.Command | int:
     given = flag_names.values(arguments, "scale", split=False)
     scale = given[-1] if given else "laptop"
     if scale not in made.scales:
@@ -141,7 +132,7 @@ def _of_figure(made: Figure, arguments: Sequence[str]) -> _Command | int:
         except Unfinished as left:
             print(f"{left}. When they have done theirs, the same command goes on, or writes the figure")
 
-    return _Command(usage, define, run)
+    return _made(usage, define, run)
 
 
 def _scales(found: Sequence[Figure]) -> list[str]:

@@ -43,11 +43,6 @@ from sgdlab.advice import recording
 from sgdlab.commands import follow, launch, serve_flag, trace_flags
 from sgdlab.errors import UsageError
 
-CONFIGURED = False
-POSITIONAL = True  # the trace
-UNLISTED = ("alarms", "json", "once", "parts", "trace_format", "until_idle", "workers_per_node")
-"""Flags that --help leaves to --help=all."""
-
 
 def define_flags() -> None:
     """Defines the flags of this command."""
@@ -159,3 +154,13 @@ class _Report:
 
     def __call__(self, line: str) -> None:
         print(f"[{time.monotonic() - self._start:6.1f} s] {line}", flush=True)
+
+
+COMMAND = launch.Command(
+    main=main,
+    usage=__doc__,
+    define=define_flags,
+    configured=False,
+    positional=True,
+    unlisted=("alarms", "json", "once", "parts", "trace_format", "until_idle", "workers_per_node"),
+)

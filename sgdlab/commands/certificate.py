@@ -28,13 +28,7 @@ if TYPE_CHECKING:
     from sgdlab.runs.experiment import Experiment
 
 
-POSITIONAL = True
 DEFAULT_WORKDIR = "runs/certificate"
-UNLISTED = (
-    "columns", "first_step", "skip_bad_rows", "steps", "trace_format", "unit", "workers_per_node",
-    "data.kind", "network.kind", "optimizer.learning_rate",
-)  # fmt: skip
-"""Flags and entries that --help leaves to --help=all: how a trace is read, and what only a training needs."""
 
 
 def define_flags() -> None:
@@ -122,3 +116,13 @@ def _alone(title: str, schedule: AnySchedule, problem: theory.Problem) -> Certif
 def _seconds(schedule: AnySchedule) -> np.ndarray | None:
     """None where gradients were dropped: some may have been interrupted, and would seem shorter than they are."""
     return None if schedule.figures()["dropped"] else theory.seconds_per_gradient(schedule)
+
+
+COMMAND = launch.Command(
+    main=main,
+    usage=__doc__,
+    define=define_flags,
+    positional=True,
+    # How a trace is read, and what only a training needs.
+    unlisted=(*trace_flags.READING, "first_step", "steps", *trace_flags.TRAINING),
+)

@@ -17,8 +17,6 @@ from sgdlab.commands import host_flags, launch
 from sgdlab.errors import UsageError, said_of
 
 DEFAULT_WORKDIR = "runs/digits"
-UNLISTED = ("ledger", "writers")
-OWN_ENTRIES = {"method": "methods", "seed": "seeds", "cluster.num_workers": "num_workers"}
 
 
 def define_flags() -> None:
@@ -144,3 +142,12 @@ def _checked_counts(values: Sequence[str]) -> list[int]:
     if not values:
         raise UsageError("--num_workers= must be at least one whole number")
     return sorted({int(value) for value in values})
+
+
+COMMAND = launch.Command(
+    main=main,
+    usage=__doc__,
+    define=define_flags,
+    own_entries={"method": "methods", "seed": "seeds", "cluster.num_workers": "num_workers"},
+    unlisted=("ledger", "writers"),
+)

@@ -12,7 +12,7 @@ import sys
 import sgdlab
 
 COMMANDS = ("advise", "certificate", "compare", "data", "live", "replay", "train", "timeline")
-"""Modules of this package, each with a docstring, `define_flags()` and `main(argv)`."""
+"""Modules of this package, each with a docstring and a `COMMAND`."""
 
 
 def main() -> int:
@@ -30,8 +30,7 @@ def main() -> int:
         return 2
     sys.argv = [f"sgdlab {name}", *words[1:]]
     # The commands import JAX, which takes more than a second: only the one that was asked for is imported.
-    launch = importlib.import_module("sgdlab.commands.launch")
-    launch.command(importlib.import_module(f"sgdlab.commands.{name}"))
+    importlib.import_module(f"sgdlab.commands.{name}").COMMAND.run()
     return 0
 
 

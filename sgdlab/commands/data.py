@@ -13,14 +13,13 @@ from collections.abc import Iterator, Sequence
 from absl import flags
 
 from sgdlab import data
+from sgdlab.commands import launch
 from sgdlab.data import preparing
 from sgdlab.data.family import DATASETS
 from sgdlab.data.stream import StreamedImages
 from sgdlab.errors import UsageError
 from sgdlab.registry import Part
 
-CONFIGURED = False
-POSITIONAL = True  # the name
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
@@ -130,3 +129,6 @@ def _size(number: int) -> str:
     """
     power = min(max(len(str(number)) - 1, 0) // 3, len(_UNITS) - 1)
     return f"{number} {_UNITS[0]}" if power == 0 else f"{number / 1000**power:.1f} {_UNITS[power]}"
+
+
+COMMAND = launch.Command(main=main, usage=__doc__, define=define_flags, configured=False, positional=True)

@@ -8,8 +8,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from absl import app, flags, logging
 from absl.testing import flagsaver
@@ -38,10 +37,13 @@ _HELP_ON_ALL = {"--help=all", "-help=all", "--helpfull"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CommandSettings:
-    """The way in which a command is started, which its module says by constants, such as `POSITIONAL`.
+class Command:
+    """A command: what it does, its flags, and how its command line is read.
 
     Attributes:
+      main: does it, given the arguments that are no flags, the command's name first.
+      usage: what --help begins with: the docstring of its module.
+      define: defines the command's own flags.
       configured: whether the command takes a configuration: True, by default configs/digits.py; the file that is the
         default, such as a paper's; or a function that is given the arguments and returns the file that they ask for.
       own_entries: entries of the configuration that the command sets by a flag of its own: entry -> flag.
@@ -49,61 +51,39 @@ class CommandSettings:
       unlisted: flags and entries of the configuration that --help leaves to --help=all.
     """
 
+    main: Callable[[Sequence[str]], None]
+    usage: str | None
+    define: Callable[[], None] = lambda: None
     configured: bool | str | Callable[[Sequence[str]], str] = True
     own_entries: Mapping[str, str] = dataclasses.field(default_factory=dict)
     positional: bool = False
     unlisted: Sequence[str] = ()
 
+    def run(self) -> None:
+        """Does what the command line of this process says; a mistake is one line, and ends it."""
+        self.define()
+        _keep_compiled_programs()
+        app.run(lambda argv: _guarded(self.main, argv), flags_parser=lambda argv: _parsed(list(argv), self))
 
-def command(module: ModuleType) -> None:
-    """Runs one of this folder's commands: its `define_flags`, then `main`, which its docstring describes."""
-    module.define_flags()
-    # pyrefly: ignore[bad-argument-type]  # every command has a docstring
-    run(module.main, module.__doc__, **settings_of(module))
+    def answer(self, argv: Sequence[str]) -> int:
+        """Do in this process what a command line would, in a notebook or a test, and return the exit code.
 
-
-def settings_of(module: ModuleType) -> dict[str, Any]:
-    """Return the `CommandSettings` that a command's module has: keyword arguments of `run` and `answer`."""
-    names = [field.name for field in dataclasses.fields(CommandSettings)]
-    return {name: getattr(module, name.upper()) for name in names if hasattr(module, name.upper())}
-
-
-def run(main: Callable[[Sequence[str]], None], usage: str, **settings: Any) -> None:
-    """Parses flags and calls `main`, with the arguments of `answer`; a UsageError is one line."""
-    _keep_compiled_programs()
-    started = CommandSettings(**settings)
-    app.run(lambda argv: _guarded(main, argv), flags_parser=lambda argv: _parsed(list(argv), usage, started))
-
-
-def answer(
-    main: Callable[[Sequence[str]], None],
-    usage: str,
-    argv: Sequence[str],
-    *,
-    define: Callable[[], None] = lambda: None,
-    **settings: Any,
-) -> int:
-    """Does in this process what a command line would, in a notebook or a test, and returns the exit code.
-
-    Args:
-      main: what to do.
-      usage: the module's docstring, which --help begins with.
-      argv: the command line, its first word the command's name.
-      define: defines the command's own flags, which are forgotten afterwards.
-      **settings: as of `CommandSettings`.
-    """
-    before, given = flagsaver.save_flag_values(), sys.argv
-    sys.argv = list(argv)  # where the flags of a configuration's entries are looked for
-    flags.FLAGS.unparse_flags()
-    try:
-        define()
-        _guarded(main, _parsed(list(argv), usage, CommandSettings(**settings)))
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    finally:
-        sys.argv = given
-        flagsaver.restore_flag_values(before)
-    return 0
+        Args:
+          argv: the command line, its first word the command's name. Flags that the command defines are forgotten
+            afterwards.
+        """
+        before, given = flagsaver.save_flag_values(), sys.argv
+        sys.argv = list(argv)  # where the flags of a configuration's entries are looked for
+        flags.FLAGS.unparse_flags()
+        try:
+            self.define()
+            _guarded(self.main, _parsed(list(argv), self))
+        except SystemExit as ended:
+            return int(ended.code or 0)
+        finally:
+            sys.argv = given
+            flagsaver.restore_flag_values(before)
+        return 0
 
 
 def workdir(default: str) -> pathlib.Path:
@@ -183,8 +163,8 @@ def _end(code: int, message: str) -> NoReturn:
     hosts.leave(code, " ".join(last.split())[:_LONGEST_LINE])
 
 
-def _parsed(argv: list[str], usage: str, settings: CommandSettings) -> list[str]:
-    configured = settings.configured
+def _parsed(argv: list[str], command: Command) -> list[str]:
+    configured = command.configured
     default = DEFAULT_CONFIG if configured is True or callable(configured) else configured
     asks = set(argv) & (_HELP | _HELP_ON_ALL)
     given = [arg for arg in argv if arg not in asks]
@@ -193,7 +173,7 @@ def _parsed(argv: list[str], usage: str, settings: CommandSettings) -> list[str]
             given[1:],
             configured=bool(configured),
             entries=lambda: runs.configuration.entries_of(str(default)),
-            positional=settings.positional,
+            positional=command.positional,
         )
         given = [given[0], *flag_names.files_last(given[1:])]
         for file in flag_names.values(given[1:], "parts"):
@@ -201,7 +181,7 @@ def _parsed(argv: list[str], usage: str, settings: CommandSettings) -> list[str]
         if callable(configured):
             default = configured(argv[1:])
         if configured:
-            _refuse(given[1:], settings.own_entries)
+            _refuse(given[1:], command.own_entries)
             given = _with_file(given, str(default))
         remaining = _by_absl(given, configured=bool(configured))
     except UsageError as error:
@@ -210,8 +190,8 @@ def _parsed(argv: list[str], usage: str, settings: CommandSettings) -> list[str]
     if asks:
         config, whole = flags.FLAGS.config if configured else None, bool(asks & _HELP_ON_ALL)
         with contextlib.suppress(BrokenPipeError):  # a pager that was closed, or head
-            hidden = (*settings.own_entries, *(() if whole else settings.unlisted))
-            print(help_page.page(usage, config, str(default), hidden, whole=whole), flush=True)
+            hidden = (*command.own_entries, *(() if whole else command.unlisted))
+            print(help_page.page(command.usage or "", config, str(default), hidden, whole=whole), flush=True)
         sys.exit(0)
     return remaining
 

@@ -239,3 +239,6 @@ def _costs(run: "runs.train.Run", recording: "LiveRecording") -> str:
         f"{ledger['begun']} {unit}s begun: {fates}. {len(run.records) - 2} evaluations took {spent:.1f} s beside the "
         "server"
     )
+
+
+COMMAND = launch.Command(main=main, usage=__doc__, define=define_flags)

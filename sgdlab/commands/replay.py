@@ -31,12 +31,8 @@ NAME = train.NAME
 _EVENTS = ("cluster", "epochs", "predictor", "protocol", "batch_size", "replacement")
 """Entries that a recording decides: whom its server waited for, and what its workers computed."""
 
-OWN_ENTRIES = dict.fromkeys(
-    ("batch_size", "cluster.kind", "cluster.num_workers", "epochs", "protocol.kind"), "recording"
-)
 
-
-def CONFIGURED(arguments: Sequence[str]) -> str:  # noqa: N802 (what `launch` looks for)
+def config_file(arguments: Sequence[str]) -> str:
     """The configuration's file: that of the recording which the arguments name."""
     named = flag_names.values(arguments, "recording", split=False)
     if flag_names.values(arguments, "config", split=False):
@@ -143,3 +139,14 @@ def _parameters(path: pathlib.Path) -> dict[str, np.ndarray] | None:
         return None
     with arrays.opened(path) as file:
         return dict(file)
+
+
+COMMAND = launch.Command(
+    main=main,
+    usage=__doc__,
+    define=define_flags,
+    configured=config_file,
+    own_entries=dict.fromkeys(
+        ("batch_size", "cluster.kind", "cluster.num_workers", "epochs", "protocol.kind"), "recording"
+    ),
+)

@@ -18,13 +18,7 @@ from sgdlab import results, runs
 from sgdlab.commands import launch, replay, schedules, trace_flags, traced
 from sgdlab.errors import UsageError
 
-POSITIONAL = True
 DEFAULT_WORKDIR = "runs/timeline"
-UNLISTED = (
-    "columns", "skip_bad_rows", "trace_format", "unit", "workers_per_node",
-    "data.kind", "network.kind", "optimizer.learning_rate",
-)  # fmt: skip
-"""Flags and entries that --help leaves to --help=all: how a trace is read, and what only a training needs."""
 
 STEPS = 40
 """Recorded steps that are drawn unless told otherwise."""
@@ -107,3 +101,12 @@ def _write(made: Mapping[str, schedules.AnySchedule], workdir: pathlib.Path) -> 
         results.trace.write_trace(trace, schedule)
         written += [saved, trace]
     return written
+
+
+COMMAND = launch.Command(
+    main=main,
+    usage=__doc__,
+    define=define_flags,
+    positional=True,
+    unlisted=(*trace_flags.READING, *trace_flags.TRAINING),
+)

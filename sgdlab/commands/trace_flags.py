@@ -7,6 +7,12 @@ from absl import flags
 from sgdlab.errors import UsageError, said_of
 from sgdlab.traces.options import SECONDS, Options
 
+READING = ("columns", "skip_bad_rows", "trace_format", "unit", "workers_per_node")
+"""Those that tell how a trace is read: --help leaves them to --help=all where a trace is one of several sources."""
+
+TRAINING = ("data.kind", "network.kind", "optimizer.learning_rate")
+"""Entries of the configuration that only a training needs, which commands that draw schedules do not show first."""
+
 
 def define() -> None:
     """Defines them: --trace, --recording, --trace_format, --columns, --unit, --skip_bad_rows, --workers_per_node."""

@@ -158,3 +158,6 @@ def show(summary: Mapping[str, Any]) -> None:
         counted = "gradients" if unit == "gradient" else "local steps"
         line += f"; {summary['speedup']:.2f} times the {counted} per second of synchronous SGD {on}"
     print(line)
+
+
+COMMAND = launch.Command(main=main, usage=__doc__, define=define_flags)

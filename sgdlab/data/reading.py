@@ -119,8 +119,8 @@ def define_flags_of(module: str) -> None:
     """Makes sure that absl has the flags that a library's module reads.
 
     Libraries define them when they are imported. absl's flagsaver deletes flags that were defined inside of its block,
-    and so does `sgdlab.commands.launch.answer`: without this, nothing could be read with the library any more after a
-    block that contained the first import.
+    and so does `sgdlab.commands.launch.Command.answer`: without this, nothing could be read with the library any more
+    after a block that contained the first import.
 
     Args:
       module: name of the module that defines flags, which is imported.

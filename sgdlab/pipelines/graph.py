@@ -165,6 +165,12 @@ class _Builder:
         count: collections.Counter[int] = collections.Counter()
         if recorded:
             pairs = _matches(ops, transfers, work, end, outer=stage in (0, self.last))
+            beyond = stage == (0 if (way == "forward") == (end == "recv") else self.last)
+            if beyond and self.chunks == len(ops.stages) > 1 and len(pairs) == len(work):
+                raise NotAPipeline(
+                    f"stage {stage} has a {way}-{end} for each computation: a stage beside it was not recorded, or an "
+                    "interleaved schedule lacks the column 'gmc' or 'mc'"
+                )
         else:
             pairs = [(o, i) for i, o in enumerate(work)]
         for o, i in pairs:

@@ -26,6 +26,9 @@ SAME = {"all-grads-sync": SCATTER, "grads-all-reduce": SCATTER, "optimizer-inner
 MOST_LACKING = 0.05
 """Largest share of a step's operations that may lack; a step that lacks more is left out."""
 
+_LEAST_GAP = 2
+"""Least number of steps at the end that a rank that has stopped lacks."""
+
 _USUAL = 0.5
 """Share of the steps and ranks that must have an operation, for it to be one of each step."""
 
@@ -110,6 +113,7 @@ class OperationRows:
       seconds: float64[R], duration.
       number: int[R], as in `Operations`; None: by their start.
       chunk: int[R], as in `Operations`, -1 where it is unknown; None: of all.
+      device: int[R], of which several may do a stage of a rank; None: each has one.
     """
 
     kinds: Sequence[str]
@@ -121,14 +125,20 @@ class OperationRows:
     seconds: np.ndarray
     number: np.ndarray | None = None
     chunk: np.ndarray | None = None
+    device: np.ndarray | None = None
 
 
-def arranged(rows: OperationRows) -> Operations:
+def arranged(rows: OperationRows, notes: Sequence[str] = ()) -> Operations:
     """Arrange rows as operations that all steps and ranks have.
 
-    An operation that most steps and ranks lack is none; a step that lacks more than `MOST_LACKING` of the operations is
-    left out. Where an operation is there several times, as of each of several tensor-parallel devices, the longest
-    computation and the shortest communication count: the devices of a group wait for each other.
+    An operation that most steps and ranks lack is none; a step that lacks more than `MOST_LACKING` of the operations
+    is left out, and so is a rank that has stopped recording. Where an operation is there several times, as of each of
+    several tensor-parallel devices, the longest computation and the shortest communication count: the devices of a
+    group wait for each other.
+
+    Args:
+      rows: the table.
+      notes: what was decided before.
 
     Raises:
       NotAPipeline: where no step is complete.
@@ -144,7 +154,8 @@ def arranged(rows: OperationRows) -> Operations:
     kinds = [SAME.get(name, name) for name in rows.kinds]
     names = sorted(set(kinds))
     kind = np.array([names.index(name) for name in kinds])[rows.kind]
-    number = _counted(rows, kind) if rows.number is None else rows.number
+    first_stage = int(rows.stage.min())
+    number = _counted(rows, kind) if rows.number is None else rows.number - rows.number.min()
     chunk = np.full(len(kind), -1) if rows.chunk is None else rows.chunk
     (steps, t), (ranks, n) = (np.unique(column, return_inverse=True) for column in (rows.step, rows.rank))
     key = (kind * (rows.stage.max() + 1) + rows.stage) * (number.max() + 1) + number
@@ -152,7 +163,9 @@ def arranged(rows: OperationRows) -> Operations:
     shape = (first.size, steps.size, ranks.size)
     place = np.ravel_multi_index((o, t, n), shape)
     count = np.bincount(place, minlength=int(np.prod(shape))).reshape(shape)
-    notes = []
+    notes = [*notes]
+    if present_ranks := _lost(count, ranks, steps, notes):
+        return arranged(_of_ranks(rows, ranks[present_ranks]), notes)
     begin, end = np.full((2, *shape), np.nan)
     # Of several, the one that counts is written last.
     communicates = np.isin(kind, [names.index(name) for name in names if name in COMMUNICATION])
@@ -164,6 +177,8 @@ def arranged(rows: OperationRows) -> Operations:
             f"operations are there up to {several} times, as of tensor-parallel devices: the longest computation and "
             "the shortest communication of them count"
         )
+    if first_stage == 1:
+        notes.append("stages count from 0 here, and from 1 in the trace")
     usual = (count > 0).mean(axis=(1, 2)) >= _USUAL
     present = count[usual] > 0
     whole = 1 - present.mean(axis=(0, 2)) <= MOST_LACKING if usual.any() else np.zeros(steps.size, bool)
@@ -182,7 +197,7 @@ def arranged(rows: OperationRows) -> Operations:
     zero = np.nanmin(begin, axis=(0, 2))[:, None]
     return Operations(
         tuple(names[code] for code in kind[first][usual]),
-        rows.stage[first][usual],
+        rows.stage[first][usual] - (first_stage == 1),
         number[first][usual],
         chunk[first][usual],
         steps[whole],
@@ -193,10 +208,31 @@ def arranged(rows: OperationRows) -> Operations:
     )
 
 
+def _lost(count: np.ndarray, ranks: np.ndarray, steps: np.ndarray, notes: list[str]) -> list[int]:
+    """The ranks that did not stop, where some have no operations in the last steps; nothing where none has stopped."""
+    there = (count > 0).sum(axis=0) > _USUAL * np.median((count > 0).sum(axis=0))  # [T, N]
+    last = np.array([int(np.flatnonzero(column)[-1]) if column.any() else -1 for column in there.T])
+    stopped = np.flatnonzero(last < there.shape[0] - max(_LEAST_GAP, there.shape[0] // 10))
+    if not stopped.size or stopped.size == ranks.size:
+        return []
+    for rank in stopped:
+        since = f"since step {steps[last[rank] + 1]}" if last[rank] >= 0 else "in any step"
+        notes.append(f"rank {ranks[rank]} has no operations {since}: it is left out")
+    return np.setdiff1d(np.arange(ranks.size), stopped).tolist()
+
+
+def _of_ranks(rows: OperationRows, ranks: np.ndarray) -> OperationRows:
+    """The rows of some ranks."""
+    kept = np.isin(rows.rank, ranks)
+    columns = {name: column for name, column in vars(rows).items() if name != "kinds" and column is not None}
+    return dataclasses.replace(rows, **{name: column[kept] for name, column in columns.items()})
+
+
 def _counted(rows: OperationRows, kind: np.ndarray) -> np.ndarray:
     """int[R], the place of each row among those of its kind, stage, step and rank, by their start."""
-    order = np.lexsort((rows.start, kind, rows.stage, rows.rank, rows.step))
-    columns = [column[order] for column in (kind, rows.stage, rows.rank, rows.step)]
+    device = np.zeros(len(kind), int) if rows.device is None else rows.device
+    order = np.lexsort((rows.start, device, kind, rows.stage, rows.rank, rows.step))
+    columns = [column[order] for column in (device, kind, rows.stage, rows.rank, rows.step)]
     fresh = np.concatenate([[True], np.any([np.diff(column) != 0 for column in columns], axis=0)])
     first = np.flatnonzero(fresh)
     number = np.empty(len(order), int)

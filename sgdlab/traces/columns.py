@@ -19,8 +19,8 @@ NECESSARY = PARTS[:3]
 OPERATIONS = ("dp_rank", "stage", "step", "optype", "duration")
 """Columns of a table of operations."""
 
-OF_OPERATIONS = ("start_ts", "seq_id", "mc", "gmc")
-"""Columns that a table of operations may have besides: begins, numbers, model chunks of a stage and of the model."""
+OF_OPERATIONS = ("start_ts", "seq_id", "mc", "gmc", "rank")
+"""What a table of operations may have besides: begins, numbers, chunks of a stage and of the model, and devices."""
 
 _EXAMPLE = "--columns=WORKER,STEP,DURATION"
 _WORKERS = "workers"

@@ -52,7 +52,7 @@ def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recor
         try:
             return of_pipeline(pipelines.PipelineJob.of(pipelines.arranged(_rows(cells, layout, indices))), notes)
         except pipelines.NotAPipeline as error:
-            unseen = f"the order of the operations is not understood: {error}"
+            unseen = str(error)
     kinds_of = {name: names.values.index(name) for name in sorted(names.values)}
     compute = {name: code for name, code in kinds_of.items() if name.endswith(_COMPUTE)}
     collectives = [name for name in kinds_of if name.startswith(_ACROSS_WORKERS) and kinds.is_communication(name)]
@@ -96,7 +96,7 @@ def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recor
             name: _of_longest_stage(sums(code, absent=np.nan)) for name, code in across.items() if code in codes
         },
         notes=tuple(notes),
-        unseen=f"bubbles and messages between pipeline stages, since {unseen}" if unseen else "",
+        unseen=f"bubbles and messages between pipeline stages ({unseen})" if unseen else "",
     )
 
 
@@ -126,6 +126,7 @@ def _rows(cells: Cells, layout: ColumnLayout, indices: list[np.ndarray]) -> pipe
         numbers["duration"][kept] / layout.per_second,
         None if number is None or np.isnan(number[kept]).any() else whole(number),
         whole(chunk),
+        whole(numbers["rank"]) if "rank" in numbers else None,
     )
 
 

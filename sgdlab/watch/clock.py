@@ -19,6 +19,9 @@ _LONGEST = 3.0
 _FORGETS = 0.999
 """What is left of the longest time after each time that the trace grows: a pause is expected again for a while."""
 
+_MOST = 600.0
+"""Seconds that a pause counts at most: after a job that hung for an hour, the next one is not waited for as long."""
+
 _BEHIND = 2
 """Steps that a worker is behind, at least, before the others are known to go on without it."""
 
@@ -54,7 +57,7 @@ class ArrivalClock:
         now = self._clock()
         if grew:
             if self._live:
-                self.longest = max(_FORGETS * self.longest, now - self.grew)
+                self.longest = max(_FORGETS * self.longest, min(now - self.grew, _MOST))
             self.grew = now
         newest = steps.newest
         more = newest.size - self._newest.size

@@ -157,7 +157,7 @@ class Follower:
           ValueError: where the trace has not the columns of one.
         """
         read, usual = self.tail.bytes_read, math.nan if self.monitor is None else self.monitor.usual
-        overdue = self.tail.overdue = self.arrivals.overdue(usual)
+        self.tail.overdue = self.arrivals.overdue(usual)
         taken = self.tail.poll(end=end)
         if taken is None:
             self.monitor, self.restarts, self.caught_up = None, self.restarts + 1, False
@@ -167,7 +167,7 @@ class Follower:
             return []
         self.caught_up = not self.tail.unread
         self.arrivals.read(self.tail.steps, grew=self.tail.bytes_read > read, caught_up=self.caught_up)
-        found = [*self._observed(*taken), *self._by_the_clock(overdue, usual, end=end)]
+        found = [*self._observed(*taken), *self._by_the_clock(self.arrivals.overdue(usual), usual, end=end)]
         self._alarms += found
         return found
 
@@ -195,7 +195,10 @@ class Follower:
                 found.append(dataclasses.replace(self._hangs, event=kinds.CLEARED, step=latest, evidence=""))
                 self._hangs = None
         elif self._hangs is None:
-            late = {steps.workers[worker]: count for worker, count in behind.items()}
+            # Who is silent already has an alarm of its own.
+            late = {steps.workers[worker]: count for worker, count in behind.items() if worker not in since} or {
+                steps.workers[worker]: count for worker, count in behind.items()
+            }
             self._hangs = Alarm(
                 kinds.RAISED,
                 HANGS,

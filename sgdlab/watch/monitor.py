@@ -138,7 +138,7 @@ class Monitor:
         """Return the seconds of a usual step, the median of its slowest worker's run-time; nan before a block."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # steps without any run-time
-            return float(np.nanmedian(np.nanmax(self.recent.rows(WINDOW)[1], axis=1, initial=-np.inf)))
+            return float(np.nanmedian(np.nanmax(self.recent.rows(WINDOW)[1], axis=1))) if self.blocks else math.nan
 
     @property
     def open(self) -> dict[tuple, Alarm]:

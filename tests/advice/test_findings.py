@@ -17,7 +17,7 @@ from sgdlab.advice import findings, recording
 from sgdlab.advice.answer import headline, next_steps, publish, rules
 from sgdlab.advice.comparison import tuning
 from sgdlab.advice.comparison.comparison import ComparisonSettings
-from sgdlab.commands import launch, timeline, train
+from sgdlab.commands import timeline, train
 from sgdlab.schedule import Schedule
 
 # ml_collections loads a configuration's file by an importer's method that Python is about to drop.
@@ -179,8 +179,7 @@ def answered(results, protocol):
 
 
 def run(module, line, *more):
-    settings = launch.settings_of(module)
-    return launch.answer(module.main, module.__doc__, [*line, *more], define=module.define_flags, **settings)
+    return module.COMMAND.answer([*line, *more])
 
 
 @pytest.mark.full

@@ -4,8 +4,6 @@ import importlib
 
 import pytest
 
-from sgdlab.commands import launch
-
 
 @pytest.fixture(name="call")
 def call_in_process(capsys, monkeypatch, tmp_path):
@@ -15,8 +13,7 @@ def call_in_process(capsys, monkeypatch, tmp_path):
     def call(name, *arguments):
         capsys.readouterr()
         module = importlib.import_module(f"sgdlab.commands.{name}")
-        settings = launch.settings_of(module)
-        code = launch.answer(module.main, module.__doc__, [name, *arguments], define=module.define_flags, **settings)
+        code = module.COMMAND.answer([name, *arguments])
         seen = capsys.readouterr()
         return code, seen.out, seen.err
 

@@ -12,14 +12,13 @@ def answer(capsys):
 
     def answered(*arguments):
         seen = []
-        code = launch.answer(
-            lambda argv: seen.append((trace_flags.path(argv), trace_flags.options())),
-            "Reads a trace.",
-            ["sgdlab advise", *arguments],
+        code = launch.Command(
+            main=lambda argv: seen.append((trace_flags.path(argv), trace_flags.options())),
+            usage="Reads a trace.",
             configured=False,
             positional=True,
             define=trace_flags.define,
-        )
+        ).answer(["sgdlab advise", *arguments])
         said = capsys.readouterr().err
         assert (code == 2) == (not seen)
         return seen[0] if seen else said

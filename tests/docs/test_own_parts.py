@@ -1,5 +1,6 @@
 """The files of the pages on parts of one's own run as they are printed, with the pages' commands, at toy size."""
 
+import dataclasses
 import importlib
 import pathlib
 import random
@@ -68,8 +69,7 @@ def answered(line):
     small = [] if traced else [flag for flag in TINY if flag.split("=")[0] not in line]
     if name in ("compare", "train") and "network.kind" not in line:
         small += TINY_NETWORK
-    argv, settings = [name, *arguments, *small], launch.settings_of(module)
-    return launch.answer(module.main, module.__doc__, argv, define=module.define_flags, **settings)
+    return module.COMMAND.answer([name, *arguments, *small])
 
 
 def is_run(line):
@@ -91,7 +91,8 @@ def test_a_command_that_takes_longer_is_understood(line, here, capsys, monkeypat
     def main(argv):
         seen.append(plan.make_plan(launch.CONFIG.value) if line.startswith("sgdlab train") else argv)
 
-    monkeypatch.setattr(f"sgdlab.commands.{line.split()[1]}.main", main)
+    module = importlib.import_module(f"sgdlab.commands.{line.split()[1]}")
+    monkeypatch.setattr(module, "COMMAND", dataclasses.replace(module.COMMAND, main=main))
     assert answered(line) == 0, capsys.readouterr().err
     assert seen
 

@@ -6,7 +6,6 @@ import warnings
 import pytest
 
 from experiments.harness import Session, within
-from sgdlab.commands import launch
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -19,12 +18,11 @@ def call_in_process(capfd, monkeypatch):
     def call(module, *arguments):
         capfd.readouterr()
         line = [module.__name__.rpartition(".")[2], *arguments]
-        given = launch.settings_of(module)
         with warnings.catch_warnings():
             # ml_collections loads a configuration's file by an importer's method that Python is about to drop.
             warnings.filterwarnings("ignore", "the load_module", DeprecationWarning)
             warnings.filterwarnings("ignore", category=DeprecationWarning, module="importlib")
-            code = launch.answer(module.main, module.__doc__, line, define=module.define_flags, **given)
+            code = module.COMMAND.answer(line)
         seen = capfd.readouterr()
         return code, seen.out, seen.err
 

@@ -66,13 +66,13 @@ def test_help_on_all_lists_every_entry_with_its_meaning(call, name):
     assert not [words for words in entries if len(words) < 2]
 
 
-@pytest.mark.parametrize("name", ["main", "compare", "timeline", "advise", "live", "replay", "certificate"])
+@pytest.mark.parametrize("name", ["train", "compare", "timeline", "advise", "live", "replay", "certificate"])
 def test_wrong_flags_are_answered_before_anything_heavy_is_imported(name):
     script = (
         "import runpy, sys\n"
-        f"sys.argv = ['x', '--wrokdir=a']\n"
+        f"sys.argv = ['x', '{name}', '--wrokdir=a']\n"
         "try:\n"
-        f"    runpy.run_module('experiments.{name}', run_name='__main__')\n"
+        "    runpy.run_module('sgdlab', run_name='__main__')\n"
         "except SystemExit as ended:\n"
         "    heavy = ('jax', 'flax', 'optax', 'numpyro', 'tensorflow_datasets', 'matplotlib', 'scipy', 'sklearn')\n"
         "    print(ended.code, [name for name in heavy if name in sys.modules])\n"
@@ -319,7 +319,7 @@ def counted(self, *arguments):
         os.kill(os.getpid(), signal.SIGKILL)
 Store.write = counted
 sys.argv[0] = "compare"
-launch.command(compare)
+compare.COMMAND.run()
 """
 
 

@@ -28,7 +28,7 @@ def publish_quickly(path, groups, schedules, over):
     return path / "report.html"
 publish.publish = publish_quickly
 sys.argv[0] = "compare"
-launch.command(compare)
+compare.COMMAND.run()
 """
 
 

@@ -221,7 +221,7 @@ def counted(*arguments):
     return evaluation(*arguments)
 runs.records.evaluation = counted
 sys.argv[0] = "compare"
-launch.command(compare)
+compare.COMMAND.run()
 """
 
 

@@ -7,7 +7,7 @@ import records
 
 from configs import digits
 from sgdlab import hosts, runs
-from sgdlab.commands import compare, launch, train
+from sgdlab.commands import compare, train
 
 # ml_collections loads a configuration's file by an importer's method that Python is about to drop.
 pytestmark = pytest.mark.filterwarnings(
@@ -33,10 +33,7 @@ def call_in_process(capsys, monkeypatch):
 
     def call(name, *arguments):
         capsys.readouterr()
-        module = MODULES[name]
-        own = getattr(module, "OWN_ENTRIES", {})
-        argv = [name, *arguments]
-        code = launch.answer(module.main, module.__doc__, argv, own_entries=own, define=module.define_flags)
+        code = MODULES[name].COMMAND.answer([name, *arguments])
         return code, *capsys.readouterr()
 
     return call

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from sgdlab.commands import compare, launch, live, replay, timeline, train
+from sgdlab.commands import compare, live, replay, timeline, train
 from sgdlab.runs import configuration
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
@@ -67,5 +67,4 @@ def run(line):
     module = MODULES[name]
     few = ["--methods=asgd"] if name == "compare" and "--methods" not in line else []
     argv = [name, *arguments, *small, *few, *TINY[name]]
-    settings = launch.settings_of(module)
-    return launch.answer(module.main, module.__doc__, argv, define=module.define_flags, **settings)
+    return module.COMMAND.answer(argv)

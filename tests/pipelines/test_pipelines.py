@@ -241,3 +241,41 @@ def test_published_slowdowns(name):
     np.testing.assert_allclose(found.base, base, rtol=1e-3)
     # Full synchrony of the longest paths is the step.
     np.testing.assert_allclose(recording.runtimes.max(axis=1) + recording.transfer(), found.base, rtol=1e-12)
+
+
+def test_a_rank_that_has_stopped_is_left_out():
+    _, rows = made(planted.Shape(ranks=6, stages=2, batches=4, steps=20))
+    job = PipelineJob.of(arranged(kept(rows, ~((rows.rank == 4) & (rows.step >= 8)))))
+    assert job.operations.ranks.tolist() == [0, 1, 2, 3, 5]
+    assert "rank 4 has no operations since step 8: it is left out" in job.notes
+    assert job.operations.steps.size == 20
+
+
+def test_numbers_and_stages_may_begin_anywhere():
+    _, rows = made(SHAPES["1F1B"])
+    whole = PipelineJob.of(arranged(rows))
+    moved = dataclasses.replace(rows, stage=rows.stage + 1, number=rows.number - 1)
+    job = PipelineJob.of(arranged(moved))
+    np.testing.assert_array_equal(job.seconds, whole.seconds)
+    assert "stages count from 0 here, and from 1 in the trace" in job.notes
+
+
+def test_devices_of_a_stage_are_counted_apart():
+    """Without numbers, operations of two tensor-parallel devices are not taken for twice as many micro-batches."""
+    _, rows = made(SHAPES["two stages"])
+    names = ("kind", "step", "rank", "stage", "start", "seconds", "chunk")
+    both = {name: np.tile(getattr(rows, name), 2) for name in names}
+    device = np.repeat([0, 1], len(rows.kind))
+    job = PipelineJob.of(arranged(OperationRows(rows.kinds, **both, device=device)))
+    np.testing.assert_allclose(job.steps, PipelineJob.of(arranged(rows)).steps, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["interleaved", "last stage"])
+def test_a_stage_beside_those_that_were_recorded(name):
+    """Interleaved without chunks, the first stage receives; without the last stage, the one before sends."""
+    _, rows = made(SHAPES["interleaved" if name == "interleaved" else "1F1B"])
+    broken = dataclasses.replace(rows, chunk=None) if name == "interleaved" else kept(rows, rows.stage != 3)
+    with pytest.raises(
+        NotAPipeline, match="for each computation: a stage beside it was not recorded, or an interleaved"
+    ):
+        PipelineJob.of(arranged(broken))

@@ -1,5 +1,6 @@
 """The configurations of the papers: every entry is known, the rates are the papers', the tiny variants train."""
 
+import dataclasses
 import importlib
 import itertools
 import math
@@ -244,7 +245,7 @@ def answer(capsys, monkeypatch, *arguments):
     monkeypatch.chdir(ROOT)
     seen = []
     main = lambda argv: seen.append(launch.CONFIG.value)
-    code = launch.answer(main, train.__doc__, ["train", *arguments], define=train.define_flags)
+    code = dataclasses.replace(train.COMMAND, main=main).answer(["train", *arguments])
     return code, seen, capsys.readouterr()
 
 

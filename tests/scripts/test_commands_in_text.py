@@ -1,12 +1,13 @@
 """Commands that the page on many hosts and the scripts' own comments name: they are there, and have such flags."""
 
+import dataclasses
 import re
 import shlex
 
 import pytest
 from fakes import SCRIPTS
 
-from sgdlab.commands import compare, launch, train
+from sgdlab.commands import compare, train
 
 ROOT = SCRIPTS.parent
 FILES = [ROOT / "docs/many_hosts.md", *(path for path in sorted(SCRIPTS.rglob("*")) if path.is_file())]
@@ -39,10 +40,7 @@ def test_a_command_is_parsed(command, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     _, name, *arguments = shlex.split(command)
     module, called = MODULES[name], []
-    code = launch.answer(
-        called.append, module.__doc__, [name, *arguments], own_entries=getattr(module, "OWN_ENTRIES", {}),
-        define=module.define_flags,
-    )  # fmt: skip
+    code = dataclasses.replace(module.COMMAND, main=called.append).answer([name, *arguments])
     assert code == 0, capsys.readouterr().err
     assert len(called) == 1
 

@@ -6,7 +6,7 @@ import types
 import pytest
 from planted_traces import noise
 
-from sgdlab.commands import advise, follow, launch
+from sgdlab.commands import advise, follow
 from sgdlab.errors import UsageError
 from sgdlab.traces.options import Options
 from sgdlab.watch.alarms import AlarmFile
@@ -185,9 +185,7 @@ def test_what_cannot_be_followed_is_an_error_in_one_line(given, tmp_path):
 
 
 def answer(*argv):
-    return launch.answer(
-        advise.main, advise.__doc__, ["advise", *argv], define=advise.define_flags, **launch.settings_of(advise)
-    )
+    return advise.COMMAND.answer(["advise", *argv])
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from sgdlab.advice.comparison.without import machines
 from sgdlab.advice.diagnosis.causes import SLOW_NODE, Cause
 from sgdlab.advice.findings import Findings
 from sgdlab.advice.what_if import pipeline_words
+from sgdlab.advice.what_if import table as what_if_table
 from sgdlab.report.words import percent, rounded, sentence
 
 _MOST_TOLD = 2
@@ -53,8 +54,8 @@ def problem(findings: Findings) -> str:
         said.append(sentence(causes[0].headline(findings.parts.complete)))
     if findings.diagnosis.machines:
         said.append(_machines(findings))
-    if findings.parts.recording.unseen:
-        said.append(f"Not seen are {findings.parts.recording.unseen}: what is said of times is a lower bound.")
+    if findings.parts.complete.unseen:
+        said.append(what_if_table.unseen(findings.what_if))
     return " ".join(said)
 
 

@@ -5,7 +5,7 @@ with a 90 % interval, relative to full synchrony of all workers:
 
 * `version`: 1. `trace`: name. `workers`, `steps`, `tuning_steps`, `evaluation_steps`: numbers.
 * `headline`: {`problem`, `advice`}, the two paragraphs of the page. `rule`: a sentence; empty for full synchrony.
-* `causes`: a list, what costs most in an hour in which it lasts first: {`kind`, `workers` (names), `node` (name or
+* `causes`: a list, what costs most of the steps in which it shows first: {`kind`, `workers` (names), `node` (name or
   null), `since`, `until` (steps or null), `factor`, `share` of full synchrony's time that it costs, `lasting`,
   `headline`, `evidence`}.
 * `pauses`: {`steps`, `extra_seconds`, `period` (in steps, or null)}.

@@ -33,8 +33,8 @@ class Diagnosis:
     """Holds what was found in the complete steps of a recording.
 
     Attributes:
-      causes: what slows full synchrony, what costs most in an hour in which it lasts first; empty if nothing stands
-        out.
+      causes: what slows full synchrony, what costs most of the steps in which it shows first; empty if nothing
+        stands out.
       histories: for each worker the stretches of steps in which it was slow; empty if it never was.
       pauses: the steps that paused all workers or many.
       ratio: float64[N], for each worker the median over the steps of its run-time divided by the step's median.

@@ -1,12 +1,14 @@
 """What was found in a job of pipelines, in sentences and a table: what costs most, what to do, and its slowdowns."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from sgdlab.advice.what_if.candidates import COMMUNICATION
-from sgdlab.advice.what_if.pipelines import LENGTHS, LINK, LINKS, LONG_STAGE, STAGE_OF_RANK, whole_layers
+from sgdlab.advice.what_if.pipelines import LENGTHS, LINK, LINKS, LONG_STAGE, PAUSED, STAGE_OF_RANK, whole_layers
 from sgdlab.advice.what_if.what_if import RepairRow, WhatIf
+from sgdlab.pipelines.job import PipelineJob
 from sgdlab.pipelines.operations import ACROSS, GATHER, SCATTER
 from sgdlab.pipelines.slowdown import Slowdown
 from sgdlab.report.table import Table
@@ -21,6 +23,15 @@ EXPLAINS = (0.95, 1.02)
 
 _SLOW_COLLECTIVE = 1.05
 """Slowdown by a collective from which a rank may be missing in the trace."""
+
+_LONG_COLLECTIVE = 0.15
+"""Share of a step that a collective takes from which the same holds."""
+
+_ANOTHER_UNIT = 0.5
+"""Share of the steps that operations explain below which their times may be in two units."""
+
+_LEAST_SLOWDOWN = 1.02
+"""Slowdown from which it is said what explains it."""
 
 _TOLD = 3
 """Most causes that are told; the table has all."""
@@ -45,9 +56,10 @@ def problem(result: WhatIf) -> str:
     found, rows = result.pipelines, told(result)
     said = []
     if found is not None and not EXPLAINS[0] <= found.explained <= EXPLAINS[1]:
+        unit = ". Is `start_ts` in another unit than `duration`?" if found.explained < _ANOTHER_UNIT else "."
         said.append(
             f"The recorded operations explain {100 * found.explained:.0f} % of a step; the rest passes between them "
-            "(loading of data, the host)."
+            f"(loading of data, the host){unit}"
         )
     if not rows:
         said.append(
@@ -71,7 +83,7 @@ def causes(result: WhatIf) -> list[dict[str, str]]:
         {
             "headline": sentence(row.said or f"{row.title} sometimes takes longer than usual"),
             "evidence": "",
-            "cost": f"This {'cost' if row.over else 'costs'} {_cost(result, row)}.",
+            "cost": f"This {'cost' if row.over else 'costs'} {_cost(result, row)}{_averaged(row)}.",
         }
         for row in told(result)
     ]
@@ -85,51 +97,64 @@ def _cost(result: WhatIf, row: RepairRow) -> str:
     return f"{figure(row.in_turn / steps, 3)} s of each step ({share:.1f} %{within})"
 
 
+def _averaged(row: RepairRow) -> str:
+    """Say that a cost is the mean over steps of which some are not concerned."""
+    return "" if row.since is None and not row.over else " on average, over all steps"
+
+
 def _missing_rank(result: WhatIf) -> list[str]:
-    slow = {
-        kind: value for kind, value in (result.pipelines.kinds if result.pipelines else {}).items() if kind in ACROSS
-    }
-    kind = max(slow, key=lambda name: slow[name], default="")
-    if not kind or slow[kind] < _SLOW_COLLECTIVE:
+    """Say which collective takes long for all: what a rank that is not in the trace looks like."""
+    job, found = result.recording.job, result.pipelines
+    if job is None or found is None:
         return []
-    return [f"{kind} makes steps {slow[kind]:.2f} times as long: a slow network, or a rank that was not recorded."]
+    kinds = [kind for kind in sorted(set(job.operations.kind)) if kind in ACROSS]
+    shares = {kind: 1 - job.step_seconds(_at_nothing(job, kind)).sum() / job.steps.sum() for kind in kinds}
+    kind = max(shares, key=lambda name: shares[name], default="")
+    if not kind or (shares[kind] < _LONG_COLLECTIVE and found.kinds[kind] < _SLOW_COLLECTIVE):
+        return []
+    return [f"{kind} takes {percent(shares[kind])} of each step: a slow network, or a rank that was not recorded."]
+
+
+def _at_nothing(job: PipelineJob, kind: str) -> np.ndarray:
+    seconds = job.seconds.copy()
+    seconds[job.operations.of(kind)] = 0.0
+    return seconds
 
 
 def advice(result: WhatIf) -> str:
-    """Say what to do, in the order of what it gains."""
-    rows = [row for row in told(result) if not row.over]
-    said = [_do(result, row, _gain(result, row, first=row is rows[0])) for row in rows]
+    """Say what to do, in the order in which it is mended: one cause hides another."""
+    said, left = [], result.recorded
+    wanted = [row for row in told(result) if not row.over]
+    for row in result.lines:
+        left -= row.in_turn
+        if row in wanted:
+            since = "" if row.since is None or said else f" ({row.times_since:.2f} times in the steps since then)"
+            faster = (
+                interval(row.times, *row.times_interval) if row is result.lines[0] else f"{result.recorded / left:.3f}"
+            )
+            said.append(_do(result, row, f"steps would {'then ' * bool(said)}be {faster} times as fast{since}"))
     said[1:] = [f"Then {text[0].lower()}{text[1:]}" for text in said[1:]]
-    if any(row.kind == LONG_STAGE for row in rows):
+    if any(row.kind == LONG_STAGE for row in wanted):
         said.append("No protocol that waits for fewer ranks mends a long stage.")
     return " ".join(said)
 
 
-def _gain(result: WhatIf, row: RepairRow, *, first: bool) -> str:
-    alone = f"{interval(row.times, *row.times_interval)} times as fast"
-    if first:
-        since = "" if row.since is None else f" ({row.times_since:.2f} times in the steps since then)"
-        return f"steps would be {alone}{since}"
-    return f"this saves {_cost(result, row)}; alone it would make steps {alone}"
-
-
 def _do(result: WhatIf, row: RepairRow, faster: str) -> str:
     if row.kind == STAGE_OF_RANK:
-        one = len(row.workers) == 1
-        machine, it = ("its machine", "it") if one else ("these machines", "them")
-        return f"Take {machine} out and look at {it}: mended, {faster}{_without(result, row.workers)}."
-    if row.kind in (LINK, LINKS):
-        return f"Look at the network of {row.title}: mended, {faster}."
-    if row.kind == LENGTHS:
-        return (
-            "Deal sequences to ranks by their cost, not by their number (attention grows with the square of the "
-            f"length): {faster}, and no gradient is lost."
-        )
+        who = re.sub(r"\b[a-z][\w-]* of (?=stage|rank)", "", row.title.partition(" (")[0])  # whatever it does
+        machine, it = ("machine", "it") if len(row.workers) == 1 else ("machines", "them")
+        return f"Take the {machine} of {who} out and look at {it}: mended, {faster}{_without(result, row.workers)}."
     if row.kind == LONG_STAGE:
         return _move(result, row, faster)
-    if row.kind == COMMUNICATION:
-        return f"Look at the network: if communication never took longer than its median, {faster}."
-    return f"Mend {row.title}: {faster}."
+    what = {
+        LINK: f"Look at the network of {row.title}: mended, {faster}.",
+        LINKS: f"Look at the network of {row.title}: mended, {faster}.",
+        LENGTHS: "Deal sequences to ranks by their cost, not by their number (attention grows with the square of the "
+        f"length): {faster}, and no gradient is lost.",
+        COMMUNICATION: f"Look at the network: if communication never took longer than its median, {faster}.",
+        PAUSED: f"Find out what pauses all ranks (a checkpoint, the collection of garbage): without it, {faster}.",
+    }
+    return what.get(row.kind, f"Find out what has slowed {row.title}: {faster}.")
 
 
 def _without(result: WhatIf, workers: Sequence[int]) -> str:
@@ -140,14 +165,16 @@ def _without(result: WhatIf, workers: Sequence[int]) -> str:
         return ""
     seconds = job.select(ranks=others).steps.mean()
     it = "it" if len(workers) == 1 else "them"
-    return f"; until then, {others.size} of {total} ranks without {it} would do a step in {figure(float(seconds), 3)} s"
+    done = f"{others.size} of {total} ranks without {it} would do a step in {figure(float(seconds), 3)} s"
+    return f"; until then, {done}, with {100 * others.size / total:.0f} % of the data"
 
 
 def _move(result: WhatIf, row: RepairRow, faster: str) -> str:
     """Say which layers to move."""
     job = result.recording.job
     stages = [] if job is None else job.operations.stages
-    head = " (or give the output head, which is among its work, a lighter stage)" * (row.title == f"stage {stages[-1]}")
+    last = bool(stages) and row.title == f"stage {stages[-1]}"
+    head = " (or give the output head, which is among its work, a lighter stage)" * last
     move = f"Move layers away from {row.title}{head}"
     if job is None or result.layers is None:
         return f"{move}, so that {row.mended.removeprefix('layers moved, so that ')}: {faster}."
@@ -160,10 +187,14 @@ def _move(result: WhatIf, row: RepairRow, faster: str) -> str:
 
 def facts(found: Slowdown) -> str:
     """Return the numbers by which such jobs are compared, in sentences."""
-    return (
+    said = (
         f"Steps took {figure(float(found.recorded.mean()))} s, their longest paths {figure(float(found.base.mean()))} "
-        f"s: {found.overall:.3f} times as long as if all operations of a kind took equally long (slowdown S). The "
-        f"slowest 3 % of the (stage, rank) explain {percent(found.workers)} of that (M_W), the last stage "
+        f"s: {found.overall:.3f} times as long as if all operations of a kind took equally long (slowdown S)."
+    )
+    if found.overall < _LEAST_SLOWDOWN:
+        return said
+    return (
+        f"{said} The slowest 3 % of the (stage, rank) explain {percent(found.workers)} of that (M_W), the last stage "
         f"{percent(found.last_stage)} (M_S)."
     )
 

@@ -1,19 +1,23 @@
 r"""What could be mended in a job of pipelines: slow stages of a rank, links, long data, a long stage, communication.
 
-Each repair shortens operations, and the longest path through each step is taken again. The order is fixed, since one
-cause hides another: a slow machine would be taken for long data, and long data for a long stage.
+Each repair changes the seconds of operations, and the longest path through each step is taken again. The order is
+fixed, since one cause hides another: a slow machine would be taken for long data, and long data for a long stage.
 
-1. **Workers**, a stage of a data-parallel rank each, that compute longer than the same stage of the other ranks: found
-   by the diagnosis of run-times (`sgdlab.advice.diagnosis`) in the medians over micro-batches. Mended, they take the
-   median of the others.
-2. **Links**, the messages between two stages of a rank, likewise; and between two stages of all ranks, if they take
+1. **Pauses** of all ranks, as the diagnosis of run-times finds them. Mended, their operations take the median of the
+   other steps.
+2. **Workers**, a stage of a data-parallel rank each, that compute longer than the same stage of the other ranks: found
+   by the diagnosis (`sgdlab.advice.diagnosis`) in the medians over micro-batches. Mended, all of them take the median
+   of the others.
+3. **Links**, the messages between two stages of a rank, likewise; and between two stages of all ranks, if they take
    `SLOWER_LINK` times as long as those between the other stages.
-3. **Long data**: within a step and rank the same micro-batches are long forward and backward, and in the first and the
+4. **Long data**: within a step and rank the same micro-batches are long forward and backward, and in the first and the
    last stage: the length travels with the data. Mended, the micro-batches of a step are dealt to the ranks anew, the
    longest first to the rank that has least to do.
-4. **A long stage**, `LONGER` times the median of the others on all ranks. Mended, layers move; what the stage does
+5. **A long stage**, `LONGER` times the median of the others on all ranks. Mended, layers move; what the stage does
    beyond the others, such as an output head, stays.
-5. **Communication** that takes longer than its median.
+6. **Uneven workers**, whose sums over a step are long, though not their medians: as 2.
+7. **All ranks slower** since some step. Mended, they compute as before.
+8. **Communication** that takes longer than its median.
 
 Source: Lin et al. 2025, "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI), section 5,
 has the causes and the correlation of 0.9; the order, the thresholds and the repairs are this package's own.
@@ -27,17 +31,17 @@ from typing import NamedTuple
 import numpy as np
 
 from sgdlab.advice.diagnosis import blame, pauses
-from sgdlab.advice.diagnosis.causes import Cause
-from sgdlab.advice.what_if.candidates import CHANCE, COMMUNICATION, Repair, rows_of, since_of, when
+from sgdlab.advice.diagnosis.causes import ALL_SLOWER, DRIFT, Cause
+from sgdlab.advice.what_if.candidates import CHANCE, COMMUNICATION, SLOWER, Repair, rows_of, since_of, when
 from sgdlab.advice.what_if.in_turn import NOTHING, Mended
-from sgdlab.pipelines import COMPUTE, PipelineJob
+from sgdlab.pipelines.job import PipelineJob
 from sgdlab.pipelines.operations import COMMUNICATION as TRANSFERRING
-from sgdlab.pipelines.operations import TRANSFERS
+from sgdlab.pipelines.operations import COMPUTE, TRANSFERS
 from sgdlab.report.words import listed, some
 from sgdlab.traces.recording import Recording
 
 STAGE_OF_RANK, LINK, LINKS = "stage of a rank", "link", "links"
-LENGTHS, LONG_STAGE = "sequence lengths", "long stage"
+LENGTHS, LONG_STAGE, PAUSED = "sequence lengths", "long stage", "pauses"
 
 LONGER = 1.1
 """Multiple of the median of the others from which a stage is long."""
@@ -73,11 +77,15 @@ class OperationTimes:
         return OperationTimes(dataclasses.replace(self.job, seconds=seconds))
 
 
+_COMPUTES = "computes"
+
+
 class _Unit(NamedTuple):
     """Operations of one data-parallel rank that one machine, or one link, does."""
 
     name: str
     group: str  # of all ranks
+    verb: str  # what it does for too long
     rank: int
     operations: tuple[int, ...]
 
@@ -87,32 +95,91 @@ def order(recording: Recording) -> Iterator[Mended]:
 
     Those that save next to nothing are left out.
     """
-    times = OperationTimes(recording.job)
-    recorded = times.seconds().sum()
-    finders = (_workers, _links, _lengths, _long_stage, _communication, _chance)
+    times = OperationTimes(recording.job)  # pyrefly: ignore[bad-argument-type]  # of pipelines alone
+    least = NOTHING * times.seconds().sum()
+    uneven = functools.partial(_workers, medians=False)
+    finders = (_pauses, _workers, _links, _lengths, _long_stage, uneven, _slower, _communication, _chance)
     for find in finders:
-        for repair in find(times.job, recording):
-            before, after = times.seconds().sum(), repair.apply(times)
-            seconds = float(after.seconds().sum())
-            if repair.kind in (CHANCE, COMMUNICATION) or before - seconds >= NOTHING * recorded:
+        for repair in find(times, recording):
+            after = repair.apply(times)
+            if repair.kind == CHANCE or times.seconds().sum() - after.seconds().sum() >= least:
                 times = after
                 yield Mended(repair, times, repair.kind != CHANCE)
 
 
-def _workers(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
-    ops = job.operations
-    units = [
-        _Unit(f"stage {stage} of rank {name}", f"stage {stage}", rank, tuple(ops.of(COMPUTE, stage)))
-        for stage in ops.stages
-        for rank, name in enumerate(recording.workers)
-    ]
-    if len(ops.stages) == 1:
-        units = [unit._replace(name=f"rank {recording.workers[unit.rank]}") for unit in units]
-    did = "computes {:.2f} times as long as {} of the other ranks"
-    yield from _slow(job, recording, units, STAGE_OF_RANK, "as fast as the same stage of the other ranks", did)
+def _steps(times: OperationTimes, recording: Recording) -> Recording:
+    """The run-times of the ranks, with what follows their last backward computation."""
+    own = times.job.runtimes
+    return dataclasses.replace(recording, runtimes=own + (times.job.steps - own.max(axis=1))[:, None], phases={})
 
 
-def _links(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
+def _pauses(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
+    found = pauses.find_pauses(_steps(times, recording))
+    if found.rows.size:
+        title = found.describe(recording.steps)
+        yield Repair(
+            PAUSED,
+            "pauses of all",
+            "as fast as the other steps",
+            functools.partial(_as_usual, rows=found.rows),
+            said=title,
+        )
+
+
+def _as_usual(times: OperationTimes, rows: np.ndarray) -> OperationTimes:
+    seconds = times.job.seconds.copy()
+    usual = np.median(np.delete(seconds, rows, axis=1), axis=1, keepdims=True)
+    seconds[:, rows] = np.minimum(seconds[:, rows], usual)
+    return times.having(seconds)
+
+
+def _slower(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
+    work, steps = _own(times.job), _steps(times, recording)
+    for cause, _ in blame.find_suspects(steps, pauses.find_pauses(steps))[0]:
+        if cause.kind in (ALL_SLOWER, DRIFT) and not cause.workers and cause.factor > 1:
+            rows = np.flatnonzero(rows_of(cause, len(recording.steps)))
+            factor = (
+                np.linspace(1, cause.factor, rows.size) if cause.kind == DRIFT else np.full(rows.size, cause.factor)
+            )
+            yield Repair(
+                SLOWER,
+                f"all ranks{when(cause, recording.steps)}",
+                "as fast as before",
+                functools.partial(_divided, operations=work, rows=rows, factor=factor),
+                since=since_of(cause, recording.steps),
+                over=cause.until is not None,
+                said=cause.headline(recording).replace("All workers", "All ranks"),
+            )
+
+
+def _divided(times: OperationTimes, operations: Sequence[int], rows: np.ndarray, factor: np.ndarray) -> OperationTimes:
+    seconds = times.job.seconds.copy()
+    seconds[np.ix_(operations, rows)] /= factor[None, :, None]
+    return times.having(seconds)
+
+
+def _own(job: PipelineJob) -> list[int]:
+    """The operations that are a machine's own work: all but communication."""
+    return [operation for operation, kind in enumerate(job.operations.kind) if kind not in TRANSFERRING]
+
+
+def _workers(times: OperationTimes, recording: Recording, *, medians: bool = True) -> Iterator[Repair]:
+    ops = times.job.operations
+    others = sorted(set(ops.kind) - TRANSFERRING - {*COMPUTE})
+    units = []
+    for stage in ops.stages:
+        place = "" if len(ops.stages) == 1 else f"stage {stage}"
+        for kinds in (COMPUTE, *((kind,) for kind in others)):
+            found = tuple(ops.of(kinds, stage))
+            group = place if kinds == COMPUTE else f"{kinds[0]}{' of ' * bool(place)}{place}"
+            verb = _COMPUTES if kinds == COMPUTE else "takes"
+            for rank, name in enumerate(recording.workers if found else ()):
+                units.append(_Unit(f"{group}{' of ' * bool(group)}rank {name}", group, verb, rank, found))
+    yield from _slow(times.job, recording, units, STAGE_OF_RANK, medians=medians)
+
+
+def _links(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
+    job = times.job
     between: dict[tuple[int, int], list[int]] = {}
     for party in job.graph.parties:
         if len(party) == 2 and job.operations.kind[party[0]] in TRANSFERS:
@@ -121,97 +188,215 @@ def _links(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
     if not between:
         return
     units = [
-        _Unit(f"the messages between stages {low} and {high} of rank {name}", f"{low}-{high}", rank, tuple(found))
+        _Unit(
+            f"the messages between stages {low} and {high} of rank {name}", f"{low}-{high}", "take", rank, tuple(found)
+        )
         for (low, high), found in between.items()
         for rank, name in enumerate(recording.workers)
     ]
-    did = "take {:.2f} times as long as those of the other ranks"
-    yield from _slow(job, recording, units, LINK, "as fast as those of the other ranks", did)
-    usual = {pair: float(np.median(job.seconds[found])) for pair, found in between.items()}
-    for pair, found in between.items():
-        others = [value for other, value in usual.items() if other != pair]
-        if others and usual[pair] >= SLOWER_LINK * np.median(others) > 0:
-            factor = usual[pair] / float(np.median(others))
-            title = f"the messages between stages {pair[0]} and {pair[1]}"
-            yield Repair(
-                LINKS,
-                title,
-                "as fast as those between other stages",
-                functools.partial(_scaled, operations=found, factor=factor),
-                said=f"{title} take {factor:.2f} times as long as those between other stages, on all ranks",
-            )
+    yield from _slow(job, recording, units, LINK, medians=True)
+    yield from _links_of_all(job, between)
 
 
-def _slow(
-    job: PipelineJob, recording: Recording, units: Sequence[_Unit], kind: str, mended: str, did: str
-) -> Iterator[Repair]:
-    """Yield the repairs of machines or links that are slower than the same ones of other ranks."""
-    values = np.stack([_usual(job, unit) for unit in units], axis=-1)  # [T, units]
-    for group in {unit.group for unit in units}:
-        of = [i for i, unit in enumerate(units) if unit.group == group]
-        values[:, of] /= np.median(values[:, of]) or 1.0
-    if values.shape[1] < 2 or not (values > 0).all():
-        return
-    causes = _causes(Recording(values, recording.steps, tuple(unit.name for unit in units)))
-    blamed = {worker for cause in causes for worker in cause.workers}
-    for cause in causes:
-        members = [units[worker] for worker in cause.workers]
-        rows = rows_of(cause, len(recording.steps))
-        well: dict[str, list[int]] = {
-            member.group: [unit.rank for i, unit in enumerate(units) if unit.group == member.group and i not in blamed]
-            for member in members
-        }
-        apply = functools.partial(_as_others, members=members, well=well, rows=rows, factor=cause.factor)
-        names = some([member.name for member in members])
-        same = f"the same {'stage' if kind == STAGE_OF_RANK else 'messages'}"
-        what = f"{names} {did.format(cause.factor, members[0].group if len(members) == 1 else same)}"
-        always = ", in all steps" if not cause.since and cause.until is None and len(cause.episodes) <= 1 else ""
-        ranks = tuple(sorted({member.rank for member in members}))
+def _links_of_all(job: PipelineJob, between: dict[tuple[int, int], list[int]]) -> Iterator[Repair]:
+    """Yield the repairs of messages between two stages that are slow on all ranks, in one direction or both."""
+    kinds = np.array(job.operations.kind)
+    ways = {
+        (pair, way): [operation for operation in found if kinds[operation].startswith(way)]
+        for pair, found in between.items()
+        for way in ("forward", "backward")
+    }
+    usual = {key: float(np.median(job.seconds[found])) for key, found in ways.items() if found}
+    slow: dict[tuple[int, int], dict[str, float]] = {}
+    for (pair, way), value in usual.items():
+        others = [other for (place, its), other in usual.items() if place != pair and its == way]
+        if others and value >= SLOWER_LINK * np.median(others) > 0:
+            slow.setdefault(pair, {})[way] = value / float(np.median(others))
+    for pair, factors in slow.items():
+        which = "" if len(factors) > 1 else f"{next(iter(factors))} "
+        title = f"the {which}messages between stages {pair[0]} and {pair[1]}"
+        factor = np.ones(len(kinds))
+        for way, times in factors.items():
+            factor[ways[pair, way]] = times
         yield Repair(
-            kind,
-            f"{names}{when(cause, recording.steps)}",
-            mended,
-            apply,
-            ranks,
-            since_of(cause, recording.steps),
-            cause.until is not None,
-            said=f"{what}{when(cause, recording.steps) or always}",
+            LINKS,
+            title,
+            "as fast as those between other stages",
+            functools.partial(_scaled, factor=factor),
+            said=f"{title} take {max(factors.values()):.2f} times as long as those between other stages, on all ranks",
         )
 
 
-def _causes(medians: Recording) -> list[Cause]:
-    """The columns that the diagnosis of run-times calls slow."""
-    found = [cause for cause, _ in blame.find_suspects(medians, pauses.find_pauses(medians))[0]]
-    return [cause for cause in found if 0 < len(cause.workers) < len(medians.workers)]
+def _slow(
+    job: PipelineJob, recording: Recording, units: Sequence[_Unit], kind: str, *, medians: bool
+) -> Iterator[Repair]:
+    """Yield one repair of all machines, or links, that are slower than the same ones of other ranks.
+
+    They are mended together: of two that are equally slow, the repair of one gains nothing.
+    """
+    seconds = np.stack([_usual(job, unit, medians=medians) for unit in units], axis=-1)  # [T, units]
+    kept = np.flatnonzero(np.median(seconds, axis=0) > 0).tolist()
+    units, seconds = [units[i] for i in kept], seconds[:, kept]
+    if len(units) < 2:
+        return
+    groups = [[i for i, unit in enumerate(units) if unit.group == group] for group in {unit.group for unit in units}]
+    values = seconds.copy()
+    for of in groups:
+        values[:, of] /= np.median(np.median(seconds[:, of], axis=0))
+    values = np.maximum(values, _LEAST)  # a step in which an operation took no time
+    names = tuple(unit.name for unit in units)
+    medians_of = Recording(values, recording.steps, names)
+    causes = [
+        cause
+        for cause, _ in blame.find_suspects(medians_of, pauses.find_pauses(medians_of))[0]
+        if 0 < len(cause.workers) < len(units)
+    ]
+    blamed = {worker for cause in causes for worker in cause.workers}
+    found = [
+        one
+        for cause in causes
+        for worker in cause.workers
+        if (one := _Slowness.of(cause, worker, units, seconds, blamed, recording.steps)) is not None
+    ]
+    before = OperationTimes(job)
+    whole = _all_mended(before, found).seconds().sum()
+    least = NOTHING * before.seconds().sum()
+    # Each must be worth something once the others are mended.
+    slow = [
+        one for one in found
+        if _all_mended(before, [other for other in found if other is not one]).seconds().sum() - whole >= least
+    ]  # fmt: skip
+    if slow:
+        yield _together(slow, kind, recording, units)
 
 
-def _usual(job: PipelineJob, unit: _Unit) -> np.ndarray:
-    """float64[T], the sum over kinds of the median over the operations of that kind."""
+_LEAST = 0.01
+"""Least value, over the usual one, that is compared."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Slowness:
+    """A machine, or link, that is slow in some steps.
+
+    Attributes:
+      unit: it.
+      cause: of the diagnosis.
+      rows: in which it is slow.
+      well: ranks of the same machine that are not slow.
+      factor: its time over theirs; where there are none, over its own in the other steps.
+    """
+
+    unit: _Unit
+    cause: Cause
+    rows: np.ndarray
+    well: tuple[int, ...]
+    factor: float
+
+    @classmethod
+    def of(
+        cls, cause: Cause, worker: int, units: Sequence[_Unit], seconds: np.ndarray, blamed: set[int], steps: np.ndarray
+    ) -> "_Slowness | None":
+        """Return it; None where it has always been slow, and no other does the same."""
+        unit, inside = units[worker], rows_of(cause, len(steps))
+        peers = [i for i, other in enumerate(units) if other.group == unit.group and i not in blamed]
+        rows = np.flatnonzero(inside)
+        own = seconds[rows, worker]
+        if peers:
+            usual = np.median(seconds[np.ix_(rows, peers)], axis=1)
+        elif inside.all():
+            return None
+        else:
+            usual = np.median(seconds[~inside, worker])
+        factor = float(np.median(own / np.maximum(usual, 1e-300)))
+        return cls(unit, cause, rows, tuple(units[i].rank for i in peers), factor)
+
+    def mend(self, seconds: np.ndarray) -> None:
+        """Shortens its operations, in place."""
+        of = np.ix_(self.unit.operations, self.rows, [self.unit.rank])
+        if self.well:
+            others = seconds[np.ix_(self.unit.operations, self.rows, self.well)]
+            seconds[of] = np.minimum(seconds[of], np.median(others, axis=2, keepdims=True))
+        else:
+            seconds[of] /= self.factor
+
+
+def _all_mended(times: OperationTimes, slow: Sequence[_Slowness]) -> OperationTimes:
+    seconds = times.job.seconds.copy()
+    for one in slow:
+        one.mend(seconds)
+    return times.having(seconds)
+
+
+def _together(slow: Sequence[_Slowness], kind: str, recording: Recording, units: Sequence[_Unit]) -> Repair:
+    """The repair of all machines, or links, of a kind that are slow."""
+    slow = sorted(slow, key=lambda one: -one.factor * one.rows.size)
+    groups = _grouped(slow, units, recording)
+    said = []
+    for title, members in groups:
+        one = members[0]
+        shown = when(one.cause, recording.steps)
+        always = not shown and not one.cause.since and one.cause.until is None
+        low, high = (f"{bound(member.factor for member in members):.2f}" for bound in (min, max))
+        verb = "compute" if len(members) > 1 else one.unit.verb
+        if not one.well:
+            than = "in other steps"
+        elif kind == LINK or len(members) > 1:
+            than = "those of the other ranks"
+        else:
+            than = f"{one.unit.group} of the other ranks".removeprefix(" of ")
+        said.append(f"{title} {verb} {low if low == high else f'{low} to {high}'} times as long as {than}{shown}"
+                    f"{', in all steps' * always}")  # fmt: skip
+    since = {since_of(one.cause, recording.steps) for one in slow}
+    shown = when(slow[0].cause, recording.steps) if len(slow) == 1 else ""
+    return Repair(
+        kind,
+        f"{some([title.removeprefix(_ALL_STAGES) for title, _ in groups])}{shown}",
+        "as fast as those of the other ranks",
+        functools.partial(_all_mended, slow=slow),
+        tuple(sorted({one.unit.rank for one in slow})),
+        since.pop() if len(since) == 1 else None,
+        all(one.cause.until is not None for one in slow),
+        said="; ".join(said[:_SAID]) + (f"; and {len(said) - _SAID} more" if len(said) > _SAID else ""),
+    )
+
+
+_SAID = 3
+"""Most slow machines with half a sentence each."""
+
+
+_ALL_STAGES = "all stages of "
+
+
+def _grouped(
+    slow: Sequence[_Slowness], units: Sequence[_Unit], recording: Recording
+) -> list[tuple[str, list[_Slowness]]]:
+    """Slow machines by their names: all stages of a rank together, and a stage that is slow on all ranks."""
+    found: dict[str, list[_Slowness]] = {}
+    for one in slow:
+        alike = [unit for unit in units if unit.verb == one.unit.verb]
+        of_rank = [other for other in slow if (other.unit.verb, other.unit.rank) == (one.unit.verb, one.unit.rank)]
+        of_group = [other for other in slow if other.unit.group == one.unit.group]
+        if one.unit.verb == _COMPUTES and 1 < len(of_rank) == sum(unit.rank == one.unit.rank for unit in alike):
+            found[f"{_ALL_STAGES}rank {recording.workers[one.unit.rank]}"] = of_rank
+        elif one.unit.group and 1 < len(of_group) == sum(unit.group == one.unit.group for unit in alike):
+            found[f"{one.unit.group} of all ranks"] = of_group
+        else:
+            found[one.unit.name] = [one]
+    return list(found.items())
+
+
+def _usual(job: PipelineJob, unit: _Unit, *, medians: bool) -> np.ndarray:
+    """float64[T], the sum over kinds of the median over the operations of that kind, or the sum of all."""
+    if not medians:
+        return job.seconds[list(unit.operations), :, unit.rank].sum(axis=0)
     kinds: dict[str, list[int]] = {}
     for operation in unit.operations:
         kinds.setdefault(job.operations.kind[operation], []).append(operation)
     return np.sum([np.median(job.seconds[of][:, :, unit.rank], axis=0) for of in kinds.values()], axis=0)
 
 
-def _as_others(
-    times: OperationTimes, members: Sequence[_Unit], well: dict[str, list[int]], rows: np.ndarray, factor: float
-) -> OperationTimes:
-    seconds = times.job.seconds.copy()
-    for member in members:
-        of = np.ix_(member.operations, np.flatnonzero(rows), [member.rank])
-        others = well[member.group]
-        if others:
-            usual = np.median(seconds[np.ix_(member.operations, np.flatnonzero(rows), others)], axis=2, keepdims=True)
-            seconds[of] = np.minimum(seconds[of], usual)
-        else:  # nobody else does this: as before it was slow
-            seconds[of] /= factor
-    return times.having(seconds)
-
-
-def _scaled(times: OperationTimes, operations: Sequence[int], factor: float) -> OperationTimes:
-    seconds = times.job.seconds.copy()
-    seconds[list(operations)] /= factor
-    return times.having(seconds)
+def _scaled(times: OperationTimes, factor: np.ndarray) -> OperationTimes:
+    return times.having(times.job.seconds / factor[:, None, None])
 
 
 class _Work(NamedTuple):
@@ -247,7 +432,8 @@ def _work(job: PipelineJob) -> _Work | None:
     return _Work(np.array([both for _, both in found]).swapaxes(0, 1), np.array([stage for stage, _ in found]))
 
 
-def _lengths(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
+def _lengths(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
+    job = times.job
     work = _work(job)
     if work is None or len(recording.workers) < 2 or work.operations.shape[2] < 2:
         return
@@ -265,7 +451,7 @@ def _lengths(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
         "the sequence lengths",
         "the micro-batches of each step dealt to the ranks by their cost",
         functools.partial(_dealt, work=work),
-        said=f"the data are long, no machine is slow: micro-batches differ by {100 * varies:.0f} %, and the same ones "
+        said=f"the data are long: micro-batches differ by {100 * varies:.0f} %, and the same ones "
         f"are long forward and backward ({ways:.2f}){in_all}, so that in each step some rank gets more than the others",
     )
 
@@ -298,31 +484,38 @@ def _dealt(times: OperationTimes, work: _Work) -> OperationTimes:
     return after if after.seconds().sum() < times.seconds().sum() else times
 
 
-def _long_stage(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
-    del recording
-    work = _work(job)
+def _long_stage(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
+    job, work = times.job, _work(times.job)
     if work is None or len(job.operations.stages) < 2:
         return
-    usual = np.median(work.seconds(job), axis=(2, 3, 4)).sum(axis=0)  # [C]
-    stages = np.unique(work.stage)
-    total = np.array([usual[work.stage == stage].sum() for stage in stages])
+    stages, total, layer = _stage_seconds(job, work)
     longest = int(total.argmax())
-    layer = float(np.median(np.delete(total, longest)))  # of a stage that holds nothing but layers
     if not total[longest] >= LONGER * layer:
         return
     other = total - layer  # what a stage holds besides layers
     share = np.maximum((total.sum() / total.size - other) / layer, 0.0)
     share *= total.size / share.sum()
     shares = listed([f"{part:.2f}" for part in share])
-    factor = total[longest] / layer
+    long = [str(stage) for stage, seconds in zip(stages, total, strict=True) if seconds >= LONGER * layer]
+    names, verb = (f"stage {long[0]}", "computes") if len(long) == 1 else (f"stages {listed(long)}", "compute")
+    only = "; with a single rank, a slow machine would look the same" if len(recording.workers) == 1 else ""
     moved = functools.partial(_moved, work=work, share=dict(zip(stages.tolist(), share, strict=True)), longest=longest)
     yield Repair(
         LONG_STAGE,
-        f"stage {stages[longest]}",
+        names,
         f"layers moved, so that the stages hold {shares} of what one holds now",
         moved,
-        said=f"stage {stages[longest]} computes {factor:.2f} times as long as the other stages, on all ranks",
+        said=f"{names} {verb} up to {total[longest] / layer:.2f} times as long as the other stages, on all ranks{only}"
+        if len(long) > 1
+        else f"{names} {verb} {total[longest] / layer:.2f} times as long as the other stages, on all ranks{only}",
     )
+
+
+def _stage_seconds(job: PipelineJob, work: "_Work") -> tuple[np.ndarray, np.ndarray, float]:
+    """The stages, the usual seconds of a micro-batch in each, and of one that holds nothing but layers."""
+    usual, stages = np.median(work.seconds(job), axis=(2, 3, 4)).sum(axis=0), np.unique(work.stage)
+    total = np.array([usual[work.stage == stage].sum() for stage in stages])
+    return stages, total, float(np.median(np.delete(total, int(total.argmax()))))
 
 
 def whole_layers(job: PipelineJob, layers: int) -> tuple[list[int], float]:
@@ -341,10 +534,8 @@ def whole_layers(job: PipelineJob, layers: int) -> tuple[list[int], float]:
     work = _work(job)
     if work is None:
         raise ValueError("stages must compute the same number of micro-batches")
-    usual, stages = np.median(work.seconds(job), axis=(2, 3, 4)).sum(axis=0), np.unique(work.stage)
-    total = np.array([usual[work.stage == stage].sum() for stage in stages])
+    stages, total, layer = _stage_seconds(job, work)
     longest = int(total.argmax())
-    layer = float(np.median(np.delete(total, longest)))
     held = np.zeros(total.size, int)
     for _ in range(layers * total.size):  # one after the other, to where the stage is then shortest
         held[((total - layer) + (held + 1) / layers * layer).argmin()] += 1
@@ -361,16 +552,25 @@ def _moved(times: OperationTimes, work: _Work, share: dict[int, float], longest:
     return work.having(times, np.maximum(seconds + more[None, :, None, None, None] * each, 0.0))
 
 
-def _communication(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
+def _communication(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
     del recording
-    kinds = [kind for kind in sorted(set(job.operations.kind)) if kind in TRANSFERRING]
+    now = times.seconds().sum()
+    kinds = sorted(set(times.job.operations.kind) & TRANSFERRING)
+    saved = {kind: now - _transfers_at_median(times, [kind]).seconds().sum() for kind in kinds}
     if kinds:
-        yield Repair(COMMUNICATION, "communication", "never longer than its median", _transfers_at_median)
+        most = max(saved, key=lambda kind: saved[kind])
+        yield Repair(
+            COMMUNICATION,
+            "communication",
+            "never longer than its median",
+            functools.partial(_transfers_at_median, kinds=kinds),
+            said=f"communication takes longer than its median in some steps or ranks, most of all {most}",
+        )
 
 
-def _transfers_at_median(times: OperationTimes) -> OperationTimes:
+def _transfers_at_median(times: OperationTimes, kinds: Sequence[str]) -> OperationTimes:
     ops, seconds = times.job.operations, times.job.seconds.copy()
-    for kind in set(ops.kind) & TRANSFERRING:
+    for kind in kinds:
         for stage in ops.stages:
             of = ops.of(kind, stage)
             if of:
@@ -378,13 +578,13 @@ def _transfers_at_median(times: OperationTimes) -> OperationTimes:
     return times.having(seconds)
 
 
-def _chance(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
-    del job, recording
+def _chance(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
+    del times, recording
     yield Repair(CHANCE, _CHANCE_TITLE, "every rank as fast as the median of its step", _all_at_median)
 
 
 def _all_at_median(times: OperationTimes) -> OperationTimes:
     seconds = times.job.seconds.copy()
-    of = times.job.operations.of(COMPUTE)
+    of = _own(times.job)
     seconds[of] = np.minimum(seconds[of], np.median(seconds[of], axis=2, keepdims=True))
     return times.having(seconds)

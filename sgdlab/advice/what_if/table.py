@@ -169,6 +169,12 @@ def facts(result: WhatIf) -> str:
     return f"{text} {slowest} {percent(result.slowest_share)} of the waiting for the slowest (M_W)."
 
 
+def unseen(result: WhatIf) -> str:
+    """Say what of a step the trace does not show; empty where nothing is known to be hidden."""
+    hidden = result.recording.unseen
+    return f"Not seen: {hidden}. Times are lower bounds, and gains upper ones." if hidden else ""
+
+
 def summary(result: WhatIf) -> str:
     """Say what the table says, beside a headline that has told what pipelines wait for."""
     return facts(result) if result.pipelines is not None else f"{sentence(result)} {facts(result)}"
@@ -184,6 +190,7 @@ def text(result: WhatIf) -> str:
     workers, of_pipelines = scores(result), slowdowns(result)
     parts = [
         f"{sentence(result)}\n{drain_sentence(result)}",
+        unseen(result),
         repairs(result).grid(without=[_WERE]),
         facts(result),
         "" if of_pipelines is None else of_pipelines.grid(),
@@ -260,7 +267,7 @@ def page(result: WhatIf, *, title: str) -> str:
         subtitle=f"{workers} workers, {steps.size} complete steps, {steps[0]} to {steps[-1]}",
         answer=sentence(result),
         drain=drain_sentence(result),
-        facts=facts(result),
+        facts=" ".join(filter(None, [unseen(result), facts(result)])),
         notes=result.recording.notes,
         columns=COLUMNS,
         rows=_bars(result),
