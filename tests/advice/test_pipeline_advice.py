@@ -17,7 +17,8 @@ from sgdlab.advice.comparison.comparison import ComparisonSettings
 from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.what_if import pipeline_words, table
 from sgdlab.advice.what_if.candidates import CHANCE, COMMUNICATION
-from sgdlab.advice.what_if.pipelines import LENGTHS, LINKS, LONG_STAGE, STAGE_OF_RANK, OperationTimes, whole_layers
+from sgdlab.advice.what_if.micro_batches import whole_layers
+from sgdlab.advice.what_if.operation_times import LENGTHS, LINKS, LONG_STAGE, STAGE_OF_RANK, OperationTimes
 from sgdlab.commands import what_if as command
 from sgdlab.errors import UsageError
 from sgdlab.pipelines import OperationRows, PipelineJob, arranged

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab.advice.what_if.candidates import COMMUNICATION
-from sgdlab.advice.what_if.pipelines import LENGTHS, LINK, LINKS, LONG_STAGE, PAUSED, STAGE_OF_RANK, whole_layers
+from sgdlab.advice.what_if.micro_batches import whole_layers
+from sgdlab.advice.what_if.operation_times import LENGTHS, LINK, LINKS, LONG_STAGE, PAUSED, STAGE_OF_RANK
 from sgdlab.advice.what_if.what_if import RepairRow, WhatIf
 from sgdlab.pipelines.job import PipelineJob
 from sgdlab.pipelines.operations import ACROSS, GATHER, SCATTER

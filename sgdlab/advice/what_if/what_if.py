@@ -28,6 +28,7 @@ from sgdlab.advice.diagnosis.pauses import Pauses
 from sgdlab.advice.what_if import candidates, in_turn, pipelines, scores
 from sgdlab.advice.what_if.candidates import CHANCE, NODE, PHASE, WORKER, Repair, Times
 from sgdlab.advice.what_if.in_turn import MATTERS, Mended
+from sgdlab.advice.what_if.operation_times import OperationTimes
 from sgdlab.advice.what_if.scores import WorkerScores
 from sgdlab.pipelines import slowdown
 from sgdlab.pipelines.slowdown import Slowdown
@@ -147,7 +148,7 @@ def try_repairs(
     if complete.job is None:
         before, made = times, in_turn.order(complete, pauses, diagnosis, times)
     else:
-        before, made = pipelines.OperationTimes(complete.job), pipelines.order(complete)
+        before, made = OperationTimes(complete.job), pipelines.order(complete)
     recorded = before.seconds()
     count = int(min(1000, max(100, _DRAWS // recorded.size)))
     resamples = Resamples(recorded.size, seed=seed, count=count)
