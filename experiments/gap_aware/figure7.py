@@ -101,7 +101,7 @@ def convergence(curves: pd.DataFrame) -> pd.Series:
 
 def summarised(curves: pd.DataFrame, num_workers: int, size: Size) -> pd.DataFrame:
     """Errors at the end, and the epochs of convergence, with the paper's errors."""
-    last = curves.sort_values("epoch").groupby(KEYS, sort=False).last()
+    last = curves.sort_values("epoch", kind="stable").groupby(KEYS, sort=False).last()
     epochs, targets, rows = convergence(curves), common_loss(curves), []
     for (letter, method), errors in last.error.groupby(["framework", "method"], sort=False):
         about = {"framework": frameworks.title(letter, size), "method": method}

@@ -62,7 +62,7 @@ TITLES = tuple(METHODS.values())
     scales={
         "smoke": Scale("15 s", frameworks=["R"], num_workers=[4], seeds=1, epochs_share=0.02),
         "laptop": Scale("40 min"),
-        "decide": Scale("3 h, estimated", seeds=20),
+        "decide": Scale("100 min", seeds=20),
         "gpu": Scale("1 h, estimated", size="gpu", num_workers=[8, 32], seeds=1),
         "paper": Scale("GPU-months, estimated", size="paper", num_workers=list(printed.WORKERS)),
     },
