@@ -127,7 +127,8 @@ def _reading() -> str:
   there are too few values for one; where more runs would decide, the page says how many, and what they cost.
   **not in our regime**: a premise of the claim, which its page names, is not what was run.
 * **✓** is an identity, arithmetic or a proof: checked, and no finding, so it is not counted. **†** marks a threshold of
-  ours that was set after numbers were seen that it judges. Claims that fail for one cause count once."""
+  ours that was set after numbers were seen that it judges. Claims that fail for one cause count once.
+* **Core time** counts runs that figures share with each of them."""
 
 
 def as_html(shown: Board) -> str:
@@ -248,7 +249,8 @@ def _section(row: Row, pictures: str, stored: bool) -> list[str]:
         parts.append(f"![{facts.get('title', row.name)}]({pictures}{row.name}.png)")
     old = "" if stored else _older(row)
     stand_in = f"{facts['stand_in'][:1].upper()}{facts['stand_in'][1:]}. " if facts.get("stand_in") else ""
-    command = f"`python -m experiments {row.name}`. " if row.figure else ""
+    scale = "" if facts.get("scale", "laptop") == "laptop" else f" --scale={facts['scale']}"
+    command = f"`python -m experiments {row.name}{scale}`. " if row.figure else ""
     numbers = f" [All numbers]({row.name}.csv)." if stored and result.table else ""
     made = f"Scale {', '.join(filter(None, [result.scale, result.made_with, result.day]))}."
     parts.append(f"{command}{stand_in}{made}{f' {old}' if old else ''}{numbers}")
