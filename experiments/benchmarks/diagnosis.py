@@ -72,7 +72,7 @@ class Fleet(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """What a tool achieves.
+    """Holds the figures of a tool.
 
     Attributes:
       first: fault -> how many fleets there are, and of how many exactly the slow workers are named first.

@@ -1,4 +1,4 @@
-"""What waits for what in one step of one data-parallel rank, with the operations that begin together."""
+"""Graphs of a step of one data-parallel rank: which operations wait for which, and which begin together."""
 
 import collections
 import dataclasses
@@ -103,7 +103,6 @@ class _Builder:
         self.work = {*COMPUTE, *(kind for kind in ops.kind if kind not in KNOWN)}
         self.streams = [self.in_order(self.work, stage) for stage in ops.stages]
         self.last = ops.stages[-1]
-        self.chunks = max(int(ops.chunk.max()) + 1, len(ops.stages))  # of the whole model
 
     def check_stages(self) -> None:
         stages = self.ops.stages
@@ -145,7 +144,7 @@ class _Builder:
         partner = {}
         for (way, end, chunk, number), o in ends.items():
             other = chunk + (1 if way == "forward" else -1)
-            if end == "send" and 0 <= other < self.chunks:
+            if end == "send" and 0 <= other < ops.chunks:
                 if (way, "recv", other, number) not in ends:
                     raise NotAPipeline(f"no receive belongs to {ops.named(o)}")
                 partner[o] = ends[way, "recv", other, number]
@@ -166,7 +165,7 @@ class _Builder:
         if recorded:
             pairs = _matches(ops, transfers, work, end, outer=stage in (0, self.last))
             beyond = stage == (0 if (way == "forward") == (end == "recv") else self.last)
-            if beyond and self.chunks == len(ops.stages) > 1 and len(pairs) == len(work):
+            if beyond and ops.chunks == len(ops.stages) > 1 and len(pairs) == len(work):
                 raise NotAPipeline(
                     f"stage {stage} has a {way}-{end} for each computation: a stage beside it was not recorded, or an "
                     "interleaved schedule lacks the column 'gmc' or 'mc'"
@@ -180,7 +179,7 @@ class _Builder:
                 self.before[work[i]].add(o)
                 if i:
                     self.before[o].add(work[i - 1])
-            chunk = int(ops.chunk[work[i]]) if self.chunks > len(ops.stages) else stage
+            chunk = ops.chunk_of(work[i])
             ends[way, end, chunk, count[chunk]] = o
             count[chunk] += 1
 

@@ -69,6 +69,15 @@ class Operations:
         return np.unique(self.stage).tolist()
 
     @functools.cached_property
+    def chunks(self) -> int:
+        """Return the number of chunks of the whole model; as many as stages, unless these are interleaved."""
+        return max(int(self.chunk.max()) + 1, len(self.stages))
+
+    def chunk_of(self, operation: int) -> int:
+        """Return the chunk of the whole model that an operation computes: of its own, or all of its stage."""
+        return int((self.chunk if self.chunks > len(self.stages) else self.stage)[operation])
+
+    @functools.cached_property
     def _found(self) -> dict[tuple[str, int], list[int]]:
         found: dict[tuple[str, int], list[int]] = {}
         for operation in np.lexsort((self.number, self.stage)).tolist():

@@ -20,7 +20,7 @@ OPERATIONS = ("dp_rank", "stage", "step", "optype", "duration")
 """Columns of a table of operations."""
 
 OF_OPERATIONS = ("start_ts", "seq_id", "mc", "gmc", "rank")
-"""What a table of operations may have besides: begins, numbers, chunks of a stage and of the model, and devices."""
+"""Its optional columns: begins, numbers, chunks of a stage and of the model, and devices."""
 
 _EXAMPLE = "--columns=WORKER,STEP,DURATION"
 _WORKERS = "workers"

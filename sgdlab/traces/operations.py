@@ -77,10 +77,8 @@ def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recor
         total[np.bincount(flat, minlength=size) == 0] = absent
         return total.reshape(shape)
 
-    work: dict[str, Any] = {name: sums(code, absent=0.0) for name, code in compute.items()}
-    total: Any = sum(work.values())
-    slowest = total.argmax(axis=2)[:, :, None]  # a NaN, which makes the step unknown, is the largest
-    phases = {name: np.take_along_axis(times, slowest, axis=2)[:, :, 0] for name, times in work.items()}
+    work = {name: sums(code, absent=0.0) for name, code in compute.items()}
+    phases = _in_slowest_stage(work)
     runtimes: Any = sum(phases.values())
     if shape[2] > 1:
         unseen = unseen or "the table has no column 'start_ts'"
@@ -137,9 +135,7 @@ def of_pipeline(job: pipelines.PipelineJob, notes: list[str]) -> Recording:
         name: np.stack([job.seconds[ops.of(name, stage)].sum(axis=0) for stage in ops.stages], axis=-1)
         for name in pipelines.COMPUTE
     }
-    total: Any = sum(by_stage.values())
-    slowest = total.argmax(axis=-1)[..., None]
-    phases = {name: np.take_along_axis(times, slowest, axis=-1)[..., 0] for name, times in by_stage.items()}
+    phases = _in_slowest_stage(by_stage)
     if len(ops.stages) > 1:
         phases["pipeline"] = np.maximum(runtimes - sum(phases.values()), 0.0)
     rest = np.maximum(job.steps - runtimes.max(axis=1), 0.0)
@@ -152,6 +148,13 @@ def of_pipeline(job: pipelines.PipelineJob, notes: list[str]) -> Recording:
         notes=(*notes, *job.notes),
         job=job,
     )
+
+
+def _in_slowest_stage(work: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """float64[T, N] by kind, of float64[T, N, S]: what each takes in the stage that takes longest in all."""
+    total: Any = sum(work.values())
+    slowest = total.argmax(axis=2)[:, :, None]  # a NaN, which makes the step unknown, is the largest
+    return {name: np.take_along_axis(times, slowest, axis=2)[:, :, 0] for name, times in work.items()}
 
 
 def _of_longest_stage(times: np.ndarray) -> np.ndarray:

@@ -157,7 +157,7 @@ def _begins_with_object(file: pathlib.Path) -> bool:
 
 
 def _doubts(recording: Recording) -> list[str]:
-    """How steps were sampled, and what looks as if the file was misread, in sentences."""
+    """Say which steps were recorded, and what looks as if the file was misread."""
     times, doubts = recording.runtimes, []
     distances = np.diff(recording.steps[~np.isnan(times).all(axis=1)])
     usual = int(np.median(distances)) if distances.size else 1

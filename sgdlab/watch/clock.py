@@ -17,7 +17,7 @@ _LONGEST = 3.0
 """And so many times as long as it has taken before: files may be written in parts, and jobs pause."""
 
 _FORGETS = 0.999
-"""What is left of the longest time after each time that the trace grows: a pause is expected again for a while."""
+"""Factor of the longest time each time that the trace grows: a pause is expected again for a while."""
 
 _MOST = 600.0
 """Seconds that a pause counts at most: after a job that hung for an hour, the next one is not waited for as long."""

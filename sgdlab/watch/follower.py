@@ -182,7 +182,7 @@ class Follower:
         return self.monitor.observe(steps, runtimes)
 
     def _by_the_clock(self, overdue: np.ndarray, usual: float, *, end: bool) -> list[Alarm]:
-        """What the steps that have come do not tell: that a worker, or the whole job, has none any more."""
+        """Return the alarms that steps cannot tell: that a worker, or the whole job, has none any more."""
         if self.monitor is None or self.monitor.newest is None:
             return []
         steps, newest = self.tail.steps, int(self.monitor.newest)

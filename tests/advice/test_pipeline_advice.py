@@ -54,7 +54,7 @@ def test_a_planted_cause_comes_first(name, draw):
 
 
 def test_a_repair_gives_the_job_without_the_cause():
-    """What is left of a slow machine is what the same draw takes without it, to the noise of a median."""
+    """A mended job takes what the same draw takes without a slow machine, to the noise of a median."""
     shape = planted.Shape()
     given = planted.durations(shape, np.random.default_rng(0))
     slow = dataclasses.replace(given, work=given.work.copy())

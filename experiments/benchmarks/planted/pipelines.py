@@ -281,7 +281,7 @@ class PipelineTrial(NamedTuple):
 
 
 class PipelineOutcome(NamedTuple):
-    """Whether the planted cause was named first, titles of all that was told, and the error of the first slow step."""
+    """Holds the answer: the planted cause named first or not, all titles, and the error of the first slow step."""
 
     right: bool
     told: tuple[str, ...]

@@ -44,12 +44,11 @@ def _work(job: PipelineJob) -> _Work | None:
     """The computations by micro-batch; None where stages have different numbers of them."""
     ops = job.operations
     chunks: dict[int, tuple[int, list[list[int]]]] = {}
-    interleaved = int(ops.chunk.max()) >= len(ops.stages)
     for stage, stream in zip(ops.stages, job.graph.order, strict=True):
         for operation in stream:
             if ops.kind[operation] in COMPUTE:
-                chunk = int(ops.chunk[operation]) if interleaved else stage
-                chunks.setdefault(chunk, (stage, [[], []]))[1][COMPUTE.index(ops.kind[operation])].append(operation)
+                _, both = chunks.setdefault(ops.chunk_of(operation), (stage, [[], []]))
+                both[COMPUTE.index(ops.kind[operation])].append(operation)
     found = [chunks[chunk] for chunk in sorted(chunks)]
     if len({len(of_way) for _, both in found for of_way in both}) != 1:
         return None
@@ -114,8 +113,7 @@ def long_stage(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
     job, work = times.job, _work(times.job)
     if work is None or len(job.operations.stages) < 2:
         return
-    stages, total, layer = _stage_seconds(job, work)
-    longest = int(total.argmax())
+    stages, total, longest, layer = _stage_seconds(job, work)
     if not total[longest] >= LONGER * layer:
         return
     other = total - layer  # what a stage holds besides layers
@@ -123,7 +121,8 @@ def long_stage(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
     share *= total.size / share.sum()
     shares = listed([f"{part:.2f}" for part in share])
     long = [str(stage) for stage, seconds in zip(stages, total, strict=True) if seconds >= LONGER * layer]
-    names, verb = (f"stage {long[0]}", "computes") if len(long) == 1 else (f"stages {listed(long)}", "compute")
+    alone = len(long) == 1
+    names, verb = (f"stage {long[0]}", "computes") if alone else (f"stages {listed(long)}", "compute up to")
     only = "; with a single rank, a slow machine would look the same" if len(recording.workers) == 1 else ""
     moved = functools.partial(_moved, work=work, share=dict(zip(stages.tolist(), share, strict=True)), longest=longest)
     yield Repair(
@@ -131,17 +130,16 @@ def long_stage(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
         names,
         f"layers moved, so that the stages hold {shares} of what one holds now",
         moved,
-        said=f"{names} {verb} up to {total[longest] / layer:.2f} times as long as the other stages, on all ranks{only}"
-        if len(long) > 1
-        else f"{names} {verb} {total[longest] / layer:.2f} times as long as the other stages, on all ranks{only}",
+        said=f"{names} {verb} {total[longest] / layer:.2f} times as long as the other stages, on all ranks{only}",
     )
 
 
-def _stage_seconds(job: PipelineJob, work: "_Work") -> tuple[np.ndarray, np.ndarray, float]:
-    """The stages, the usual seconds of a micro-batch in each, and of one that holds nothing but layers."""
+def _stage_seconds(job: PipelineJob, work: "_Work") -> tuple[np.ndarray, np.ndarray, int, float]:
+    """The stages, the usual seconds of a micro-batch in each, the longest, and those of one with nothing but layers."""
     usual, stages = np.median(work.seconds(job), axis=(2, 3, 4)).sum(axis=0), np.unique(work.stage)
     total = np.array([usual[work.stage == stage].sum() for stage in stages])
-    return stages, total, float(np.median(np.delete(total, int(total.argmax()))))
+    longest = int(total.argmax())
+    return stages, total, longest, float(np.median(np.delete(total, longest)))
 
 
 def whole_layers(job: PipelineJob, layers: int) -> tuple[list[int], float]:
@@ -160,8 +158,7 @@ def whole_layers(job: PipelineJob, layers: int) -> tuple[list[int], float]:
     work = _work(job)
     if work is None:
         raise ValueError("stages must compute the same number of micro-batches")
-    stages, total, layer = _stage_seconds(job, work)
-    longest = int(total.argmax())
+    stages, total, longest, layer = _stage_seconds(job, work)
     held = np.zeros(total.size, int)
     for _ in range(layers * total.size):  # one after the other, to where the stage is then shortest
         held[((total - layer) + (held + 1) / layers * layer).argmin()] += 1

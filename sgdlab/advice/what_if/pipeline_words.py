@@ -1,4 +1,4 @@
-"""What was found in a job of pipelines, in sentences and a table: what costs most, what to do, and its slowdowns."""
+"""Findings of a job of pipelines, in sentences and a table: the greatest cost, what to do, and its slowdowns."""
 
 import re
 from collections.abc import Sequence

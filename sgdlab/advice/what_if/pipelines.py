@@ -1,4 +1,4 @@
-r"""What could be mended in a job of pipelines: slow stages of a rank, links, long data, a long stage, communication.
+r"""Repairs of a job of pipelines: slow stages of a rank, links, long data, a long stage, communication.
 
 Each repair changes the seconds of operations, and the longest path through each step is taken again. The order is
 fixed, since one cause hides another: a slow machine would be taken for long data, and long data for a long stage.
