@@ -8,8 +8,8 @@ __version__ = "0.4.0.dev0"
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
-        "advice", "cluster", "cutoff", "data", "deep_markov", "graphs", "hosts", "jobs", "live", "networks", "policies",
-        "predictors", "protocols", "registry", "replay", "results", "rules", "runs", "tasks", "theory",
+        "cluster", "cutoff", "data", "deep_markov", "graphs", "hosts", "jobs", "live", "networks", "policies",
+        "predictors", "protocols", "registry", "replay", "results", "rules", "runs", "stragglers", "tasks", "theory",
     ),
     submod_attrs={
         "peer_schedule": ["PeerSchedule"], "runs.compare": ["compare"], "schedule": ["DROPPED", "PENDING", "Schedule"],

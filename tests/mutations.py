@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-PACKAGES = ("rules", "protocols", "replay", "runs", "advice")
+PACKAGES = ("rules", "protocols", "replay", "runs", "stragglers")
 ROOT = pathlib.Path(__file__).parents[1]
 FIELDS = ("file", "line", "before", "after", "noticed", "seconds")
 _OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}

@@ -18,10 +18,10 @@ import numpy as np
 
 from experiments.benchmarks.timing import Figure, at_most
 from sgdlab import traces
-from sgdlab.advice import comparison, diagnosis, recording, what_if
-from sgdlab.advice.comparison import halves, learned, measured, refit, sweeps
-from sgdlab.advice.comparison.measured import Resamples
 from sgdlab.cluster.regimes import RegimeCluster
+from sgdlab.stragglers import comparison, diagnosis, recording, what_if
+from sgdlab.stragglers.comparison import halves, learned, measured, refit, sweeps
+from sgdlab.stragglers.comparison.measured import Resamples
 
 STEPS, WORKERS, NODES = 10_000, 1000, 125
 MOST_SECONDS, MOST_GIGABYTES = 180.0, 6.0

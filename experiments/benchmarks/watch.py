@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from experiments.benchmarks.timing import Figure, at_least, at_most
+from sgdlab.stragglers.follow import alarms as kinds
+from sgdlab.stragglers.follow.monitor import Monitor
+from sgdlab.stragglers.follow.tail import Tail
 from sgdlab.traces.options import Options
-from sgdlab.watch import alarms as kinds
-from sgdlab.watch.monitor import Monitor
-from sgdlab.watch.tail import Tail
 
 SEED = 0
 RUNS = 100
@@ -98,7 +98,7 @@ def _speed(workers: int = 1000, steps: int = 2000, rounds: int = 15) -> Iterator
 _MEMORY = """
 import resource, sys
 import numpy as np
-from sgdlab.watch.monitor import Monitor
+from sgdlab.stragglers.follow.monitor import Monitor
 workers = 1000
 runtimes = np.random.default_rng(0).gamma(50, 1 / 50, (2000, workers)).astype(np.float32)
 monitor = Monitor([str(worker) for worker in range(workers)])

@@ -18,9 +18,9 @@ import numpy as np
 from experiments.benchmarks.planted import fleets
 from experiments.benchmarks.planted.trials import pooled, wilson
 from experiments.benchmarks.timing import Figure, at_least, at_most
-from sgdlab.advice import diagnosis, repairs, what_if
-from sgdlab.advice.diagnosis import pauses
-from sgdlab.advice.what_if import candidates
+from sgdlab.stragglers import diagnosis, repairs, what_if
+from sgdlab.stragglers.diagnosis import pauses
+from sgdlab.stragglers.what_if import candidates
 from sgdlab.traces import Recording
 
 DRAWS = 100
@@ -39,7 +39,7 @@ class Planted:
 
     Attributes:
       recording: with the cause.
-      kind: of the repair, as in `sgdlab.advice.what_if.candidates`; None if there is no cause.
+      kind: of the repair, as in `sgdlab.stragglers.what_if.candidates`; None if there is no cause.
       workers: that it concerns; empty if all.
       seconds: of full synchrony without the cause.
     """

@@ -12,7 +12,6 @@ from ml_collections import ConfigDict
 from experiments.cutoff import autoregressive
 from experiments.cutoff.cases import test_run, training_run
 from experiments.harness import Sweep, goes_by, interval
-from sgdlab.advice.comparison import tuning
 from sgdlab.deep_markov import DeepMarkov, TrainedModel
 from sgdlab.predictors import (
     CutoffRecord,
@@ -27,6 +26,7 @@ from sgdlab.predictors import (
     kalman,
     run_online,
 )
+from sgdlab.stragglers.comparison import tuning
 
 WINDOWS = (1, 2, 3, 5, 8, 12, 20)
 DEVIATIONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)

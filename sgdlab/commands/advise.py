@@ -39,9 +39,9 @@ from collections.abc import Callable, Sequence
 
 from absl import flags
 
-from sgdlab.advice import recording
 from sgdlab.commands import follow, launch, serve_flag, trace_flags
 from sgdlab.errors import UsageError
+from sgdlab.stragglers import recording
 
 
 def define_flags() -> None:
@@ -121,8 +121,8 @@ def _refuse_together(argv: Sequence[str]) -> None:
 
 def _compare(parts: recording.SplitRecording, workdir: pathlib.Path, report: Callable[[str], None]) -> None:
     # These import JAX, which takes seconds: what is wrong with the trace has been said by now.
-    from sgdlab.advice import comparison, findings  # noqa: PLC0415
-    from sgdlab.advice.answer import next_steps, publish  # noqa: PLC0415
+    from sgdlab.stragglers import comparison, findings  # noqa: PLC0415
+    from sgdlab.stragglers.answer import next_steps, publish  # noqa: PLC0415
 
     given = flags.FLAGS
     settings = comparison.ComparisonSettings(

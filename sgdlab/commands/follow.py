@@ -14,9 +14,9 @@ from sgdlab.commands import serve_flag
 from sgdlab.errors import UsageError, said_of
 from sgdlab.report.page import StatusPage
 from sgdlab.report.words import listed
+from sgdlab.stragglers.follow.alarms import HANGS, Alarm, AlarmFile
+from sgdlab.stragglers.follow.follower import Follower
 from sgdlab.traces.options import Options
-from sgdlab.watch.alarms import HANGS, Alarm, AlarmFile
-from sgdlab.watch.follower import Follower
 
 EXIT_SLOW = 3
 """The exit code of --once and --until_idle where, at the end, something is slow or a worker is silent."""
@@ -76,7 +76,7 @@ def run(path: str, options: Options, workdir: pathlib.Path) -> int:
         say = _Terminal(as_json=given.json)
         if given.serve is not None:
             with said_of("--serve: "):
-                page = stack.enter_context(StatusPage("sgdlab.watch", given.serve))
+                page = stack.enter_context(StatusPage("sgdlab.stragglers.follow", given.serve))
             say.note(f"Watch it at {page.address}")
             show = lambda finished: page.show(follower.state(finished=finished))
         until = 0.0 if given.once else given.until_idle

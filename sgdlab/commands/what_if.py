@@ -12,12 +12,12 @@ import pathlib
 import numpy as np
 
 from sgdlab import files
-from sgdlab.advice import diagnosis, what_if
-from sgdlab.advice.diagnosis import pauses
-from sgdlab.advice.recording import StoppedWorkers, fewest, is_live, left_out
-from sgdlab.advice.what_if import table as what_if_table
 from sgdlab.errors import UsageError
 from sgdlab.report.words import counted
+from sgdlab.stragglers import diagnosis, what_if
+from sgdlab.stragglers.diagnosis import pauses
+from sgdlab.stragglers.recording import StoppedWorkers, fewest, is_live, left_out
+from sgdlab.stragglers.what_if import table as what_if_table
 from sgdlab.traces.options import Options
 from sgdlab.traces.read import read
 from sgdlab.traces.recording import Recording

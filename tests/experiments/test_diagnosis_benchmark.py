@@ -10,7 +10,7 @@ from experiments.benchmarks import diagnosis
 from experiments.benchmarks.planted import rules
 from experiments.benchmarks.planted.rules import Answer
 from experiments.benchmarks.planted.trials import NOTHING
-from sgdlab.advice.diagnosis.frontier import frontier
+from sgdlab.stragglers.diagnosis.frontier import frontier
 
 
 def fleet(steps=600, workers=8, noise=0.02, seed=0):

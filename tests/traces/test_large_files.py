@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lib.tiers import examples
 
+from sgdlab.stragglers.follow.parsing import Parser
 from sgdlab.traces import Options, read, text_tables
-from sgdlab.watch.parsing import Parser
 
 CELLS = st.sampled_from(
     ["1", "2.5", " 3 ", "1e-3", "", "NA", "NaN", "nan", "null", "None", "-1", "0", "x", "1_0", "0x1", "inf", "1,5", "٣",

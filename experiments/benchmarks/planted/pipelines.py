@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sgdlab.advice import what_if
-from sgdlab.advice.diagnosis import pauses
-from sgdlab.advice.what_if import pipeline_words
-from sgdlab.advice.what_if.operation_times import LENGTHS, LINK, LONG_STAGE, STAGE_OF_RANK
 from sgdlab.pipelines import OperationRows, PipelineJob, arranged
+from sgdlab.stragglers import what_if
+from sgdlab.stragglers.diagnosis import pauses
+from sgdlab.stragglers.what_if import pipeline_words
+from sgdlab.stragglers.what_if.operation_times import LENGTHS, LINK, LONG_STAGE, STAGE_OF_RANK
 from sgdlab.traces.operations import of_pipeline
 
 WAYS = ("forward", "backward")

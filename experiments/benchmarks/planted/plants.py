@@ -7,8 +7,8 @@ import numpy as np
 
 from experiments.benchmarks.planted import fleets
 from experiments.benchmarks.planted.fleets import Fleet
-from sgdlab.advice.diagnosis import causes
-from sgdlab.advice.diagnosis.causes import Cause
+from sgdlab.stragglers.diagnosis import causes
+from sgdlab.stragglers.diagnosis.causes import Cause
 
 LEAST = 1.15
 """Smallest factor of a slow worker, a slow node or a slower cluster."""
@@ -23,7 +23,7 @@ class Plant:
 
     Attributes:
       fleet: with the cause in its run-times.
-      kind: of the cause, as in `sgdlab.advice.diagnosis.causes`; None if there is none.
+      kind: of the cause, as in `sgdlab.stragglers.diagnosis.causes`; None if there is none.
       workers: that are slow; empty if all are.
       since: first slow row; None if the cause has no beginning.
       until: last slow row; None if it lasts.

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from sgdlab.advice import diagnosis
-from sgdlab.advice.diagnosis import pauses
-from sgdlab.advice.diagnosis.frontier import frontier
+from sgdlab.stragglers import diagnosis
+from sgdlab.stragglers.diagnosis import pauses
+from sgdlab.stragglers.diagnosis.frontier import frontier
 from sgdlab.traces import Recording
 
 WINDOW = 100

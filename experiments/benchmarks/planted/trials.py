@@ -12,8 +12,8 @@ from tqdm import tqdm
 
 from experiments.benchmarks.planted import fleets, plants
 from experiments.benchmarks.planted.plants import Plant
-from sgdlab.advice import diagnosis
-from sgdlab.advice.diagnosis import pauses
+from sgdlab.stragglers import diagnosis
+from sgdlab.stragglers.diagnosis import pauses
 from sgdlab.traces import Recording
 
 NOTHING = "nothing"

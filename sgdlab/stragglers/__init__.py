@@ -1,0 +1,12 @@
+"""From a recorded trace to what is slow, what it costs and what to do: all parts of `advise`.
+
+`recording` reads and splits the trace, `diagnosis` finds what is slow, `comparison` measures all protocols, `what_if`
+replaces single times, `findings` holds all results, `answer` recommends, writes and draws, and `follow` does it for a
+trace that grows. The modules are imported at their first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__, submodules=("answer", "comparison", "diagnosis", "findings", "follow", "recording", "repairs", "what_if")
+)

@@ -1,0 +1,210 @@
+"""The answer in two paragraphs: what is broken, and what to do about it."""
+
+import dataclasses
+
+from sgdlab.report.words import percent, rounded, sentence
+from sgdlab.stragglers import repairs
+from sgdlab.stragglers.answer import rules
+from sgdlab.stragglers.answer.verdict import NOTICEABLE, simplest
+from sgdlab.stragglers.comparison.protocol import DRAINED, Protocol
+from sgdlab.stragglers.comparison.sweeps import FINISHING
+from sgdlab.stragglers.comparison.without import machines
+from sgdlab.stragglers.diagnosis.causes import SLOW_NODE, Cause
+from sgdlab.stragglers.findings import Findings
+from sgdlab.stragglers.what_if import pipeline_words
+from sgdlab.stragglers.what_if import table as what_if_table
+
+_MOST_TOLD = 2
+"""Slow machines that have a sentence each; the others are named."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Headline:
+    """The answer.
+
+    Attributes:
+      problem: what is slow, since when, and what it costs.
+      advice: what to do, and what it gives.
+    """
+
+    problem: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.problem} {self.advice}"
+
+
+def headline(findings: Findings) -> Headline:
+    """Say what is broken, and what to do."""
+    return Headline(problem(findings), advice(findings))
+
+
+def problem(findings: Findings) -> str:
+    """Say what costs most, and which machine to look at first."""
+    stopped, causes = findings.parts.stopped, findings.diagnosis.causes
+    said = [stopped] if stopped else []
+    if findings.parts.complete.job is not None:
+        return " ".join([*said, pipeline_words.problem(findings.what_if)])
+    if not causes:
+        idle = findings.comparison.synchrony.idle
+        said.append(
+            f"No machine is to blame, and {percent(idle)} of the workers' time is spent waiting for the last one."
+        )
+    elif not causes[0].lasting:
+        said.append(sentence(causes[0].headline(findings.parts.complete)))
+    if findings.diagnosis.machines:
+        said.append(_machines(findings))
+    if findings.parts.complete.unseen:
+        said.append(what_if_table.unseen(findings.what_if))
+    return " ".join(said)
+
+
+def advice(findings: Findings) -> str:
+    """Say what to do: take a machine out, keep full synchrony, or wait for fewer."""
+    verdict = findings.verdict
+    mended = "" if findings.parts.complete.job is None else pipeline_words.advice(findings.what_if)
+    if mended and verdict.chosen.backups == 0:
+        return mended
+    if mended:
+        done = f"{mended} Across the data-parallel ranks meanwhile: {_waiting(findings)}.{fixed(findings)}"
+    elif verdict.drained is not None:
+        done = taken_out(findings)
+        if verdict.chosen.backups != 0:
+            done = f"{done} Until then, {_waiting(findings)}.{fixed(findings)}"
+    elif verdict.chosen.backups == 0:
+        until = "Until that is mended, keep" if findings.diagnosis.machines else "Keep"
+        done = f"{until} full synchrony: {_no_other(findings)}."
+    else:
+        done = f"{sentence(_waiting(findings))}{fixed(findings)}"
+    if not verdict.first:
+        return done
+    steps = findings.parts.test_steps
+    return (
+        f"{done} This is chosen on steps {steps[verdict.first]} to {steps[-1]}, since the last change; the table "
+        f"begins with step {steps[0]}."
+    )
+
+
+def taken_out(findings: Findings) -> str:
+    """Say that a machine is to be taken out; empty if none is."""
+    drained = findings.verdict.drained
+    if drained is None:
+        return ""
+    rest = len(findings.parts.workers) - len(drained.without)
+    others = {1: "go on with the other worker alone", 2: "keep waiting for both of the others"}
+    row, causes = _blamed(findings)
+    given = "" if row is drained else f": {gain(findings, drained)}"  # else `problem` says it
+    keep = others.get(rest, f"keep waiting for the other {rest}")
+    return f"Take {names(drained)} out, or mend {_them(causes)}, and {keep}{given}."
+
+
+def fixed(findings: Findings) -> str:
+    """Say that a fixed number of workers would do as well as a formula, if so; begins with a space."""
+    found = findings.verdict.fixed
+    if found is None:
+        return ""
+    workers = len(findings.parts.workers)
+    return (
+        # pyrefly: ignore[unsupported-operation]  # of a fixed number
+        f" Always waiting for {workers - found.backups} of {workers} does as well, {gain(findings, found)}, as long as "
+        "the cluster stays as it was in these steps."
+    )
+
+
+def gain(findings: Findings, protocol: Protocol) -> str:
+    """The gradients per second relative to full synchrony, with the interval, as in "x 1.17 (1.15-1.19)".
+
+    Of the evaluation steps on which the choice was made.
+    """
+    return f"x {rounded(*findings.table.since(findings.verdict.first).relative(protocol.paper))}"
+
+
+def names(protocol: Protocol) -> str:
+    """The machines that a row of the table is without, as its title names them: "worker 5"."""
+    return protocol.title.removeprefix("without ")
+
+
+def _blamed(findings: Findings) -> tuple[Protocol | None, list[Cause]]:
+    """The machines to look at, those without which the others gain most, and full synchrony without them.
+
+    Equally slow machines hide each other: without one of them nothing is gained. Where nothing is gained at all, it is
+    the machine that costs most, without a row.
+    """
+    slow, verdict = findings.diagnosis.machines, findings.verdict
+    table = findings.table.since(verdict.first)
+    still, first = {worker for cause in slow for worker in cause.workers}, set(slow[0].workers)
+    rows = [row for row in findings.comparison.by_role(DRAINED) if first <= set(row.without) <= still]
+    if verdict.drained in rows:
+        row = verdict.drained
+    else:
+        rows = [row for row in rows if table.relative(row.paper)[0] > 1]
+        row = simplest(table, rows, lambda row: len(row.without)) if rows else None
+    if row is None:
+        return None, [slow[0]]
+    return row, [cause for cause in slow if set(cause.workers) <= set(row.without)]
+
+
+def _machines(findings: Findings) -> str:
+    row, causes = _blamed(findings)
+    complete = findings.parts.complete
+    said = [cause.headline(complete) for cause in causes[:_MOST_TOLD]]
+    if len(causes) == 1:
+        it = "that node" if causes[0].kind == SLOW_NODE else "that machine"
+        it = it if _them(causes) == "it" else "those machines"
+        return f"{said[0].rstrip('.')}: look at {it} first. {_worth(findings, row, causes)}"
+    said = [sentence(one) for one in said]
+    if causes[_MOST_TOLD:]:
+        said.append(f"Still slow as well: {machines(findings.parts, causes[_MOST_TOLD:])}.")
+    return f"{' '.join(said)} Look at these machines first. {_worth(findings, row, causes)}"
+
+
+def _worth(findings: Findings, row: Protocol | None, causes: list[Cause]) -> str:
+    """Say what full synchrony gives without some machines, if that is more, or with them as fast as the others."""
+    workers, first = len(findings.parts.workers), findings.verdict.first
+    out = row.without if row is not None else causes[0].workers
+    test = findings.parts.test[first:]
+    mended = repairs.workers_at_median(test, out)
+    times = repairs.synchronous_seconds(test).sum() / repairs.synchronous_seconds(mended).sum()
+    them = _them(causes)
+    if row is not None:
+        rest = workers - len(out)
+        others = "the other worker alone gives" if rest == 1 else f"the other {rest} in full synchrony give"
+        gained = rounded(*findings.table.since(first).relative(row.paper))
+        everyone = "both" if workers == 2 else f"all {workers}"
+        return (
+            f"Without {them}, {others} {gained} times the gradients per second; mended, {everyone} would give "
+            f"{times:.2f}."
+        )
+    were = f"{'it' if them == 'it' else 'they'} were"
+    return (
+        f"If {were} as fast as the others, full synchrony would be {times:.2f} times as fast; to take {them} out would "
+        "not help."
+    )
+
+
+def _them(causes: list[Cause]) -> str:
+    """The pronoun of some machines: one worker or one node is "it"."""
+    one = len(causes) == 1 and (len(causes[0].workers) == 1 or causes[0].node is not None)
+    return "it" if one else "them"
+
+
+def _no_other(findings: Findings) -> str:
+    fastest, over = findings.verdict.fastest, findings.verdict.over_chosen
+    if over is None or over[0] <= 1 + NOTICEABLE or over[1] <= 1:
+        return "no other way of waiting is measurably faster"
+    workers = len(findings.parts.workers)
+    dropped = f"{100 * (1 - fastest.paper.waited_for / workers):.0f} % of the gradients"
+    return f"the fastest other way of waiting drops {dropped} and gives only {gain(findings, fastest)}"
+
+
+def _waiting(findings: Findings) -> str:
+    """Say what to do in every step, without the capital at the beginning and the full stop at the end."""
+    chosen, workers = findings.verdict.chosen, len(findings.parts.workers)
+    if chosen.backups == 0:
+        return "keep waiting for all"
+    late = "; late gradients are dropped" if chosen.title == FINISHING else ""
+    said = rules.whom_not_to_wait_for(chosen, workers), rules.who_enters(chosen, workers)
+    defined = findings.verdict.drained is not None  # `problem` says what the gain is of
+    given = gain(findings, chosen)
+    more = given if defined else f"{given.removeprefix('x ')} times the gradients per second"
+    return f"{': '.join(said)}, {more}{late}"

@@ -1,0 +1,181 @@
+"""Writes the results of `advise`: text for the terminal, tables and plots as files, and the self-contained page."""
+
+import pathlib
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sgdlab import files
+from sgdlab.report.words import sentence
+from sgdlab.results import pages, plots
+from sgdlab.stragglers.answer import headline, machine_readable, next_steps, pictures, rules, sentences
+from sgdlab.stragglers.answer.table import COLUMNS
+from sgdlab.stragglers.comparison.protocol import CEILING, DRAINED, HINDSIGHT, STALE, Protocol
+from sgdlab.stragglers.findings import Findings
+from sgdlab.stragglers.recording import NOTE
+from sgdlab.stragglers.what_if import pipeline_words
+from sgdlab.stragglers.what_if import table as what_if_table
+
+Commands = Sequence[tuple[str, str]]
+"""Pairs of a purpose and a command line."""
+
+_WIDTH = 112
+"""Characters per line in the terminal."""
+
+
+def terminal_text(findings: Findings, commands: Commands) -> str:
+    """The answer, the tables, the meaning of their columns, the sentences and the proposed commands."""
+    said = headline.headline(findings)
+    answer = [said.problem, said.advice, sentences.rule(findings)]
+    parts = ["\n".join(_filled(line) for line in answer if line)]
+    parts += [findings.table.table().text(), findings.table.sweep_table().grid()]
+    details = [*sentences.details(findings), ("What if", what_if_table.summary(findings.what_if))]
+    parts.append("\n".join(_filled(f"* {heading}: {text}", "  ") for heading, text in details if text))
+    parts += [f"{_filled(f'{purpose}:')}\n    {command}" for purpose, command in commands]
+    return "\n\n".join(parts)
+
+
+def _filled(text: str, indent: str = "") -> str:
+    kept = re.sub(r"\bx (?=\d)", "x\N{NO-BREAK SPACE}", text)  # "x 1.17" stays in one line
+    lines = textwrap.fill(kept, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def write(directory: pathlib.Path, findings: Findings, commands: Commands) -> pathlib.Path:
+    """Writes the page, tables as CSV, Markdown and JSON, the evaluation steps and the plots.
+
+    Returns:
+      The path of advice.html.
+
+    Raises:
+      OSError: if a file cannot be written.
+    """
+    figures = pictures.all_of(findings)
+    for name, figure in figures.items():
+        plots.save(figure, directory / name)
+    title = f"Advice on {findings.parts.name}"
+    next_steps.answered(findings.parts, findings.verdict.chosen).save(directory / next_steps.ANSWERED)
+    files.write_text(directory / "advice.csv", findings.table.comma_separated())
+    files.write_text(directory / "what_if.csv", what_if_table.comma_separated(findings.what_if))
+    files.write_text(directory / "scores.csv", what_if_table.scores_comma_separated(findings.what_if))
+    files.write_text(directory / "advice.json", machine_readable.text(findings))
+    files.write_text(directory / "advice.md", _markdown(title, findings, commands, list(figures)))
+    saved = {name: directory / f"{name}.svg" for name in figures}
+    html = make_page(findings, saved, commands, title=title, model=directory / "model")
+    files.write_text(directory / "advice.html", html)
+    return directory / "advice.html"
+
+
+def _markdown(title: str, findings: Findings, commands: Commands, names: Sequence[str]) -> str:
+    answers, what_if = findings.table, findings.what_if
+    parts = [
+        f"# {title}",
+        "\n".join(f"* **{heading}**: {text}" for heading, text in sentences.all_of(findings)),
+        "\n".join(f"* {name}: {value}" for name, value in findings.parts.facts()),
+        answers.table().markdown_grid(),
+        answers.sweep_table().markdown_grid(),
+        what_if_table.summary(what_if),
+        what_if_table.repairs(what_if).markdown_grid(),
+        "\n\n".join(f"![{pictures.CAPTIONS[name]}]({name}.svg)" for name in names),
+        "\n\n".join(f"{purpose}:\n\n    {command}" for purpose, command in commands),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+_SLOW, _DO, _TABLE, _WHAT_IF = ("stages", "histories", "medians"), ("window",), ("protocols",), ("what_if", "scores")
+"""Pictures of the sections; all others are details."""
+
+_MOST_WORKERS = 12
+"""Most workers in the table of scores."""
+
+
+def make_page(
+    findings: Findings,
+    saved: Mapping[str, pathlib.Path],
+    commands: Sequence[tuple[str, str]],
+    *,
+    title: str,
+    model: pathlib.Path,
+) -> str:
+    """The page as HTML, with its plots embedded; `saved` names the SVG files, `model` the trained model's directory."""
+    parts, verdict, what_if = findings.parts, findings.verdict, findings.what_if
+    shown = {*_SLOW, *_DO, *_TABLE, *_WHAT_IF}
+
+    def figures(names: Sequence[str]) -> list[dict[str, str]]:
+        return [
+            {"data": pages.embedded(saved[name]), "caption": pictures.CAPTIONS[name], "name": name}
+            for name in names
+            if name in saved
+        ]
+
+    said = headline.headline(findings)
+    details = dict(sentences.details(findings))
+    return pages.render(
+        "sgdlab.stragglers.answer",
+        "advice.html",
+        title=title,
+        subtitle=f"{len(parts.workers)} workers, {parts.recording.steps.size} recorded steps",
+        problem=said.problem,
+        advice=said.advice,
+        causes=_causes(findings),
+        slow_pictures=figures(_SLOW),
+        rule=sentences.rule(findings),
+        out=headline.taken_out(findings),
+        loop=_loop(findings, model),
+        given=rules.given(verdict.chosen),
+        caution=details.pop("Before you switch", ""),
+        do_pictures=figures(_DO),
+        commands=[(purpose, command.replace(" --", " \\\n    --")) for purpose, command in commands],
+        steps=len(parts.test),
+        first=parts.test_steps[0],
+        last=parts.test_steps[-1],
+        columns=COLUMNS,
+        rows=_page_rows(findings),
+        table_pictures=figures(_TABLE),
+        what_if=what_if_table.repairs(what_if),
+        what_if_sentence=what_if_table.summary(what_if),
+        slowdowns=what_if_table.slowdowns(what_if),
+        what_if_pictures=figures(_WHAT_IF),
+        scores=what_if_table.scores(what_if, _MOST_WORKERS),
+        drain=what_if_table.drain_sentence(what_if),
+        reading=details,
+        facts=[(name, text) for name, text in parts.facts() if name != NOTE],
+        sweep=findings.table.sweep_table(),
+        pictures=figures([name for name in saved if name not in shown]),
+    )
+
+
+def _causes(findings: Findings) -> list[dict[str, str]]:
+    complete = findings.parts.complete
+    if complete.job is not None:
+        return pipeline_words.causes(findings.what_if)
+    return [
+        {
+            "headline": sentence(cause.headline(complete)),
+            "evidence": "" if cause.evidence in cause.headline(complete) else cause.evidence,
+            "cost": sentences.cost(cause),
+        }
+        for cause in findings.diagnosis.causes
+    ]
+
+
+def _loop(findings: Findings, model: pathlib.Path) -> str:
+    chosen, parts = findings.verdict.chosen, findings.parts
+    history = 0 if chosen.history is None else len(chosen.history)
+    return rules.loop(chosen, len(parts.workers), history=history, model=model)
+
+
+def _page_rows(findings: Findings) -> list[dict[str, Any]]:
+    return [
+        {"cells": cells, "kind": _kind(protocol, findings.verdict.is_of(protocol))}
+        for cells, protocol in zip(findings.table.table().rows, findings.table.shown(), strict=True)
+    ]
+
+
+def _kind(protocol: Protocol, chosen: bool) -> str:
+    if chosen:
+        return "chosen"
+    if protocol.role == DRAINED:
+        return "drained"
+    return "aside" if protocol.role in (HINDSIGHT, STALE, CEILING) else ""

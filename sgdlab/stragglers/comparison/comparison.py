@@ -1,0 +1,221 @@
+"""Compares all protocols on the evaluation steps, with parameters from the tuning steps."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sgdlab import arguments, predictors
+from sgdlab.predictors import OBJECTIVES, CutoffRecord, Guarded
+from sgdlab.stragglers.comparison import halves, learned, measured, refit, sweeps, tuning, without
+from sgdlab.stragglers.comparison.halves import Halves
+from sgdlab.stragglers.comparison.measured import Measured
+from sgdlab.stragglers.comparison.protocol import CEILING, DEPLOYABLE, HINDSIGHT, STALE, Protocol
+from sgdlab.stragglers.comparison.refit import REFITTED
+from sgdlab.stragglers.comparison.sweeps import INTERRUPTED, BackupSweep
+from sgdlab.stragglers.comparison.tuning import Tuned
+from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
+from sgdlab.stragglers.recording import SplitRecording
+
+DEEP_MARKOV = "deep Markov cutoff"
+BY_RATE = "objective: rate of the run"
+SYNCHRONOUS = ("--config.method=synchronous",)
+
+Report = Callable[[str], None]
+"""Called with one line about the progress."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ComparisonSettings:
+    """Sets how much is compared.
+
+    Attributes:
+      model: whether the deep Markov model is trained: "auto" (as far as the size of the recording allows), "yes" or
+        "no".
+      most_steps: upper bound on the optimiser's steps in training it.
+      refit: number of evaluation steps after which predictors are fitted again, in rows of their own; None: no such
+        rows.
+      seed: of the training and of the predictors' random draws.
+
+    Raises:
+      ValueError: if one of them is out of its range.
+    """
+
+    model: str = "auto"
+    most_steps: int = 3000
+    refit: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        arguments.one_of("model", self.model, learned.MODELS)
+        arguments.whole("most_steps", self.most_steps)
+        arguments.whole("seed", self.seed, least=0)
+        if self.refit is not None:
+            arguments.whole("refit", self.refit)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Comparison:
+    """The measurements of all protocols.
+
+    Attributes:
+      protocols: the rows of the table, full synchrony first and the oracle last.
+      sweeps: interrupted and finishing backup workers.
+      record: predictions and cutoffs of the deep Markov model with the paper's objective; None if it was left out.
+      note: a sentence on how its training differs from the paper's; empty if it does not.
+      left_out: title of what was not run -> why not, in a sentence.
+      halves: how the evaluation steps differ from the tuning steps; None if they do not.
+    """
+
+    protocols: Sequence[Protocol]
+    sweeps: Sequence[BackupSweep]
+    record: CutoffRecord | None
+    note: str
+    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    halves: Halves | None = None
+
+    @property
+    def synchrony(self) -> Measured:
+        """The measurements of full synchrony, to which all others are relative."""
+        return self.protocols[0].paper
+
+    def by_role(self, role: str) -> list[Protocol]:
+        """The protocols of one role, in the order of the table."""
+        return [protocol for protocol in self.protocols if protocol.role == role]
+
+
+def compare(
+    parts: SplitRecording,
+    diagnosis: Diagnosis,
+    directory: pathlib.Path,
+    *,
+    settings: ComparisonSettings | None = None,
+    report: Report = print,
+) -> Comparison:
+    """Tunes and measures every protocol.
+
+    Args:
+      parts: the recording, split into tuning and evaluation steps.
+      diagnosis: of the recording; there is a row without each machine that it names.
+      directory: where the trained deep Markov model is saved.
+      settings: how much is compared. None: the defaults.
+      report: called with one line about the progress.
+    """
+    given = settings or ComparisonSettings()
+    steps, workers = parts.test.shape
+    left_out = {}
+    report(f"[1/3] measuring numbers of backup workers from 1 to {workers - 1}")
+    both = [sweeps.interrupted(parts), sweeps.finishing(parts)]
+    report("[2/3] tuning the deadline, the running mean and Elfving, fitting the Kalman filter")
+    rows = [
+        Protocol.fixed("full synchrony", "", DEPLOYABLE, both[0].test[0], backups=0, flags=SYNCHRONOUS),
+        *(row for sweep in both for row in _of_sweep(sweep)),
+        *_tuned(parts, given.seed),
+    ]
+    record, note = None, ""
+    why_not = learned.why_not(steps, workers, given.model)
+    if why_not:
+        report("[3/3] leaving the deep Markov model out")
+        left_out[DEEP_MARKOV] = why_not
+    else:
+        plan = learned.plan(len(parts.train), given.most_steps, workers=workers, model=given.model)
+        note = plan.note
+        report(f"[3/3] training the deep Markov model for at most {plan.fitting.steps} steps")
+        deep = learned.trained(parts.train, plan, seed=given.seed, directory=directory)
+        objectives = OBJECTIVES if plan.by_rate else OBJECTIVES[:1]
+        row, record = _cut(parts, DEEP_MARKOV, dict.fromkeys(objectives, deep), given.seed)
+        rows.append(row)
+        if not plan.by_rate:
+            left_out[f"{DEEP_MARKOV}, {BY_RATE}"] = learned.NOT_BY_RATE
+    if given.refit is not None:
+        again, reasons = _refitted(parts, given, report)
+        rows += again
+        left_out |= reasons
+    rows += [
+        *without.rows(parts, diagnosis),
+        Protocol.fixed("asynchrony", "", STALE, measured.asynchronous(parts.test), flags=("--config.method=asgd",)),
+        Protocol("oracle", "", CEILING, {o: _oracle(parts, o) for o in OBJECTIVES}),
+    ]
+    return Comparison(rows, both, record, note, left_out, halves.find_difference(parts, diagnosis.causes))
+
+
+def _of_sweep(sweep: BackupSweep) -> list[Protocol]:
+    """The tuned number of backup workers, and the best number on the evaluation steps if it differs."""
+    title, tuned, best, workers = sweep.title, sweep.tuned, sweep.best, max(sweep.test) + 1
+    is_cut = title == INTERRUPTED
+    flags = _interrupting(workers - tuned) if is_cut else _finishing(tuned)
+    chosen = {"backups": tuned, "flags": flags, "warm_up": int(is_cut)}
+    rows = [Protocol.fixed(title, f"b = {tuned}", DEPLOYABLE, sweep.test[tuned], **chosen)]
+    if best != tuned:
+        setting = f"b = {best}, best in hindsight"
+        rows.append(Protocol.fixed(title, setting, HINDSIGHT, sweep.test[best], backups=best))
+    return rows
+
+
+def _interrupting(cutoff: int) -> tuple[str, ...]:
+    return tuning.cutoff_flags("static", 1, f"cutoff={cutoff}")
+
+
+def _finishing(backups: int) -> tuple[str, ...]:
+    return ("--config.method=backup_workers", f"--config.protocol.backup_workers.backups={backups}")
+
+
+def _tuned(parts: SplitRecording, seed: int) -> list[Protocol]:
+    """All predictors except the deep Markov model."""
+    deadline, kalman = tuning.deadline(parts.train), tuning.kalman(parts.train)
+    choices: dict[str, dict[str, Tuned]] = {
+        "median + k MAD": {"throughput": deadline},  # it has no objective
+        "running mean": {o: tuning.running_mean(parts.train, o) for o in OBJECTIVES},
+        "Elfving": {o: tuning.elfving(parts.train, o) for o in OBJECTIVES},
+        "Kalman filter": dict.fromkeys(OBJECTIVES, kalman),
+    }
+    return [_cut(parts, title, tuned, seed)[0] for title, tuned in choices.items()]
+
+
+def _refitted(
+    parts: SplitRecording, given: ComparisonSettings, report: Report
+) -> tuple[list[Protocol], dict[str, str]]:
+    """The rows that are fitted again and again, and what is left out of them, with the reasons."""
+    why_not = refit.why_not(parts, given.refit)  # pyrefly: ignore[bad-argument-type]  # a number where it is asked for
+    if why_not:
+        return [], {"fitting again": why_not}
+    report(f"      fitting all but the deep Markov model again every {given.refit} steps")
+    once = {DEEP_MARKOV + REFITTED: "It is trained once: to train it again would take as long every time."}
+    return refit.rows(parts, given.refit, seed=given.seed), once  # pyrefly: ignore[bad-argument-type]  # the same
+
+
+def run(parts: SplitRecording, tuned: Tuned, objective: str, *, seed: int) -> CutoffRecord:
+    """Runs a guarded predictor on the evaluation steps, after the last tuning steps."""
+    history = tuned.history(parts.train)
+    guarded = Guarded(tuned.predictor)
+    return predictors.run_online(parts.test, guarded, objective=objective, history=history, seed=seed)
+
+
+def _cut(parts: SplitRecording, title: str, tuned: Mapping[str, Tuned], seed: int) -> tuple[Protocol, CutoffRecord]:
+    """A predictor on the evaluation steps, and its record with the paper's objective."""
+    records = {o: run(parts, one, o, seed=seed) for o, one in tuned.items()}
+    results = {o: measured.interrupted(parts.test, record.cutoff) for o, record in records.items()}
+    first, used = records["throughput"], _of_predictor(parts, tuned["throughput"])
+    setting = tuned["throughput"].setting
+    if all((record.cutoff == first.cutoff).all() for record in records.values()):
+        return Protocol.fixed(title, setting, DEPLOYABLE, results["throughput"], **used), first
+    rate = tuned["rate"]
+    again = _of_predictor(parts, rate)
+    if rate.flags:
+        again["flags"] = (*rate.flags, "--config.protocol.cutoff.objective=rate")
+    by_rate = Protocol.fixed(title, f"{rate.setting}, {BY_RATE}", DEPLOYABLE, results["rate"], **again)
+    return Protocol(title, setting, DEPLOYABLE, results, by_rate=by_rate, **used), first
+
+
+def _of_predictor(parts: SplitRecording, tuned: Tuned) -> dict[str, Any]:
+    return {
+        "flags": tuned.flags,
+        "parameters": tuned.parameters,
+        "warm_up": tuned.warm_up,
+        "predictor": Guarded(tuned.predictor),
+        "history": tuned.history(parts.train),
+    }
+
+
+def _oracle(parts: SplitRecording, objective: str) -> Measured:
+    return measured.interrupted(parts.test, sweeps.oracle_cutoffs(parts.test, objective))

@@ -1,0 +1,195 @@
+"""Whether the evaluation steps differ from the tuning steps, so that what was tuned and learned does not hold."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from sgdlab.report.words import counted, some
+from sgdlab.stragglers.diagnosis.causes import HEAVY_TAIL, PAUSES, Cause, named
+from sgdlab.stragglers.recording import SplitRecording
+
+LEVEL = 0.005
+"""Share of recordings without a change in which one is reported at most."""
+
+NOTICEABLE = 1.1
+"""Least ratio of a change that is reported."""
+
+_FEWEST, _MOST, _LENGTH = 4, 10, 5
+"""Fewest and most blocks of consecutive steps in a part, and the least steps of a block where there are more than the
+fewest. The medians of blocks are nearly independent and nearly normal, also where steps are neither."""
+
+_SHARE = 0.1
+"""Least difference between the shares of the two parts in which a dated cause shows."""
+
+_PAIR = 2
+"""Numbers of which a change is made: before and after."""
+
+Change = tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Halves:
+    """Holds what differs between the tuning and the evaluation steps; those that paused all workers are left out.
+
+    Attributes:
+      first: number of the first evaluation step.
+      steps: how many evaluation steps there are.
+      level: seconds of the median worker in the median step before and after; None if they do not differ measurably.
+      spread: run-time of the slowest worker over the step's median, in the median step, before and after; or None.
+      workers: name -> the worker's run-time over the step's median, before and after; those that differ most first.
+      causes: causes of the diagnosis, dated by one change or two, that show in different shares of the two parts: who
+        is slow, and in which share of the tuning and of the evaluation steps.
+    """
+
+    first: int
+    steps: int
+    level: Change | None
+    spread: Change | None
+    workers: dict[str, Change]
+    causes: tuple[tuple[str, Change], ...] = ()
+
+    def sentence(self, refit: int | None = None) -> str:
+        """Say what differs, and what that means.
+
+        Args:
+          refit: number of steps after which predictors were fitted again; None if they were not.
+        """
+        return (
+            f"The evaluation steps differ from the tuning steps: {'; '.join(self._changes())}. {self._meaning(refit)}"
+        )
+
+    def _changes(self) -> list[str]:
+        changes = [
+            f"worker {name} took {before:.2f} times the median of its step before, and {after:.2f} times since"
+            for name, (before, after) in list(self.workers.items())[:_PAIR]
+        ]
+        others = list(self.workers)[_PAIR:]
+        if others:
+            changes.append(f"{counted(len(others), 'worker')} ({some(others)}) changed as well")
+        changes += [
+            f"{who} slow in {100 * before:.0f} % of the tuning steps and in {100 * after:.0f} % of the evaluation steps"
+            for who, (before, after) in self.causes
+        ]
+        if self.level is not None:
+            before, after = self.level
+            ratio = f"{after / before:.2f} times slower" if after > before else f"{before / after:.2f} times faster"
+            changes.append(f"the whole cluster is {ratio} ({before:.3g} s, then {after:.3g} s in the median)")
+        if self.spread is not None and not self.workers and not self.causes:
+            before, after = self.spread
+            changes.append(
+                f"the slowest worker of a step took {before:.2f} times its median, and then {after:.2f} times"
+            )
+        return changes
+
+    def _meaning(self, refit: int | None) -> str:
+        doubt = f"What was tuned and learned before step {self.first} need not hold after it"
+        if refit is not None:
+            return f"{doubt}; the rows that are fitted again every {refit} steps follow the change."
+        every = max(5, min(50, self.steps // 4))
+        return f"{doubt}; --refit={every} fits again every {every} steps."
+
+
+def find_difference(parts: SplitRecording, causes: Sequence[Cause] = ()) -> Halves | None:
+    """Compares the two parts; None if they do not differ measurably.
+
+    Three things are compared: the level (the logarithm of each step's median), the spread (of the slowest run-time over
+    this median), and each worker's run-time over this median. Each part is cut into blocks of consecutive steps, and
+    the medians of the blocks are compared by Welch's t-test. The error probability `LEVEL` is shared by all tests
+    (Bonferroni), half of it by those of the workers.
+
+    These tests are for changes between the parts. A change inside a part makes its blocks differ, and little of the
+    medians; the diagnosis has found and dated it, so that only the shares of its steps are compared.
+    """
+    calm = parts.test[~parts.test_pauses]
+    if len(calm) < _FEWEST or len(parts.train) < _FEWEST:
+        return None
+    before, after = (_Part.of(runtimes) for runtimes in (parts.train, calm))
+    each = LEVEL / 2 / parts.test.shape[1]
+    changed = np.flatnonzero(_differ(before.workers, after.workers, each))
+    ratios = {int(n): (before.typical("workers", n), after.typical("workers", n)) for n in changed}
+    order = sorted(ratios, key=lambda n: -abs(math.log(ratios[n][1] / ratios[n][0])))
+    level, spread = (
+        (before.typical(name), after.typical(name))
+        if _differ(getattr(before, name), getattr(after, name), LEVEL / 4)[0]
+        else None
+        for name in ("level", "spread")
+    )
+    dated = _dated(parts, causes, set(changed), level is not None)
+    if not order and level is None and spread is None and not dated:
+        return None
+    first = int(parts.complete.steps[parts.train_steps])
+    return Halves(first, len(parts.test), level, spread, {parts.workers[n]: ratios[n] for n in order}, dated)
+
+
+def _dated(
+    parts: SplitRecording, causes: Sequence[Cause], named_already: set[int], level: bool
+) -> tuple[tuple[str, Change], ...]:
+    """The causes of one stretch of steps that show in different shares of the two parts, and are not named yet."""
+    found = []
+    for cause in causes:
+        rows = np.zeros(len(parts.runtimes), bool)
+        rows[cause.since or 0 : None if cause.until is None else cause.until + 1] = True
+        before, after = float(rows[: parts.train_steps].mean()), float(rows[parts.train_steps :].mean())
+        comes_and_goes = len(cause.episodes) > 1 or cause.factor < NOTICEABLE
+        if cause.kind in (PAUSES, HEAVY_TAIL) or comes_and_goes or abs(after - before) < _SHARE:
+            continue
+        if cause.workers and not named_already.issuperset(cause.workers):
+            names = named(parts.workers, cause.workers)
+            found.append((f"{names} {'were' if len(cause.workers) > 1 else 'was'}", (before, after)))
+        elif not cause.workers and not level:
+            found.append(("all workers were", (before, after)))
+    return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Part:
+    """Medians of the blocks of a part, of logarithms: float64[K, 1], and float64[K, N] of the workers."""
+
+    level: np.ndarray
+    spread: np.ndarray
+    workers: np.ndarray
+
+    @classmethod
+    def of(cls, runtimes: np.ndarray) -> "_Part":
+        count = int(np.clip(len(runtimes) // _LENGTH, _FEWEST, _MOST))
+        middle = np.median(runtimes, axis=1, keepdims=True)
+        relative = np.log(runtimes / middle)
+        values = (np.log(middle), relative.max(axis=1, keepdims=True), relative)
+        return cls(*(np.stack([np.median(b, axis=0) for b in np.array_split(v, count)]) for v in values))
+
+    def typical(self, name: str, column: int | np.integer = 0) -> float:
+        return float(np.exp(np.median(getattr(self, name)[:, column])))
+
+
+def _differ(before: np.ndarray, after: np.ndarray, level: float) -> np.ndarray:
+    """bool[M]: whether the columns of two samples have different means, by a noticeable amount and Welch's t-test."""
+    from scipy import special  # noqa: PLC0415 (SciPy takes a while to import)
+
+    difference = np.abs(after.mean(axis=0) - before.mean(axis=0))
+    parts = [np.maximum(values.var(axis=0, ddof=1) / len(values), 1e-20) for values in (before, after)]
+    variance = parts[0] + parts[1]  # above 0: run-times that are rounded can be constant
+    degrees = variance**2 / (parts[0] ** 2 / (len(before) - 1) + parts[1] ** 2 / (len(after) - 1))
+    # The blocks are not independent where slowness lasts: then there are as many fewer of them.
+    fewer = _inflation(before, after)
+    probability = 2 * special.stdtr(np.maximum(degrees / fewer, 1.0), -difference / np.sqrt(fewer * variance))
+    return (probability < level) & (difference > math.log(NOTICEABLE))
+
+
+def _inflation(before: np.ndarray, after: np.ndarray) -> float:
+    """Return the variance of a mean over that of independent blocks: (1 + r) / (1 - r).
+
+    r is the correlation between consecutive blocks, the mean over the columns, without its bias in short series; of the
+    part in which it is lower, since a change in the middle of the other part is no lasting fluctuation.
+    """
+    found = []
+    for values in (before, after):
+        centred = values - values.mean(axis=0)
+        products, squares = (centred[1:] * centred[:-1]).sum(axis=0), np.square(centred).sum(axis=0)
+        found.append(float((products / np.maximum(squares, 1e-20)).mean()) + 1 / len(values))
+    correlation = float(np.clip(min(found), 0.0, _MOST_CORRELATED))
+    return (1 + correlation) / (1 - correlation)
+
+
+_MOST_CORRELATED = 0.9

@@ -1,0 +1,99 @@
+"""`Protocol`: a row of the comparison, a protocol with its measurements, and whose gradients it uses."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sgdlab.predictors import OBJECTIVES, Predictor
+from sgdlab.stragglers.comparison.measured import Measured
+from sgdlab.theory import participation
+
+DEPLOYABLE, HINDSIGHT, DRAINED, STALE, CEILING = "deployable", "hindsight", "drained", "asynchronous", "ceiling"
+"""Roles: deployable; tuned on the evaluation steps themselves; full synchrony of fewer workers; deployable if stale
+gradients are; an upper bound."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Protocol:
+    """A protocol with its measurements on the evaluation steps.
+
+    Attributes:
+      title: name in tables.
+      setting: its parameters as tables show them.
+      role: one of the five above.
+      measured: measurements for each objective; the same for both if the protocol has no objective.
+      backups: b, if the number of workers that an update waits for is fixed.
+      flags: flags of `sgdlab train` that select it; empty if no flags do.
+      by_rate: the same protocol with the rate of the run as its objective, if its cutoffs differ.
+      without: indices of the workers that are left out, if its role is `DRAINED`.
+      warm_up: number of first updates that wait for all workers in the schedule of the flags.
+      predictor: the predictor of its cutoffs, as it was measured; None if there is none.
+      history: float64[W, N], seconds, what this predictor has observed when the evaluation steps begin.
+      parameters: its tuned parameters by their names.
+    """
+
+    title: str
+    setting: str
+    role: str
+    measured: Mapping[str, Measured]
+    backups: int | None = None
+    flags: tuple[str, ...] = ()
+    by_rate: "Protocol | None" = None
+    without: tuple[int, ...] = ()
+    warm_up: int = 0
+    predictor: Predictor | None = None
+    history: np.ndarray | None = None
+    parameters: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def fixed(cls, title: str, setting: str, role: str, result: Measured, **others: Any) -> "Protocol":
+        """A protocol without an objective; `others` are the attributes after `measured`."""
+        return cls(title, setting, role, dict.fromkeys(OBJECTIVES, result), **others)
+
+    @property
+    def paper(self) -> Measured:
+        """The measurements with the paper's objective, the throughput of each iteration."""
+        return self.measured["throughput"]
+
+    @property
+    def has_objective(self) -> bool:
+        """Return whether its cutoffs depend on the objective."""
+        return self.measured["throughput"] is not self.measured["rate"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Usage(participation.OfWorkers):
+    """Holds what the schedule of a protocol says of convergence, whatever is trained.
+
+    Attributes:
+      tree_distance: R, the largest distance in Birch SGD's computation tree.
+    """
+
+    tree_distance: int
+
+
+def usage(protocol: Protocol, runtimes: np.ndarray) -> Usage:
+    """The usage of a protocol of the comparison, with the paper's objective.
+
+    Args:
+      protocol: a row of the comparison.
+      runtimes: float64[T, N], seconds, of the steps on which it was measured.
+    """
+    result = protocol.paper
+    most = int(np.max(result.gradients))
+    used = participation.shares(_used(result, runtimes, protocol.without))
+    return Usage(tree_distance=most - 1 + result.largest_staleness, shares=used)
+
+
+def _used(result: Measured, runtimes: np.ndarray, without: tuple[int, ...]) -> np.ndarray:
+    """float64[N], gradients of each worker that were used, or in proportion to them."""
+    if result.used is not None:
+        return result.used
+    if without:
+        return np.isin(np.arange(runtimes.shape[1]), without, invert=True).astype(float)
+    # The first of every iteration: those whose place by run-time is below the number of its gradients.
+    order = np.argsort(runtimes, axis=1, kind="stable")
+    in_time = np.arange(runtimes.shape[1]) < result.gradients
+    return np.bincount(order[in_time], minlength=runtimes.shape[1]).astype(float)

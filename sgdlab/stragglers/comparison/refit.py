@@ -1,0 +1,106 @@
+"""Predictors that are tuned again every n evaluation steps, on as many steps before as there were tuning steps."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from sgdlab import predictors
+from sgdlab.predictors import Guarded
+from sgdlab.predictors.guarded import calm
+from sgdlab.stragglers.comparison import measured, tuning
+from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, Protocol
+from sgdlab.stragglers.comparison.sweeps import INTERRUPTED
+from sgdlab.stragglers.comparison.tuning import Tuned
+from sgdlab.stragglers.recording import SplitRecording
+
+REFITTED = " (re-fit)"
+"""Ending of the titles."""
+
+_MOST_COST, _OVERHEAD = 6_000_000, 150
+"""Most cost of all re-fits, and the cost of a step besides that of its workers."""
+
+TUNED: Mapping[str, Callable[[np.ndarray], Tuned]] = {
+    "median + k MAD": tuning.deadline,
+    "running mean": lambda train: tuning.running_mean(train, "throughput"),
+    "Elfving": lambda train: tuning.elfving(train, "throughput"),
+    "Kalman filter": tuning.kalman,
+}
+"""Title of a predictor -> its tuning, with the paper's objective."""
+
+
+def why_not(parts: SplitRecording, every: int) -> str:
+    """Say why the re-fits are left out; empty if they are not."""
+    steps, workers = parts.train.shape
+    most = max(1, _MOST_COST // (tuning.predicted_steps(steps, workers) * (workers + _OVERHEAD)))
+    count = -(-len(parts.test) // every)
+    if count <= most:
+        return ""
+    least = -(-len(parts.test) // most)
+    return (
+        f"Every {every} steps means {count} fits, too many for this number of workers; --refit={least} or more works."
+    )
+
+
+def rows(parts: SplitRecording, every: int, *, seed: int) -> list[Protocol]:
+    """The fixed number of backup workers and the predictors with few parameters, with the paper's objective."""
+    chosen = {INTERRUPTED: static(parts.train, parts.test, every)}
+    for title, tuned in TUNED.items():
+        chosen[title] = cutoffs(parts.train, parts.test, every, tuned, seed=seed)
+    return [
+        Protocol.fixed(f"{title}{REFITTED}", f"every {every} steps", DEPLOYABLE, measured.interrupted(parts.test, cut))
+        for title, cut in chosen.items()
+    ]
+
+
+def static(train: np.ndarray, test: np.ndarray, every: int) -> np.ndarray:
+    """The best fixed number of workers to wait for in the steps before, chosen again every n steps.
+
+    Args:
+      train: float64[T1, N], seconds, the tuning steps.
+      test: float64[T2, N], seconds, the evaluation steps.
+      every: n.
+
+    Returns:
+      int64[T2], cutoffs.
+
+    Example:
+      >>> before, after = np.tile([1.0, 1.0, 4.0], (4, 1)), np.tile([1.0, 1.0, 1.0], (6, 1))
+      >>> static(before, after, 4)
+      array([2, 2, 2, 2, 3, 3])
+    """
+    fits = [np.full(len(chunk), tuning.static(before)) for before, chunk in _chunks(train, test, every)]
+    return np.concatenate(fits)
+
+
+def cutoffs(
+    train: np.ndarray, test: np.ndarray, every: int, tuned: Callable[[np.ndarray], Tuned], *, seed: int
+) -> np.ndarray:
+    """The cutoffs of a predictor that is tuned again every n steps, on the complete run-times of the steps before.
+
+    The steps between two fits are cut off, and the predictor sees of them what production sees. The complete run-times
+    for the fit are those of the recording; a job has them if it waits for all workers now and then.
+
+    Args:
+      train: float64[T1, N], seconds, the tuning steps.
+      test: float64[T2, N], seconds, the evaluation steps.
+      every: n.
+      tuned: makes a tuned predictor of tuning steps.
+      seed: of the predictor's random draws.
+
+    Returns:
+      int64[T2].
+    """
+    fits = []
+    for before, chunk in _chunks(train, test, every):
+        found = tuned(before)
+        history = found.history(before)
+        fits.append(predictors.run_online(chunk, Guarded(found.predictor), history=history, seed=seed).cutoff)
+    return np.concatenate(fits)
+
+
+def _chunks(train: np.ndarray, test: np.ndarray, every: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Pairs of the last T1 steps without pauses, and the n evaluation steps that follow."""
+    whole = np.concatenate([train, test])
+    for first in range(0, len(test), every):
+        before = whole[first : first + len(train)]
+        yield before[calm(before)], test[first : first + every]

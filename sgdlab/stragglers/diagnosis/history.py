@@ -1,0 +1,254 @@
+"""When each worker was slow: change points of its run-time relative to the step."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from sgdlab.stragglers.diagnosis import change_points
+from sgdlab.stragglers.diagnosis.change_points import Noise
+
+SLOWER = 1.05
+"""A stretch of steps is slow from this multiple of the other workers' median on, if it is significant too."""
+
+MOST_OF_NODE = 0.75
+"""Least share of a node's workers that are slow if the node is to blame."""
+
+_ROWS = 512
+"""Blocks of steps on whose means workers are screened."""
+
+_SCREEN = 0.7
+"""Share of the critical value from which a worker is looked at step by step."""
+
+_JUMP = math.log(SLOWER)
+
+LARGE = 2_000_000
+"""Run-times from which what can hardly change the result is not computed."""
+
+_SAME = 0.1
+"""Deviation, in units of the workers' least noise, up to which two series of usual times have the same changes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """A stretch of steps in which a worker was slow.
+
+    Attributes:
+      first: first row.
+      last: last row, inclusive.
+      factor: median of its run-time over that of the workers of the step that are not slow.
+    """
+
+    first: int
+    last: int
+    factor: float
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.last - self.first + 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Histories:
+    """Holds when workers were slow.
+
+    Attributes:
+      episodes: for each worker its slow stretches, in order.
+      slow: bool[T, N], whether a worker was in a slow stretch.
+      usual: float64[T], seconds: median of the step over the workers that were not slow.
+      noise: of the logarithms of the relative run-times.
+    """
+
+    episodes: tuple[tuple[Episode, ...], ...]
+    slow: np.ndarray
+    usual: np.ndarray
+    noise: Noise
+
+
+def find_slow_stretches(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Histories:
+    """Finds the stretches of steps in which workers were slow.
+
+    Twice: first relative to the median of the step, then to the median of the workers that were not slow the first
+    time, which is what they are compared to where many are slow; in large recordings the changes of the first time are
+    kept, if the two medians hardly differ. Where most workers of a node are slow together, by the
+    median of the node's workers, all of the node are.
+
+    Args:
+      runtimes: float64[T, N], seconds, without the steps that pause all.
+      nodes: the machine of each worker; empty if unknown.
+    """
+    logs = np.log(runtimes)
+    median = np.median(runtimes, axis=1)
+    slow = _jumped(logs, np.log(median))
+    splits: dict[Any, list[int]] = {}
+    before = median
+    for _ in range(2):
+        usual = reference(runtimes, slow) if slow.any() else median
+        series = logs - np.log(usual)[:, None]
+        noise = change_points.noise(series)
+        episodes: list[tuple[Episode, ...]] = [()] * runtimes.shape[1]
+        if runtimes.size < LARGE or np.std(np.log(usual / before)) > _SAME * noise.deviation.min():
+            splits.clear()
+        for worker in np.flatnonzero(_suspicious(series, noise)):
+            own, deviation = np.ascontiguousarray(series[:, worker]), float(noise.deviation[worker])
+            if worker not in splits:
+                splits[worker] = change_points.changes(own, deviation, noise.critical)
+            episodes[worker] = _episodes(own, splits[worker], deviation, noise.critical)
+        for workers, together in _of_nodes(series, nodes):
+            for worker in workers:
+                episodes[worker] = _joined(episodes[worker], together, series[:, worker])
+        before, slow_before, slow = usual, slow, among(episodes, len(runtimes))
+        if np.array_equal(slow_before, slow):
+            break
+    return Histories(tuple(episodes), slow, usual, noise)
+
+
+def among(episodes: Sequence[Sequence[Episode]], rows: int) -> np.ndarray:
+    """bool[T, N], whether a worker is in one of its episodes."""
+    slow = np.zeros((rows, len(episodes)), bool)
+    for worker, own in enumerate(episodes):
+        for episode in own:
+            slow[episode.first : episode.last + 1, worker] = True
+    return slow
+
+
+def _of_nodes(series: np.ndarray, nodes: Sequence[str]) -> Iterator[tuple[np.ndarray, tuple[Episode, ...]]]:
+    """The workers and the slow stretches of each node most of whose workers are slow in them."""
+    names = np.array(nodes)
+    members = [np.flatnonzero(names == name) for name in dict.fromkeys(nodes)]
+    members = [workers for workers in members if 2 <= workers.size < series.shape[1]]
+    if not members:
+        return
+    middle = np.stack([np.median(series[:, workers], axis=1) for workers in members], axis=1)
+    noise = change_points.noise(middle)
+    for node in np.flatnonzero(_suspicious(middle, noise)):
+        found = []
+        own, deviation = np.ascontiguousarray(middle[:, node]), float(noise.deviation[node])
+        splits = change_points.changes(own, deviation, noise.critical)
+        for episode in _episodes(own, splits, deviation, noise.critical):
+            own = np.median(series[episode.first : episode.last + 1, members[node]], axis=0)
+            if np.mean(own >= math.log(episode.factor) / 2) >= MOST_OF_NODE:
+                found.append(episode)
+        if found:
+            yield members[node], tuple(found)
+
+
+def _joined(own: Sequence[Episode], together: Sequence[Episode], series: np.ndarray) -> tuple[Episode, ...]:
+    """The stretches of the node, with the worker's own factors, and what of its own stretches lies outside of them."""
+    inside = among([together], series.size)[:, 0]
+    result = [Episode(e.first, e.last, math.exp(float(np.median(series[e.first : e.last + 1])))) for e in together]
+    for episode in own:
+        outside = np.flatnonzero(~inside[episode.first : episode.last + 1]) + episode.first
+        parts = np.split(outside, np.flatnonzero(np.diff(outside) > 1) + 1)
+        result += [
+            Episode(int(part[0]), int(part[-1]), episode.factor) for part in parts if part.size >= change_points.LEAST
+        ]
+    return tuple(sorted(result, key=lambda e: e.first))
+
+
+def _suspicious(series: np.ndarray, noise: Noise) -> np.ndarray:
+    """bool[N]: whether the level or a change of level of a worker might be significant, by means of blocks of steps."""
+    rows, workers = series.shape
+    size = -(-rows // _ROWS)
+    least = _SCREEN * noise.critical
+    level = np.median(series[change_points.sampled(rows)], axis=0)
+    result = (level >= _SCREEN * _JUMP) & (level * math.sqrt(rows) >= least * noise.deviation)
+    clip = 6 * noise.deviation
+    blocks = np.clip(series, level - clip, level + clip)[: rows // size * size].reshape(-1, size, workers).mean(axis=1)
+    if len(blocks) >= 2 * change_points.LEAST:
+        result |= change_points.strongest(blocks, noise.deviation / math.sqrt(size)) >= least
+    return result
+
+
+def _episodes(series: np.ndarray, splits: list[int], deviation: float, critical: float) -> tuple[Episode, ...]:
+    """The slow ones of a worker's stretches."""
+    found: list[Episode] = []
+    for first, end, level in change_points.levels(series, splits):
+        if level < _JUMP or level * math.sqrt(end - first) < critical * 1.2533 * deviation:
+            continue
+        found.append(Episode(first, end - 1, math.exp(level)))
+    return tuple(found)
+
+
+def _jumped(logs: np.ndarray, middle: np.ndarray) -> np.ndarray:
+    """bool[T, N]: workers whose own run-times jumped at a step where so many others did that the median jumped too.
+
+    Where half of the workers or more become slow together, they are near the median, and the others seem to have
+    become fast. Their own run-times before and after tell: those of the others did not change.
+    """
+    slow = np.zeros(logs.shape, bool)
+    noise = change_points.noise(middle[:, None], memory=0.0)
+    # A low bar: which workers jumped is seen below, and whether they are slow is tested afterwards.
+    splits = change_points.changes(middle, float(noise.deviation[0]), _SCREEN * noise.critical)
+    parts = change_points.levels(middle, splits)
+    still = np.zeros(logs.shape[1], bool)
+    for (first, change, before), (_, end, after) in itertools.pairwise(parts):
+        moved = _movers(np.median(logs[change:end], axis=0) - np.median(logs[first:change], axis=0), after - before)
+        if after > before:
+            still |= moved
+        else:
+            slow[:change, moved & ~still] = True  # they were slow from the beginning
+            still &= ~moved
+        slow[change:end] = still
+    return slow
+
+
+def _movers(own: np.ndarray, jump: float) -> np.ndarray:
+    """bool[N]: workers whose level moved with the median by `jump`, if clearly 20 to 80 % of the workers did not."""
+    nobody = np.zeros(own.size, bool)
+    if abs(jump) < _JUMP / 2 or own.size < 2:
+        return nobody
+    own = own * np.sign(jump)
+    order = np.sort(own)
+    gap = int(np.argmax(np.diff(order)))
+    stay, move = order[: gap + 1], order[gap + 1 :]
+    spread = max(np.ptp(stay), np.ptp(move), abs(jump) / 2, change_points.FLOOR)
+    clear = move[0] - stay[-1] > spread and abs(stay.mean()) < abs(jump) / 2
+    return own > stay[-1] if clear and 0.2 * own.size <= stay.size <= 0.8 * own.size else nobody
+
+
+def relative(runtimes: np.ndarray) -> np.ndarray:
+    r"""Run-time over the median of its step.
+
+    .. math:: r_{ti} = x_{ti} / \mathrm{median}_j x_{tj}
+
+    Returns:
+      float64[T, N].
+
+    Example:
+      >>> relative(np.array([[1.0, 2.0, 3.0], [4.0, 4.0, 8.0]]))
+      array([[0.5, 1. , 1.5],
+             [1. , 1. , 2. ]])
+    """
+    return runtimes / np.median(runtimes, axis=1, keepdims=True)
+
+
+def reference(runtimes: np.ndarray, slow: np.ndarray) -> np.ndarray:
+    """Median of each step over the workers that are not slow in it; over all workers, if all are slow.
+
+    The plain median of a step is itself raised by its slow workers: with 4 workers a little, with half of them slow by
+    half of the slowness.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+      slow: bool[T, N], the run-times to leave out.
+
+    Returns:
+      float64[T], seconds.
+
+    Example:
+      >>> times = np.array([[1.0, 1.0, 3.0, 3.0], [1.0, 2.0, 3.0, 9.0]])
+      >>> reference(times, times >= 3.0).tolist(), np.median(times, axis=1).tolist()
+      ([1.0, 1.5], [2.0, 2.5])
+    """
+    result = np.median(runtimes, axis=1)
+    rows = np.flatnonzero(slow.any(axis=1) & ~slow.all(axis=1))
+    ordered = np.sort(np.where(slow[rows], np.inf, runtimes[rows]), axis=1)
+    count = np.count_nonzero(~slow[rows], axis=1)
+    row = np.arange(rows.size)
+    result[rows] = (ordered[row, (count - 1) // 2] + ordered[row, count // 2]) / 2
+    return result

@@ -1,0 +1,67 @@
+"""The results of `advise`: the split recording, what is slow, the table of measurements and the recommendation."""
+
+import dataclasses
+import pathlib
+
+from sgdlab.stragglers import comparison, diagnosis, what_if
+from sgdlab.stragglers.answer import verdict
+from sgdlab.stragglers.answer.table import Measurements
+from sgdlab.stragglers.answer.verdict import Verdict
+from sgdlab.stragglers.comparison.comparison import Comparison, ComparisonSettings, Report
+from sgdlab.stragglers.comparison.measured import Resamples
+from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
+from sgdlab.stragglers.recording import SplitRecording
+from sgdlab.stragglers.what_if.what_if import WhatIf
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Findings:
+    """All results for one recording.
+
+    Attributes:
+      parts: the recording, split into tuning and evaluation steps.
+      diagnosis: what is slow in all complete steps, since when, and what it costs.
+      table: the measurements of all protocols.
+      verdict: the recommendation.
+      what_if: what full synchrony would gain if single things were as fast as usual.
+      settings: with which the protocols were compared.
+    """
+
+    parts: SplitRecording
+    diagnosis: Diagnosis
+    table: Measurements
+    verdict: Verdict
+    what_if: WhatIf
+    settings: ComparisonSettings
+
+    @property
+    def comparison(self) -> Comparison:
+        """The measurements of all protocols."""
+        return self.table.comparison
+
+
+def gather_findings(
+    parts: SplitRecording,
+    directory: pathlib.Path,
+    *,
+    settings: ComparisonSettings | None = None,
+    layers: int | None = None,
+    report: Report = print,
+) -> Findings:
+    """Finds what is slow, compares all protocols and chooses one.
+
+    Args:
+      parts: the recording, split into tuning and evaluation steps.
+      directory: where the trained deep Markov model is saved.
+      settings: of the comparison.
+      layers: that each stage of a pipeline holds, if it is known.
+      report: called with one line about the progress.
+    """
+    settings = settings or ComparisonSettings()
+    report("looking for what is slow, since when, and what it costs")
+    slow = diagnosis.find_causes(parts.complete, parts.pauses)
+    repaired = what_if.try_repairs(parts.complete, parts.pauses, slow, seed=settings.seed, layers=layers)
+    compared = comparison.compare(parts, slow, directory, settings=settings, report=report)
+    answers = Measurements(compared, Resamples(len(parts.test), seed=settings.seed))
+    decided = verdict.decide(answers, slow, parts.train_steps)
+    return Findings(parts, slow, answers, decided, repaired, settings)

@@ -1,0 +1,303 @@
+"""`Monitor`, who is slow in a trace that grows: memory and time a step do not depend on how many steps there were."""
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sgdlab.stragglers.follow import alarms as kinds
+from sgdlab.stragglers.follow import evidence
+from sgdlab.stragglers.follow.alarms import Alarm
+from sgdlab.stragglers.follow.charts import Charts
+from sgdlab.stragglers.follow.common import PAUSE_FACTOR, Common, PauseCounter
+from sgdlab.stragglers.follow.naming import Naming, Silence
+from sgdlab.stragglers.follow.recent import BLOCK, STEPS, WINDOW, Recent, RecentScores, medians_of
+
+CLIP = math.log(2.5)
+"""The most that a single step adds to the mean logarithm of a block."""
+PAUSED_SHARE = 0.9
+"""A step is slow for all where so many of them are slow."""
+STRIP = 120
+"""Blocks of which each worker's mean is kept, for a picture."""
+
+_LOOK = 10
+"""Causes that are not over are looked at again every so many blocks."""
+_PATIENCE = 5  # blocks in which workers may be found to blame, before a slower cluster is said to be so as a whole
+_BATCH = 8  # blocks whose medians are computed together
+_WARM_UP_RUNTIMES, _WARM_UP_BLOCKS = 60, (5, 30)
+
+
+class Monitor:
+    """Finds slow workers, slow nodes, a slower cluster, pauses and silent workers, as the steps come.
+
+    Steps are tested in blocks of `BLOCK`, wherever the calls of `observe` end: a run gives the same alarms however it
+    is cut. A worker is slow where a sequential test says so (`sgdlab.stragglers.follow.charts`), against the fleet or
+    against itself; the first blocks are tested together, when they tell how much run-times vary.
+
+    Args:
+      workers: names of the N workers.
+      nodes: the machine of each worker; empty if unknown.
+
+    Attributes:
+      steps: how many were observed.
+      newest: the number of the last one; None before.
+      blocks: how many were tested.
+      missing: how many run-times were not there, in blocks that were tested.
+      strip: float32[STRIP, N], the last blocks' mean logarithms of run-times over the step's median, block b in row
+        b modulo STRIP.
+
+    Raises:
+      ValueError: where names are not unique, or there are not as many nodes.
+
+    Example:
+      >>> monitor = Monitor([str(number) for number in range(8)])
+      >>> runtimes = np.random.default_rng(0).gamma(50.0, 0.02, (600, 8))
+      >>> runtimes[300:, 5] *= 1.6
+      >>> for alarm in monitor.observe(np.arange(600), runtimes):
+      ...     print(alarm.kind, alarm.workers, alarm.since)
+      slow worker ('5',) 300
+    """
+
+    def __init__(self, workers: Sequence[str], nodes: Sequence[str] = ()):
+        self.workers, self.nodes = tuple(workers), tuple(nodes)
+        number = len(self.workers)
+        self.steps = 0
+        self.newest: Any = None
+        self.charts, self.recent = Charts(number), Recent(number)
+        self.common, self.pauses = Common(), PauseCounter()
+        self.strip = np.full((STRIP, number), np.nan, np.float32)
+        self.missing = 0
+        self._naming = Naming(self.workers, self.nodes, self.charts, self.recent, self.start_of)
+        self._buffer = np.empty((BLOCK, number), np.float32)
+        self._numbers = np.empty(BLOCK, np.int64)
+        self._held = 0
+        self.blocks = 0
+        self._first: list[np.ndarray] | None = []  # x of the first blocks, before they are tested
+        self._starts = np.zeros(max(STEPS // BLOCK, STRIP), np.int64)  # the first step of each of the last blocks
+        self._silence = Silence(number, self._naming, self.recent)
+        self._waited = 0  # blocks since the cluster's median has become slower
+
+    def grow(self, workers: Sequence[str], nodes: Sequence[str] = ()) -> None:
+        """Adds workers, which have no run-times in the steps so far.
+
+        Args:
+          workers: all of them, those that were there first.
+          nodes: the machine of each; empty if unknown.
+        """
+        if tuple(workers)[: len(self.workers)] != self.workers:
+            raise ValueError(f"workers={list(workers)!r} must begin with those that are there: {list(self.workers)!r}")
+        more = len(workers) - len(self.workers)
+        self.workers, self.nodes = tuple(workers), tuple(nodes)
+        self._naming.grow(workers, nodes)
+        for part in (self.charts, self.recent):
+            part.grow(len(workers))
+        self.strip = np.pad(self.strip, [(0, 0), (0, more)], constant_values=np.nan)
+        self._buffer = np.pad(self._buffer, [(0, 0), (0, more)], constant_values=np.nan)
+        self._silence.grow(len(workers))
+        if self._first is not None:
+            self._first = [np.pad(x, (0, more), constant_values=np.nan) for x in self._first]
+
+    def observe(self, steps: np.ndarray, runtimes: np.ndarray) -> list[Alarm]:
+        """Adds steps, and returns what was found in them.
+
+        Args:
+          steps: int64[B], their numbers, rising.
+          runtimes: float[B, N], seconds; NaN where a worker has none. What is not above zero counts as missing.
+        """
+        steps, runtimes = np.asarray(steps), np.asarray(runtimes)
+        if runtimes.ndim != 2 or runtimes.shape != (steps.size, len(self.workers)):
+            raise ValueError(
+                f"runtimes of shape {runtimes.shape} must be [{steps.size} steps, {len(self.workers)} workers]"
+            )
+        found: list[Alarm] = []
+        at = 0
+        if self._held:
+            at = min(BLOCK - self._held, steps.size)
+            self._hold(steps[:at], runtimes[:at])
+            if self._held == BLOCK:
+                self._held = 0
+                found += self._batch(self._numbers.copy(), self._buffer)
+        while steps.size - at >= BLOCK:
+            size = min((steps.size - at) // BLOCK, _BATCH) * BLOCK
+            found += self._batch(steps[at : at + size], runtimes[at : at + size].astype(np.float32, copy=False))
+            at += size
+        self._hold(steps[at:], runtimes[at:])
+        self.steps += steps.size
+        self.newest = int(steps[-1]) if steps.size else self.newest
+        return found
+
+    def silent(self, since: Mapping[int, int]) -> list[Alarm]:
+        """Return the alarms of workers that are silent by the clock, with the first step that each lacks."""
+        return [] if self.newest is None else self._silence.declared(int(self.newest), since)
+
+    @property
+    def usual(self) -> float:
+        """Return the seconds of a usual step, the median of its slowest worker's run-time; nan before a block."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # steps without any run-time
+            return float(np.nanmedian(np.nanmax(self.recent.rows(WINDOW)[1], axis=1))) if self.blocks else math.nan
+
+    @property
+    def open(self) -> dict[tuple, Alarm]:
+        """Alarms that are not over, by their cause."""
+        return self._naming.open
+
+    def scores(self) -> RecentScores:
+        """The two scores of every worker, over its last steps."""
+        return self.recent.scores(self.charts.elevated())
+
+    def standing(self) -> list[Alarm]:
+        """Alarms that are not over, but for pauses, with what they say now."""
+        return [
+            alarm if alarm.kind == kinds.SILENT else dataclasses.replace(self._current(alarm)[0], step=self.newest)
+            for alarm in self.open.values()
+            if alarm.kind != kinds.PAUSES
+        ]
+
+    def start_of(self, block: int) -> int:
+        """The first step of a block; of the oldest one that is remembered, if it was before."""
+        oldest = max(0, self.blocks - self._starts.size)
+        return int(self._starts[max(block, oldest) % self._starts.size])
+
+    def _hold(self, steps: np.ndarray, runtimes: np.ndarray) -> None:
+        rows = slice(self._held, self._held + steps.size)
+        self._numbers[rows], self._buffer[rows] = steps, runtimes
+        self._held += steps.size
+
+    def _batch(self, steps: np.ndarray, runtimes: np.ndarray) -> list[Alarm]:
+        """Adds whole blocks; what concerns single steps is computed for all of them at once."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            logs = np.log(runtimes)
+            if not np.isfinite(logs.sum()):
+                known = (runtimes > 0) & np.isfinite(runtimes)
+                self.missing += int(known.size - known.sum())
+                runtimes = np.where(known, runtimes, np.float32(np.nan))
+                logs = np.log(runtimes)
+            medians = medians_of(runtimes)
+            levels = np.log(medians)
+            ratios = np.clip(logs - levels[:, None], -CLIP, CLIP)
+        shape = (-1, BLOCK, len(self.workers))
+        ratios = ratios.reshape(shape)
+        means = _mean(ratios)
+        centred = means - medians_of(means)[:, None]
+        found: list[Alarm] = []
+        for index, x in enumerate(centred):
+            rows = slice(index * BLOCK, (index + 1) * BLOCK)
+            found += self._block(
+                steps[rows], runtimes[rows], medians[rows], levels[rows].astype(np.float64), ratios[index], x
+            )
+        return found
+
+    def _block(
+        self,
+        steps: np.ndarray,
+        runtimes: np.ndarray,
+        medians: np.ndarray,
+        levels: np.ndarray,
+        ratios: np.ndarray,
+        x: np.ndarray,
+    ) -> list[Alarm]:
+        self._starts[self.blocks % self._starts.size] = steps[0]
+        high, factors = self.common.pauses(levels)
+        slow = high
+        if high.any():  # of few workers, half may be slow by chance
+            usual = (medians / factors)[:, None]
+            with np.errstate(invalid="ignore"):
+                many = (runtimes > PAUSE_FACTOR * usual).sum(axis=1)
+            slow = high & (many >= PAUSED_SHARE * np.isfinite(runtimes).sum(axis=1))
+        left_out = slow & (2 * slow.sum() <= BLOCK)
+        if left_out.any():
+            x = _mean(ratios[None, ~left_out])[0]
+            x = x - medians_of(x[None])[0]
+        self.recent.add(steps, runtimes, medians, left_out)
+        self.strip[self.blocks % STRIP] = x
+        last = int(steps[-1])
+        found = self._pauses(last, steps, high, slow, factors)
+        found += self._workers(last, x)
+        found += self._common(last, levels, slow)
+        found += self._silence.observe(int(steps[0]), last, np.isfinite(x))
+        self.blocks += 1
+        if self.blocks % _LOOK == 0:
+            found += self._worse(last)
+        return found
+
+    def _pauses(
+        self, last: int, steps: np.ndarray, high: np.ndarray, slow: np.ndarray, factors: np.ndarray
+    ) -> list[Alarm]:
+        if not self.blocks:  # the first steps of a program compile and load
+            return []
+        pauses = self.pauses
+        if not pauses.observe(steps, high, slow, factors):
+            return []
+        known = {"factor": pauses.factor, "count": pauses.count, "period": pauses.period}
+        found = Alarm(kinds.RAISED, kinds.PAUSES, last, pauses.first, **known)
+        if found.cause not in self._naming.open:
+            return [self._naming.opened(found)]
+        if pauses.period is None or pauses.period == pauses.named:
+            return []
+        pauses.named = pauses.period
+        words = f"{pauses.count} of them so far, since step {pauses.first}"
+        return [dataclasses.replace(found, event=kinds.NAMED, evidence=words)]
+
+    def _common(self, last: int, levels: np.ndarray, slow: np.ndarray) -> list[Alarm]:
+        event = self.common.observe(levels, slow)
+        is_open = self._naming.is_open(kinds.ALL_SLOWER, (), None)
+        self._waited = self._waited + 1 if self.common.slow else 0
+        if not event and self.common.slow and not is_open and (self._waited <= _PATIENCE or not self._waited % _LOOK):
+            event = kinds.RAISED  # it was not so for all workers until now
+        start = self.start_of(self.common.since)
+        if event == kinds.RAISED:
+            most, others = evidence.is_of_all(self.recent, self.charts, self.common, start)
+            if not others or (not most and self._waited < _PATIENCE):
+                return []
+        if not event or (event == kinds.CLEARED and not is_open):
+            return []
+        return self._naming.changed(evidence.all_slower(self.recent, self.common, event, last, start))
+
+    def _workers(self, last: int, x: np.ndarray) -> list[Alarm]:
+        blocks = [x]
+        if self._first is not None:
+            self._first.append(x)
+            least, most = _WARM_UP_BLOCKS
+            if len(self._first) < min(max(least, -(-_WARM_UP_RUNTIMES // max(len(self.workers), 1))), most):
+                return []
+            blocks, self._first = self._first, None
+            self.charts.learn(np.array(blocks))
+        found = []
+        for each in blocks:
+            raised, cleared = self.charts.observe(each)
+            if raised.any() or cleared.any():
+                found += self._naming.slow(last, np.flatnonzero(raised), np.flatnonzero(cleared))
+        return found + self._naming.settle(last)
+
+    def _current(self, alarm: Alarm) -> tuple[Alarm, float]:
+        return evidence.current(self.recent, self.charts, self.common, self._naming.members(alarm), alarm)
+
+    def _worse(self, last: int) -> list[Alarm]:
+        """Causes that have become slower still."""
+        found = []
+        for alarm in list(self.open.values()):
+            if alarm.kind in (kinds.PAUSES, kinds.SILENT):
+                continue
+            now, error = self._current(alarm)
+            # pyrefly: ignore[unsupported-operation]  # known, but of silence
+            if now.factor - 3 * error < evidence.WORSE * alarm.factor:
+                continue
+            self._naming.opened(dataclasses.replace(now, step=last))
+            since = max(alarm.since, int(self.recent.rows(WINDOW)[0][0]))
+            found.append(dataclasses.replace(now, event=kinds.WORSE, step=last, since=since))
+        return found
+
+
+def _mean(ratios: np.ndarray) -> np.ndarray:
+    """float32[blocks, N], means over the steps of each block; NaN where a worker has none."""
+    means = ratios.sum(axis=1) / np.float32(max(ratios.shape[1], 1))
+    if np.isfinite(means.sum()):
+        return means
+    there = np.isfinite(ratios)
+    counts = there.sum(axis=1)
+    sums = np.where(there, ratios, np.float32(0)).sum(axis=1)
+    return np.where(counts > 0, sums / np.maximum(counts, 1).astype(np.float32), np.float32(np.nan))

@@ -1,0 +1,284 @@
+"""`StepCollector`, whole steps of all workers, from rows in any order of workers, and in nearly that of the steps."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from sgdlab.stragglers.follow.parsing import ParsedRows
+from sgdlab.traces.cells import Names, ordered
+
+WINDOW = 200
+"""A worker that is more steps behind the newest one is not waited for, however little time has passed."""
+FIRST = 20
+"""So many steps are there before the first is given out: by then, all workers have been seen. A worker that has a step
+so much later has none before it."""
+
+_MOST_CELLS = 1 << 22
+
+
+class StepCollector:
+    """Collects rows, and gives out steps in their order, each once.
+
+    A step is given out when all known workers have it: those that are more than `WINDOW` steps behind, or overdue by
+    the clock, are not waited for, until they have newer ones, and neither is one that has a step much later. With
+    phases, of which a run-time is the sum, workers must have a later step too.
+
+    Args:
+      has_phases: whether several rows make a run-time.
+
+    Attributes:
+      has_phases: whether several rows make a run-time.
+      in_order: whether a worker that has a step has no earlier one any more.
+      sorts: whether the workers that were seen in the first steps are sorted by name.
+      workers: names; those that were not seen in the first steps stand behind the others, as they came.
+      nodes: machine of each, if it was told.
+      late: rows of steps that had been given out already.
+      repeated: rows of a worker's step that it had already; the first counts.
+      added: all rows.
+      restarted: whether the steps of most workers went back: the job was started again. All steps before that are given
+        out by the next `take`, and `anew` makes those that follow.
+    """
+
+    def __init__(self, *, has_phases: bool = False):
+        self.workers: list[str] = []
+        self.nodes: dict[str, str] = {}
+        self.late = self.repeated = self.added = 0
+        self.restarted = False
+        self._back: list[ParsedRows] = []  # rows of workers whose steps went back
+        self.has_phases, self.in_order, self.sorts = has_phases, False, True
+        self._index: dict[str, int] = {}
+        self._numbers = np.zeros(0, np.int64)
+        self._seconds, self._seen = np.zeros((0, 0)), np.zeros((0, 0), bool)
+        self._newest, self._behind = np.zeros(0, np.int64), np.zeros(0, bool)
+        self._given = np.iinfo(np.int64).min
+        self._began = False
+
+    @property
+    def pending(self) -> int:
+        """Return the number of steps that are not given out yet."""
+        return self._numbers.size
+
+    @property
+    def given(self) -> int:
+        """The newest step that was given out."""
+        return self._given
+
+    @property
+    def newest(self) -> np.ndarray:
+        """Return int64[N], the newest step of each worker, from the time on at which their order is known."""
+        return self._newest if self._began else self._newest[:0]
+
+    def lacks(self) -> tuple[int, list[str]] | None:
+        """The oldest step that is not given out, and the workers that it lacks; None if there is none."""
+        if not self._numbers.size:
+            return None
+        missing = np.flatnonzero(~self._seen[0] & ~self._behind)
+        return int(self._numbers[0]), [self.workers[worker] for worker in missing.tolist()]
+
+    def add(self, rows: ParsedRows) -> None:
+        """Adds rows."""
+        self.nodes.update(rows.nodes)
+        self._know([name for name in rows.names if name not in self._index])
+        names = np.array([self._index[name] for name in rows.names], np.int64)
+        worker = names[rows.worker] if rows.worker.size else rows.worker
+        self.added += worker.size
+        back = goes_back(worker, rows.step, self._newest, self._workers_back())
+        if back is not None:
+            held = ParsedRows(tuple(self.workers), worker[back], rows.step[back], rows.seconds[back])
+            self._back.append(held)
+            rows, worker = dataclasses.replace(rows, step=rows.step[~back], seconds=rows.seconds[~back]), worker[~back]
+        rough = max(1, _MOST_CELLS // max(len(self.workers), 1))
+        for begin in range(0, worker.size, rough):
+            part = slice(begin, begin + rough)
+            self._add(worker[part], rows.step[part], rows.seconds[part])
+
+    def take(
+        self, *, oldest_unread: int | None = None, overdue: np.ndarray | None = None, end: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Steps that are ready: their numbers int64[B], and run-times float64[B, N] of the `workers`.
+
+        Args:
+          oldest_unread: workers are not behind with steps from this one on, because they may stand in a part of a file
+            that is not read yet; None if everything is read.
+          overdue: bool[M], of the first M workers those that are not waited for any more.
+          end: nothing more comes: all steps are ready.
+        """
+        if overdue is not None and overdue.any():
+            self._behind[: overdue.size] |= overdue
+        if self._back:
+            self._look_back()
+        end |= self.restarted
+        if not self._began and not end and self.pending < FIRST:
+            return self._numbers[:0], self._seconds[:0]
+        if not self._began and self.sorts:
+            self._sort()
+        self._began = True
+        ready = self.pending if end else self._ready(oldest_unread)
+        numbers, seconds = self._numbers[:ready], self._seconds[:ready]
+        if ready:
+            self._given = int(numbers[-1])
+        self._numbers, self._seconds, self._seen = self._numbers[ready:], self._seconds[ready:], self._seen[ready:]
+        return numbers, seconds
+
+    def anew(self, *, same_workers: bool = False) -> "StepCollector":
+        """Those of the job that was started again.
+
+        Args:
+          same_workers: whether workers that were there are still known, in their order.
+        """
+        steps = StepCollector(has_phases=self.has_phases)
+        steps.in_order, steps.sorts = self.in_order, self.sorts and not same_workers
+        if same_workers:
+            steps._know(self.workers)
+        steps.nodes = self.nodes
+        for rows in self._back:
+            steps.add(rows.of_used())
+        return steps
+
+    def _workers_back(self) -> np.ndarray:
+        """bool[N]: whose steps went back."""
+        back = np.zeros(len(self.workers), bool)
+        for rows in self._back:
+            back[rows.worker] = True
+        return back
+
+    def _look_back(self) -> None:
+        """Find whether the job was started again; rows of a few workers that went back are like all others."""
+        self.restarted = bool(2 * self._workers_back().sum() > (~self._behind).sum())
+        if not self.restarted:
+            for rows in self._back:
+                self._add(rows.worker, rows.step, rows.seconds)
+            self._back = []
+
+    def _ready(self, oldest_unread: int | None) -> int:
+        ready = self._whole()
+        forced = self.pending - WINDOW
+        if oldest_unread is not None:
+            forced = min(forced, int(np.searchsorted(self._numbers, oldest_unread)))
+        if ready >= forced:
+            return ready
+        self._behind |= self._newest < self._numbers[forced - 1]
+        self._behind &= self._newest < self._numbers[-1]
+        return max(forced, self._whole())
+
+    def _whole(self) -> int:
+        """Return the number of the oldest steps that have all workers."""
+        passed = self._newest >= self._numbers[:, None] + (1 if self.in_order else FIRST)
+        whole = (self._seen | self._behind | passed).all(axis=1)
+        if self.has_phases:
+            there = ~self._behind
+            whole &= self._numbers < (self._newest[there].min() if there.any() else self._given)
+        return int(whole.size if whole.all() else whole.argmin())
+
+    def _know(self, names: list[str]) -> None:
+        if not names:
+            return
+        more = len(names)
+        self._index |= {name: len(self.workers) + number for number, name in enumerate(names)}
+        self.workers += names
+        self._seconds = np.pad(self._seconds, [(0, 0), (0, more)], constant_values=np.nan)
+        self._seen = np.pad(self._seen, [(0, 0), (0, more)])
+        self._newest = np.pad(self._newest, (0, more), constant_values=np.iinfo(np.int64).min)
+        self._behind = np.pad(self._behind, (0, more))
+
+    def _sort(self) -> None:
+        """Workers are named in their order, as if the trace were read when it is whole."""
+        _, index = ordered(Names(tuple(self.workers), np.arange(len(self.workers))))
+        order = np.argsort(index)
+        self.workers = [self.workers[worker] for worker in order.tolist()]
+        self._index = {name: worker for worker, name in enumerate(self.workers)}
+        # Rows are added through flat views, which only contiguous arrays have.
+        self._seconds = np.ascontiguousarray(self._seconds[:, order])
+        self._seen = np.ascontiguousarray(self._seen[:, order])
+        self._newest, self._behind = self._newest[order], self._behind[order]
+
+    def _add(self, worker: np.ndarray, step: np.ndarray, seconds: np.ndarray) -> None:
+        late = step <= self._given
+        if late.any():
+            self.late += int(late.sum())
+            worker, step, seconds = worker[~late], step[~late], seconds[~late]
+        if not step.size:
+            return
+        self._make_room(np.unique(step))
+        place = np.searchsorted(self._numbers, step) * len(self.workers) + worker
+        seen, times = self._seen.reshape(-1), self._seconds.reshape(-1)
+        if self.has_phases:
+            parts = np.bincount(place, np.nan_to_num(seconds), times.size)
+            unknown = np.bincount(place, np.isnan(seconds), times.size) > 0
+            touched = np.bincount(place, minlength=times.size) > 0
+            total = np.where(seen, times, 0.0) + np.where(unknown, np.nan, parts)
+            times[touched] = total[touched]
+            seen[place] = True
+        else:
+            self.repeated += int(seen[place].sum())
+            fresh = ~seen[place]
+            place, seconds = place[fresh], seconds[fresh]
+            before = int(seen.sum())
+            seen[place] = True
+            self.repeated += place.size - (int(seen.sum()) - before)
+            times[place[::-1]] = seconds[::-1]  # the first of several is written last
+        newest = np.full(len(self.workers), np.iinfo(np.int64).min)
+        np.maximum.at(newest, worker, step)
+        self._newest = np.maximum(self._newest, newest)
+        self._behind &= self._newest <= self._given
+
+    def _make_room(self, steps: np.ndarray) -> None:
+        numbers = np.union1d(self._numbers, steps)
+        if numbers.size == self._numbers.size:
+            return
+        at = np.searchsorted(numbers, self._numbers)
+        shape = numbers.size, len(self.workers)
+        seconds, seen = np.full(shape, np.nan), np.zeros(shape, bool)
+        seconds[at], seen[at] = self._seconds, self._seen
+        self._numbers, self._seconds, self._seen = numbers, seconds, seen
+
+
+def nodes_of(workers: list[str], nodes: Mapping[str, str], per_node: int | None) -> tuple[str, ...]:
+    """The machine of each worker; empty if it is not known of all.
+
+    Args:
+      workers: their names.
+      nodes: machine of a worker, by its name.
+      per_node: so many consecutive workers share one; None: as the trace says.
+    """
+    if per_node:
+        return tuple(f"node {number // per_node}" for number in range(len(workers)))
+    return tuple(nodes[name] for name in workers) if all(name in nodes for name in workers) else ()
+
+
+BACK = 10
+"""Rows that are fewer steps back may be out of order, and no more."""
+
+
+def goes_back(worker: np.ndarray, step: np.ndarray, newest: np.ndarray, known: np.ndarray) -> np.ndarray | None:
+    """bool[R], the rows of each worker from the first one on whose step is far behind an earlier one of it.
+
+    Args:
+      worker: int64[R], index of each row's worker.
+      step: int64[R], of each row.
+      newest: int64[N], the newest step of each worker before.
+      known: bool[N], workers whose steps went back before: all rows of theirs count.
+
+    Returns:
+      None where there are no such rows.
+
+    Example:
+      >>> worker, step = np.array([0, 1, 0, 1, 0]), np.array([50, 50, 51, 10, 52])
+      >>> goes_back(worker, step, np.zeros(2, int), np.zeros(2, bool))
+      array([False, False, False,  True, False])
+    """
+    ahead = np.maximum.accumulate(step) if step.size else step
+    if not (known.any() or (step + BACK <= ahead).any() or (step + BACK <= newest[worker]).any()):
+        return None
+    back = np.zeros(step.size, bool)
+    order = np.argsort(worker, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(worker[order])) + 1):
+        if not rows.size:
+            continue
+        own = int(worker[rows[0]])
+        ahead = np.maximum(np.maximum.accumulate(step[rows]), newest[own])
+        far = step[rows] + BACK <= ahead
+        if known[own] or far.any():
+            back[rows[0 if known[own] else int(far.argmax()) :]] = True
+    return back if back.any() else None

@@ -1,0 +1,228 @@
+"""Findings of a job of pipelines, in sentences and a table: the greatest cost, what to do, and its slowdowns."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from sgdlab.pipelines.job import PipelineJob
+from sgdlab.pipelines.operations import ACROSS, GATHER, SCATTER
+from sgdlab.pipelines.slowdown import Slowdown
+from sgdlab.report.table import Table
+from sgdlab.report.words import figure, interval, listed, percent, sentence
+from sgdlab.stragglers.what_if.candidates import COMMUNICATION
+from sgdlab.stragglers.what_if.micro_batches import whole_layers
+from sgdlab.stragglers.what_if.operation_times import LENGTHS, LINK, LINKS, LONG_STAGE, PAUSED, STAGE_OF_RANK
+from sgdlab.stragglers.what_if.what_if import RepairRow, WhatIf
+from sgdlab.traces.recording import Recording
+
+MATTERS = 0.03
+"""Share of a step from which a cause is told."""
+
+EXPLAINS = (0.95, 1.02)
+"""Longest path over recorded step, between which the graph explains the steps."""
+
+_SLOW_COLLECTIVE = 1.05
+"""Slowdown by a collective from which a rank may be missing in the trace."""
+
+_LONG_COLLECTIVE = 0.15
+"""Share of a step that a collective takes from which the same holds."""
+
+_ANOTHER_UNIT = 0.5
+"""Share of the steps that operations explain below which their times may be in two units."""
+
+_LEAST_SLOWDOWN = 1.02
+"""Slowdown from which it is said what explains it."""
+
+_TOLD = 3
+"""Most causes that are told; the table has all."""
+
+COLUMNS = {
+    "as recorded": "operations that take as long as recorded, where all others are ideal",
+    "slowdown": "mean step over that of an ideal step: S_t of a kind, S_w of a rank, S_s of a stage",
+}
+
+_SHOWN = 8
+"""Most rows of kinds, ranks and stages each: those of the largest slowdowns."""
+
+
+def told(result: WhatIf) -> list[RepairRow]:
+    """Return the causes that cost at least 3 % of a step, most first."""
+    rows = [row for row in result.lines if row.evident and row.in_turn >= MATTERS * result.recorded]
+    return sorted(rows, key=lambda row: -row.in_turn)[:_TOLD]
+
+
+def problem(result: WhatIf) -> str:
+    """Say what costs most, and how much."""
+    found, rows = result.pipelines, told(result)
+    said = []
+    if found is not None and not EXPLAINS[0] <= found.explained <= EXPLAINS[1]:
+        unit = ". Is `start_ts` in another unit than `duration`?" if found.explained < _ANOTHER_UNIT else "."
+        said.append(
+            f"The recorded operations explain {100 * found.explained:.0f} % of a step; the rest passes between them "
+            f"(loading of data, the host){unit}"
+        )
+    if not rows:
+        said.append(
+            f"No single cause costs {100 * MATTERS:g} % of a step"
+            + (
+                f"; {percent(result.waiting / result.recorded)} is waiting for whichever rank happens to be slowest."
+                if result.waiting >= MATTERS * result.recorded
+                else "."
+            )
+        )
+    for cause in causes(result):
+        said += [cause["headline"], cause["cost"]]
+    if rows and len(rows) == 1 and result.left + rows[0].in_turn >= (1 - MATTERS) * result.recorded:
+        said[-1] = f"{said[-1][:-1]}, and nothing else costs {100 * MATTERS:g} %."
+    return " ".join(said + _missing_rank(result))
+
+
+def causes(result: WhatIf) -> list[dict[str, str]]:
+    """Return the sentences on each cause that is told: `headline`, `evidence` (empty: it says it) and `cost`."""
+    return [
+        {
+            "headline": sentence(row.said or f"{row.title} sometimes takes longer than usual"),
+            "evidence": "",
+            "cost": f"This {'cost' if row.over else 'costs'} {_cost(result, row)}{_averaged(row)}.",
+        }
+        for row in told(result)
+    ]
+
+
+def _cost(result: WhatIf, row: RepairRow) -> str:
+    """Seconds of a step and their share, with the interval of the share."""
+    steps, (low, high) = result.recording.steps.size, row.in_turn_interval
+    share, ends = 100 * row.in_turn / result.recorded, (100 * low / result.recorded, 100 * high / result.recorded)
+    within = f", {ends[0]:.1f} to {ends[1]:.1f}" if f"{ends[0]:.1f}" != f"{ends[1]:.1f}" else ""
+    return f"{figure(row.in_turn / steps, 3)} s of each step ({share:.1f} %{within})"
+
+
+def _averaged(row: RepairRow) -> str:
+    """Say that a cost is the mean over steps of which some are not concerned."""
+    return "" if row.since is None and not row.over else " on average, over all steps"
+
+
+def _missing_rank(result: WhatIf) -> list[str]:
+    """Say which collective takes long for all: what a rank that is not in the trace looks like."""
+    job, found = result.recording.job, result.pipelines
+    if job is None or found is None:
+        return []
+    kinds = [kind for kind in sorted(set(job.operations.kind)) if kind in ACROSS]
+    shares = {kind: 1 - job.step_seconds(_at_nothing(job, kind)).sum() / job.steps.sum() for kind in kinds}
+    kind = max(shares, key=lambda name: shares[name], default="")
+    if not kind or (shares[kind] < _LONG_COLLECTIVE and found.kinds[kind] < _SLOW_COLLECTIVE):
+        return []
+    return [f"{kind} takes {percent(shares[kind])} of each step: a slow network, or a rank that was not recorded."]
+
+
+def _at_nothing(job: PipelineJob, kind: str) -> np.ndarray:
+    seconds = job.seconds.copy()
+    seconds[job.operations.of(kind)] = 0.0
+    return seconds
+
+
+def advice(result: WhatIf) -> str:
+    """Say what to do, in the order in which it is mended: one cause hides another."""
+    said, left = [], result.recorded
+    wanted = [row for row in told(result) if not row.over]
+    for row in result.lines:
+        left -= row.in_turn
+        if row in wanted:
+            since = "" if row.since is None or said else f" ({row.times_since:.2f} times in the steps since then)"
+            faster = (
+                interval(row.times, *row.times_interval) if row is result.lines[0] else f"{result.recorded / left:.3f}"
+            )
+            said.append(_do(result, row, f"steps would {'then ' * bool(said)}be {faster} times as fast{since}"))
+    said[1:] = [f"Then {text[0].lower()}{text[1:]}" for text in said[1:]]
+    if any(row.kind == LONG_STAGE for row in wanted):
+        said.append("No protocol that waits for fewer ranks mends a long stage.")
+    return " ".join(said)
+
+
+def _do(result: WhatIf, row: RepairRow, faster: str) -> str:
+    if row.kind == STAGE_OF_RANK:
+        who = re.sub(r"\b[a-z][\w-]* of (?=stage|rank)", "", row.title.partition(" (")[0])  # whatever it does
+        machine, it = ("machine", "it") if len(row.workers) == 1 else ("machines", "them")
+        return f"Take the {machine} of {who} out and look at {it}: mended, {faster}{_without(result, row.workers)}."
+    if row.kind == LONG_STAGE:
+        return _move(result, row, faster)
+    what = {
+        LINK: f"Look at the network of {row.title}: mended, {faster}.",
+        LINKS: f"Look at the network of {row.title}: mended, {faster}.",
+        LENGTHS: "Deal sequences to ranks by their cost, not by their number (attention grows with the square of the "
+        f"length): {faster}, and no gradient is lost.",
+        COMMUNICATION: f"Look at the network: if communication never took longer than its median, {faster}.",
+        PAUSED: f"Find out what pauses all ranks (a checkpoint, the collection of garbage): without it, {faster}.",
+    }
+    return what.get(row.kind, f"Find out what has slowed {row.title}: {faster}.")
+
+
+def _without(result: WhatIf, workers: Sequence[int]) -> str:
+    """Say how long steps are without some ranks."""
+    job, total = result.recording.job, len(result.recording.workers)
+    others = np.setdiff1d(np.arange(total), workers)
+    if job is None or not others.size:
+        return ""
+    seconds = job.select(ranks=others).steps.mean()
+    it = "it" if len(workers) == 1 else "them"
+    done = f"{others.size} of {total} ranks without {it} would do a step in {figure(float(seconds), 3)} s"
+    return f"; until then, {done}, with {100 * others.size / total:.0f} % of the data"
+
+
+def _move(result: WhatIf, row: RepairRow, faster: str) -> str:
+    """Say which layers to move."""
+    job = result.recording.job
+    stages = [] if job is None else job.operations.stages
+    last = bool(stages) and row.title == f"stage {stages[-1]}"
+    head = " (or give the output head, which is among its work, a lighter stage)" * last
+    move = f"Move layers away from {row.title}{head}"
+    if job is None or result.layers is None:
+        return f"{move}, so that {row.mended.removeprefix('layers moved, so that ')}: {faster}."
+    held, seconds = whole_layers(job, result.layers)
+    times = result.recorded / seconds
+    gains = f"makes steps {times:.3f} times as fast" if times > 1 else "gains nothing"
+    counts = listed([str(count) for count in held])
+    return f"{move}: the stages should hold {counts} layers, which by itself {gains}."
+
+
+def facts(found: Slowdown) -> str:
+    """Return the numbers by which such jobs are compared, in sentences."""
+    said = (
+        f"Steps took {figure(float(found.recorded.mean()))} s, their longest paths {figure(float(found.base.mean()))} "
+        f"s: {found.overall:.3f} times as long as if all operations of a kind took equally long (slowdown S)."
+    )
+    if found.overall < _LEAST_SLOWDOWN:
+        return said
+    return (
+        f"{said} The slowest 3 % of the (stage, rank) explain {percent(found.workers)} of that (M_W), the last stage "
+        f"{percent(found.last_stage)} (M_S)."
+    )
+
+
+def slowdowns(result: WhatIf) -> Table:
+    """Return the table of slowdowns by kind of operation, rank and stage; each has those that are largest."""
+    found, job = result.pipelines, result.recording.job
+    if found is None or job is None:
+        raise ValueError("result must be of a job of pipelines")
+    groups = {
+        "kind": dict(found.kinds),
+        "rank": dict(zip(result.recording.workers, found.ranks, strict=True)),
+        "stage": dict(zip(map(str, job.operations.stages), found.stages, strict=True)),
+    }
+    rows = []
+    for noun, values in groups.items():
+        largest = sorted(values.items(), key=lambda pair: -pair[1])[:_SHOWN]
+        rows += [[f"{noun} {name}" if noun != "kind" else name, f"{value:.3f}"] for name, value in largest]
+    return Table(COLUMNS, rows)
+
+
+def limits(recording: Recording) -> str:
+    """Say what waiting for fewer ranks means for a job whose optimiser is sharded; empty for others."""
+    kinds = set(recording.job.operations.kind) if recording.job else set()
+    if not kinds & {GATHER, SCATTER}:
+        return ""
+    return (
+        "Each rank owns a share of the optimiser's state and must come to the collective: a rank that is not waited "
+        "for stops computing and comes with the micro-batches that it has (DropCompute)."
+    )

@@ -1,0 +1,302 @@
+"""What mending each cause would gain, and the scores of the workers: as tables, as sentences and as CSV."""
+
+import math
+
+import numpy as np
+
+from sgdlab.report.table import Table, in_csv
+from sgdlab.report.words import counted, interval, node_named, percent
+from sgdlab.results import pages
+from sgdlab.stragglers.diagnosis.causes import named
+from sgdlab.stragglers.what_if import pipeline_words
+from sgdlab.stragglers.what_if.candidates import (
+    COMMUNICATION,
+    NODE,
+    PERIOD,
+    PHASE,
+    SLOWER,
+    STEPS,
+    WORKER,
+    WORKERS,
+    node_of,
+)
+from sgdlab.stragglers.what_if.in_turn import MATTERS
+from sgdlab.stragglers.what_if.what_if import RepairRow, WhatIf
+
+_WERE = "if it were"
+COLUMNS = {
+    "what": "what is mended, in the order of the last columns",
+    _WERE: "what it would be like instead; nothing becomes slower",
+    "alone: saves": "seconds saved under full synchrony if only this is mended, and their share of the recorded time",
+    "alone: times as fast": "how many times as fast full synchrony would be, with a 90 % interval (block bootstrap)",
+    "in turn: saves": "seconds saved if this is mended after the rows above; with what is left they add up",
+    "in turn: share": "the same as a share of the recorded time",
+}
+
+SCORE_COLUMNS = {
+    "worker": "its name, and its node if that is known; those whose repair saves most first",
+    "against the fleet": "median of its run-times over the median of all workers' medians; above 1 is slower",
+    "against itself": "median of its last steps over its own best (10 % quantile of windows); all grow with the work",
+    "last": "share of the steps in which it finishes last",
+    "others waited": "seconds that all waited for it alone: its run-time less the second longest, where it was last",
+    "slowdown": "time of full synchrony if every other worker took the median of the step, over that if all did",
+    "if repaired": "times the gradients per second if it were as fast as the median of the others",
+    "if left out": "times the gradients per second of full synchrony without it",
+}
+
+_IMPERATIVES = {
+    COMMUNICATION: "Look at {} first",
+    PHASE: "Look at the {} first",
+    PERIOD: "Look at {} first",
+    STEPS: "Look at the {} first",
+    SLOWER: "Find out first what has slowed {}",
+}
+_CONDITIONS = {
+    WORKER: "if it were as fast as the median of the others",
+    WORKERS: "if they were as fast as the median of the others",
+    NODE: "if its workers were as fast as the median of the others",
+    COMMUNICATION: "if it never took longer than its median",
+    PHASE: "if it never took longer than its median",
+    PERIOD: "if it were as fast as the steps between",
+    STEPS: "if they were as fast as a usual step",
+    SLOWER: "if it were as fast as before",
+}
+
+SHOWN = 20
+"""Workers in a table; the others are counted."""
+
+
+def repairs(result: WhatIf) -> Table:
+    """The table of repairs; its last two rows are what is left, and the recorded time."""
+    recorded = result.recorded
+    rows = [
+        *(_row(line, recorded) for line in result.lines),
+        ["what is left", "", "", "", _seconds(result.left, recorded), percent(result.left / recorded)],
+        ["recorded", "", "", "", _seconds(recorded, recorded), "100.0 %"],
+    ]
+    return Table(COLUMNS, rows, left=2)
+
+
+def scores(result: WhatIf, most: int = SHOWN) -> Table:
+    """The table of workers, with a note on those that it leaves out."""
+    found, names, nodes = result.scores, result.recording.workers, result.recording.nodes
+    rows = [
+        [
+            f"{names[i]} on {nodes[i]}" if nodes else names[i],
+            f"{found.against_fleet[i]:.2f}",
+            f"{found.against_itself[i]:.2f}",
+            percent(found.last[i]),
+            _seconds(found.waited[i], result.recorded),
+            f"{found.slowdown[i]:.3f}",
+            f"{found.repaired[i]:.3f}",
+            f"{found.left_out[i]:.3f}",
+        ]
+        for i in found.order[:most]
+    ]
+    return Table(SCORE_COLUMNS, rows, _hidden(result, most))
+
+
+def _hidden(result: WhatIf, most: int) -> list[str]:
+    """A sentence on the workers that are left out; none if there are none."""
+    rest = result.scores.order[most:]
+    if not rest.size:
+        return []
+    found = result.scores
+    return [
+        f"{counted(rest.size, 'more worker')}: the slowest of them has {found.against_fleet[rest].max():.2f} against "
+        f"the fleet and {found.against_itself[rest].max():.2f} against itself; the others waited for them together "
+        f"{_seconds(found.waited[rest].sum(), result.recorded)}. scores.csv has all."
+    ]
+
+
+def sentence(result: WhatIf) -> str:
+    """Say what to mend first and what that gives, in one or two sentences; of pipelines, all that costs much."""
+    if result.pipelines is not None:
+        return f"{pipeline_words.problem(result)} {pipeline_words.advice(result)}".strip()
+    first, chance = result.first, result.chance
+    waiting = chance.in_turn if first is not None and first.kind == PHASE else result.waiting
+    waiting = chance.alone if first is None else waiting
+    share = waiting / result.recorded
+    if first is None and share < MATTERS:
+        return f"There is nothing to mend: no cause takes {100 * MATTERS:g} % of the time of full synchrony."
+    faster = interval(chance.times, *chance.times_interval)
+    if first is None:
+        return (
+            f"No machine and no step stands out: {percent(share)} of the time of full synchrony is waiting for "
+            f"whoever happens to be slowest in a step. It would be {faster} times as fast if every worker took the "
+            "median of its step. A protocol that waits for fewer workers gives part of this, mending a machine does "
+            "not."
+        )
+    if first.over:
+        return (
+            f"What costs most is over: {first.title}. Without it, full synchrony would have been "
+            f"{interval(first.times, *first.times_interval)} times as fast."
+        )
+    sentence = (
+        f"{_IMPERATIVES.get(first.kind, 'Mend {} first').format(first.title)}: full synchrony would be "
+        f"{interval(first.times, *first.times_interval)} times as fast {_CONDITIONS[first.kind]}{_since(first)}."
+    )
+    if waiting <= first.in_turn:
+        return sentence
+    return (
+        f"{sentence} More of the time, {percent(share)}, is waiting for whoever happens to be slowest in a step, of "
+        "which a protocol that waits for fewer workers saves a part."
+    )
+
+
+def drain_sentence(result: WhatIf) -> str:
+    """Say whom to leave out first, in a sentence."""
+    if not result.drained or result.drained[-1][1] < 1 + MATTERS:
+        return (
+            "Nobody need be left out: full synchrony without its slowest workers, however many, gives less than "
+            f"{100 * MATTERS:g} % more gradients per second."
+        )
+    workers = sorted(worker for worker, _ in result.drained)
+    rest = len(result.recording.workers) - len(workers)
+    who = named(result.recording.workers, workers)
+    node = node_of(result.recording, tuple(workers))
+    who = who if node is None else f"{node_named(node)} ({who})"
+    since = "" if result.drained_since is None else f", measured since step {result.drained_since}"
+    others = "The other worker alone" if rest == 1 else f"Full synchrony of the other {rest}"
+    return (
+        f"To leave out first: {who}. {others} gives {result.drained[-1][1]:.3f} times the gradients per second of "
+        f"all{since}."
+    )
+
+
+def facts(result: WhatIf) -> str:
+    """The numbers by which such analyses are compared, in a sentence or more."""
+    if result.pipelines is not None:
+        return pipeline_words.facts(result.pipelines)
+    steps = counted(result.recording.steps.size, "step")
+    text = (
+        f"Full synchrony took {_seconds(result.recorded, result.recorded)} in {steps}, {result.slowdown:.3f} times "
+        "what is left if all is mended (slowdown S)."
+    )
+    if np.isnan(result.slowest_share):
+        return text
+    slowest = f"The slowest 3 % of the workers ({counted(result.slowest, 'worker')}) explain"
+    return f"{text} {slowest} {percent(result.slowest_share)} of the waiting for the slowest (M_W)."
+
+
+def unseen(result: WhatIf) -> str:
+    """Say what of a step the trace does not show; empty where nothing is known to be hidden."""
+    hidden = result.recording.unseen
+    return f"Not seen: {hidden}. Times are lower bounds, and gains upper ones." if hidden else ""
+
+
+def summary(result: WhatIf) -> str:
+    """Say what the table says, beside a headline that has told what pipelines wait for."""
+    return facts(result) if result.pipelines is not None else f"{sentence(result)} {facts(result)}"
+
+
+def slowdowns(result: WhatIf) -> Table | None:
+    """The slowdowns of kinds, ranks and stages of a job of pipelines; None for others."""
+    return None if result.pipelines is None else pipeline_words.slowdowns(result)
+
+
+def text(result: WhatIf) -> str:
+    """Sentences and both tables, for the terminal, where the table is too wide for what each row would be instead."""
+    workers, of_pipelines = scores(result), slowdowns(result)
+    parts = [
+        f"{sentence(result)}\n{drain_sentence(result)}",
+        unseen(result),
+        repairs(result).grid(without=[_WERE]),
+        facts(result),
+        "" if of_pipelines is None else of_pipelines.grid(),
+        "\n".join([workers.grid(), *workers.notes]),
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def comma_separated(result: WhatIf) -> str:
+    """The rows of the table as CSV, with numbers in full precision; the last two are what is left, and the recorded."""
+    names = result.recording.workers
+    header = (
+        "kind", "title", "if_it_were", "workers", "since_step", "alone_seconds", "alone_low", "alone_high",
+        "alone_times", "alone_times_low", "alone_times_high", "in_turn_seconds",
+    )  # fmt: skip
+    lines = (
+        (
+            line.kind, line.title, line.mended, " ".join(names[i] for i in line.workers), line.since, line.alone,
+            *line.alone_interval, line.times, *line.times_interval, line.in_turn,
+        )
+        for line in result.lines
+    )  # fmt: skip
+    ends = (("left", "left", *[None] * 9, result.left), ("recorded", "recorded", *[None] * 9, result.recorded))
+    return in_csv((dict(zip(header, line, strict=True)) for line in (*lines, *ends)), header)
+
+
+def scores_comma_separated(result: WhatIf) -> str:
+    """The scores of all workers as CSV, with numbers in full precision."""
+    found, recording = result.scores, result.recording
+    columns = {
+        "against_fleet": found.against_fleet,
+        "against_itself": found.against_itself,
+        "last_share": found.last,
+        "others_waited_seconds": found.waited,
+        "slowdown": found.slowdown,
+        "times_if_repaired": found.repaired,
+        "times_if_left_out": found.left_out,
+    }
+    return in_csv(
+        {"worker": recording.workers[i], "node": recording.nodes[i] if recording.nodes else None}
+        | {name: float(column[i]) for name, column in columns.items()}
+        for i in found.order
+    )
+
+
+def _row(line: RepairRow, recorded: float) -> list[str]:
+    return [
+        line.title,
+        line.mended,
+        f"{_seconds(line.alone, recorded)} ({percent(line.alone / recorded)})",
+        interval(line.times, *line.times_interval),
+        _seconds(line.in_turn, recorded),
+        percent(line.in_turn / recorded),
+    ]
+
+
+def _since(line: RepairRow) -> str:
+    return f"; {line.times_since:.3f} times in the steps since then" if line.since is not None else ""
+
+
+def _seconds(value: float, recorded: float) -> str:
+    """Seconds with as many decimals as leave four digits of the recorded time, so that a column adds up to it."""
+    decimals = max(0, 3 - math.floor(math.log10(recorded)))
+    return f"{max(value, 0.0):,.{decimals}f} s"
+
+
+def page(result: WhatIf, *, title: str) -> str:
+    """The page as HTML."""
+    steps, workers = result.recording.steps, len(result.recording.workers)
+    return pages.render(
+        "sgdlab.stragglers.what_if",
+        "what_if.html",
+        title=title,
+        subtitle=f"{workers} workers, {steps.size} complete steps, {steps[0]} to {steps[-1]}",
+        answer=sentence(result),
+        drain=drain_sentence(result),
+        facts=" ".join(filter(None, [unseen(result), facts(result)])),
+        notes=result.recording.notes,
+        columns=COLUMNS,
+        rows=_bars(result),
+        scores=scores(result),
+        slowdowns=slowdowns(result),
+    )
+
+
+def _bars(result: WhatIf) -> list[dict[str, object]]:
+    """The rows with the ends of their bars, in percent: each repair begins where the time after it ends."""
+    kinds, bars, after = [], [], result.recorded
+    for line in result.lines:
+        after -= line.in_turn
+        kinds.append("first" if line is result.first else "")
+        bars.append((after, line.in_turn))
+    kinds += ["left", "recorded"]
+    bars += [(0.0, result.left), (0.0, result.recorded)]
+    scale = 100 / result.recorded
+    return [
+        {"cells": cells, "kind": kind, "start": f"{start * scale:.2f}", "width": f"{width * scale:.2f}"}
+        for cells, kind, (start, width) in zip(repairs(result).rows, kinds, bars, strict=True)
+    ]

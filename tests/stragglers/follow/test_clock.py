@@ -1,0 +1,139 @@
+"""Alarms by the clock: a job that hangs, and a worker that is silent while the others go on."""
+
+import numpy as np
+import pytest
+from planted_traces import noise
+from test_follow import HEADER, Time, appending, followed, kept, text_of
+
+from sgdlab.commands import follow
+from sgdlab.stragglers.follow import alarms as kinds
+from sgdlab.stragglers.follow.alarms import AlarmFile
+from sgdlab.stragglers.follow.follower import Follower
+from sgdlab.traces.options import Options
+
+
+class Live:
+    """A trace of N workers that is written while it is followed, a step every `every` seconds."""
+
+    def __init__(self, path, tmp_path, workers=8, every=1.0):
+        self.path, self.every, self.time, self.step = path, every, Time(), 0
+        path.write_text(HEADER)
+        self.runtimes = every * noise(2000, workers, 0)
+        self.follower = Follower(path, Options(), clock=self.time.clock)
+        self.alarms = []
+
+    def go(self, steps, without=(), slow=None):
+        """Writes steps of the workers, and looks after each."""
+        for _ in range(steps):
+            row = self.runtimes[self.step] * (1.0 if slow is None else np.where(np.arange(8) == slow, 1.8, 1.0))
+            lines = [f"{w},{self.step},{seconds:.6f}\n" for w, seconds in enumerate(row) if w not in without]
+            appending(self.path, "".join(lines))()
+            self.step += 1
+            self.wait(self.every)
+
+    def wait(self, seconds):
+        for _ in range(max(1, round(2 * seconds / self.every))):
+            self.time.now += seconds / max(1, round(2 * seconds / self.every))
+            self.alarms += [(self.time.now, alarm) for alarm in self.follower.poll()]
+
+    def of(self, kind, event=kinds.RAISED):
+        return [(when, alarm) for when, alarm in self.alarms if (alarm.kind, alarm.event) == (kind, event)]
+
+
+def test_a_job_that_hangs_says_who_is_behind(tmp_path):
+    live = Live(tmp_path / "trace.csv", tmp_path, every=1.0)
+    live.go(100)
+    live.go(1, without=[3])
+    hung = live.time.now
+    live.wait(29.0)
+    assert not live.of(kinds.HANGS)
+    live.wait(3.0)
+    ((when, alarm),) = live.of(kinds.HANGS)
+    assert when - hung <= 32
+    assert alarm.workers == ("3",)
+    assert "no step for 3" in alarm.sentence()
+    assert "times the usual; worker 3 is 1 step behind the others" in alarm.sentence()
+    live.wait(60.0)
+    assert len(live.of(kinds.HANGS)) == 1
+    assert not live.of(kinds.SILENT)  # the others have stopped as well
+    assert [alarm.kind for alarm in live.follower.standing] == [kinds.HANGS]
+    live.go(3)
+    ((_, cleared),) = live.of(kinds.HANGS, kinds.CLEARED)
+    assert cleared.sentence() == f"step {live.step - 3}: steps come again"
+    assert not live.follower.standing
+
+
+@pytest.mark.parametrize("every", [0.05, 1.0])
+def test_a_dead_worker_is_told_within_ten_usual_steps(tmp_path, every):
+    """At least 5 s; and the steps of the others are tested from then on."""
+    live = Live(tmp_path / "trace.csv", tmp_path, every=every)
+    live.go(120)
+    dead, first = live.time.now, live.step
+    live.go(round(12.0 / every), without=[5])
+    ((when, alarm),) = live.of(kinds.SILENT)
+    assert when - dead <= max(5.0, 10 * 1.3 * every) + 2 * every
+    assert (alarm.workers, alarm.since) == (("5",), first)
+    assert live.follower.monitor.newest >= live.step - 2
+    # Another fault does not wait for the dead worker.
+    since = live.step
+    live.go(60, without=[5], slow=2)
+    ((_, slow),) = live.of(kinds.SLOW_WORKER)
+    assert slow.workers == ("2",)
+    assert slow.step - since <= 40
+    # It is there again.
+    live.go(40)
+    ((_, back),) = live.of(kinds.SILENT, kinds.CLEARED)
+    assert back.workers == ("5",)
+
+
+def test_pauses_and_files_that_are_written_in_parts_are_waited_for(tmp_path):
+    """After a pause of 25 s, which is not too long, one of 60 s is not either."""
+    live = Live(tmp_path / "trace.csv", tmp_path)
+    live.go(60)
+    live.wait(25.0)
+    live.go(20)
+    live.wait(60.0)
+    live.go(5)
+    assert not live.of(kinds.HANGS)
+    live.wait(200.0)
+    assert len(live.of(kinds.HANGS)) == 1
+
+
+def test_a_worker_whose_rows_come_late_is_waited_for_as_long(tmp_path):
+    live = Live(tmp_path / "trace.csv", tmp_path)
+    live.go(30)
+    for _ in range(6):  # worker 1 writes every 8 steps
+        live.go(8, without=[1])
+        late = "".join(f"1,{step},{live.runtimes[step, 1]:.6f}\n" for step in range(live.step - 8, live.step))
+        appending(live.path, late)()
+        live.wait(0.5)
+    assert not live.of(kinds.SILENT)
+
+
+def test_a_trace_that_is_read_when_it_is_whole_has_no_such_alarm(tmp_path):
+    path = tmp_path / "trace.csv"
+    runtimes = noise(200, 8, 0)
+    runtimes[100:, 5] = np.nan
+    path.write_text(HEADER + text_of(runtimes).replace(",nan", ","))
+    _, ended = followed(path, tmp_path, until_idle=0.0)
+    assert ended
+    assert not [record for record in kept(tmp_path) if record["kind"] == kinds.HANGS]
+
+
+@pytest.mark.parametrize(("without", "code"), [((), 0), ((4,), follow.EXIT_SLOW)])
+def test_a_job_that_has_ended_is_not_wrong(tmp_path, monkeypatch, without, code):
+    """All workers are equally far; with one that is behind, the exit code says it."""
+    path = tmp_path / "trace.csv"
+    runtimes = noise(100, 8, 0)
+    path.write_text(HEADER + text_of(runtimes[:99]))
+    last = "".join(f"{w},99,{seconds:.6f}\n" for w, seconds in enumerate(runtimes[99]) if w not in without)
+    appending(path, last)()
+    time = Time()
+    follower = Follower(path, Options(), clock=time.clock)
+    with AlarmFile(tmp_path / "alarms.jsonl", str(path), clock=time.clock) as file:
+        terminal = follow._Terminal(as_json=False)
+        follow.follow(follower, file, terminal, until_idle=60.0, clock=time.clock, sleep=time.sleep)
+    hangs = [alarm for alarm in follower.standing if alarm.kind == kinds.HANGS]
+    assert len(hangs) == 1
+    assert bool(hangs[0].workers) == bool(without)
+    assert follow.exit_code(follower) == code
