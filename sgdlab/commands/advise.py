@@ -39,14 +39,14 @@ from collections.abc import Callable, Sequence
 
 from absl import flags
 
-from sgdlab.commands import follow, launch, serve_flag, trace_flags
+from sgdlab.commands import follow, launch, shared_flags
 from sgdlab.errors import UsageError
 from sgdlab.stragglers import recording
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    trace_flags.define()
+    shared_flags.define_trace()
     flags.DEFINE_float("train_share", 0.5, "Share of the complete steps, from the first on, used for tuning.")
     flags.DEFINE_enum(
         "model",
@@ -66,13 +66,13 @@ def define_flags() -> None:
 
 def main(argv: Sequence[str]) -> None:
     """Reads the trace, finds what is slow, compares the protocols, prints and writes the results."""
-    given, options = flags.FLAGS, trace_flags.options()
+    given, options = flags.FLAGS, shared_flags.trace_options()
     _refuse_together(argv)
     if given.follow:
         # Beside a file of alarms of its own, it writes nothing.
         workdir = pathlib.Path(given.alarms).parent if given.alarms else _workdir(given.follow)
         sys.exit(follow.run(given.follow, options, workdir))
-    path, flag = trace_flags.path(argv), "trace"
+    path, flag = shared_flags.trace_path(argv), "trace"
     if path is None:
         path, flag = given.recording, "recording"
     workdir = _workdir(path)
@@ -108,7 +108,7 @@ def _refuse_together(argv: Sequence[str]) -> None:
         "layers",
     )
     if given.follow:
-        serve_flag.check(argv)
+        shared_flags.check_serve(argv)
         words = [repr(argument) for argument in argv[1:]]
         words += [f"--{name}" for name in of_others if given[name].value != given[name].default]
         if words:

@@ -18,7 +18,7 @@ import numpy as np
 from absl import flags
 
 from sgdlab import files, runs, theory
-from sgdlab.commands import launch, replay, schedules, trace_flags, traced
+from sgdlab.commands import launch, replay, schedules, shared_flags, traced
 from sgdlab.errors import UsageError, said_of
 from sgdlab.peer_schedule import AnySchedule
 from sgdlab.theory import certificate_table
@@ -75,7 +75,7 @@ def _named(trace: str | None, problem: theory.Problem) -> Certified:
     balanced = frozenset(one.method.title for one in experiments if _balances(one))
     local = frozenset(one.method.title for one in experiments if one.local.active)
     if trace is not None:
-        options = trace_flags.options()
+        options = shared_flags.trace_options()
         window = traced.window(trace, options, first_step=given.first_step, steps=given.steps)
         here = window.recording.select(rows=slice(window.first, None))
         made = [traced.schedule(experiment, here) for experiment in experiments]
@@ -124,5 +124,5 @@ COMMAND = launch.Command(
     define=define_flags,
     positional=True,
     # How a trace is read, and what only a training needs.
-    unlisted=(*trace_flags.READING, "first_step", "steps", *trace_flags.TRAINING),
+    unlisted=(*shared_flags.READING, "first_step", "steps", *shared_flags.TRAINING),
 )

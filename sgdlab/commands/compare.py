@@ -13,7 +13,7 @@ from typing import Any
 from absl import flags
 
 from sgdlab import hosts, results, runs
-from sgdlab.commands import host_flags, launch
+from sgdlab.commands import launch, shared_flags
 from sgdlab.errors import UsageError, said_of
 
 DEFAULT_WORKDIR = "runs/digits"
@@ -32,7 +32,7 @@ def define_flags() -> None:
     flags.DEFINE_string("ledger", None, "CSV file of runs of --tune, which tuning does not do again.")
     flags.DEFINE_multi_string("sweep", [], "An entry and its values: ENTRY=VALUE,VALUE; of several, all combinations.")
     flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
-    host_flags.define_flags()
+    shared_flags.define_hosts()
 
 
 def main(argv: Sequence[str]) -> None:
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> None:
             f"--rerun={','.join(given.rerun)} must be left out with --shard: tasks that begin later would put aside "
             "what others have finished; name a new --workdir instead"
         )
-    mesh = host_flags.mesh()
+    mesh = shared_flags.mesh()
     if mesh is not None and given.processes is not None:
         raise UsageError(
             f"--processes={given.processes} must be left out: with several devices, a run takes all of them"
@@ -149,5 +149,5 @@ COMMAND = launch.Command(
     usage=__doc__,
     define=define_flags,
     own_entries={"method": "methods", "seed": "seeds", "cluster.num_workers": "num_workers"},
-    unlisted=("ledger", "writers"),
+    unlisted=("ledger", "writers", *shared_flags.OF_HOSTS),
 )

@@ -135,11 +135,6 @@ def own_flags() -> list[flags.Flag]:
     return [flag for name in modules for flag in by_module[name] if not flag.name.startswith("config.")]
 
 
-def defined_by(module: str) -> set[str]:
-    """Names of the flags that a module defines."""
-    return {flag.name for flag in flags.FLAGS.flags_by_module_dict().get(module, ())}
-
-
 def _stray(argument: str, last: str) -> str:
     """Return what to say of a word that is no flag, behind a list (or not)."""
     if last:

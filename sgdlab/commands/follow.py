@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from absl import flags
 
-from sgdlab.commands import serve_flag
+from sgdlab.commands import shared_flags
 from sgdlab.errors import UsageError, said_of
 from sgdlab.report.page import StatusPage
 from sgdlab.report.words import listed
@@ -48,9 +48,7 @@ def define_flags() -> None:
         "alarms", None, "With --follow: file of JSON lines to add alarms to (default: alarms.jsonl in --workdir)."
     )
     flags.DEFINE_bool("json", False, "With --follow: print alarms as JSON lines.")
-    serve_flag.define(
-        "With --follow: show a page, on a port of this machine alone: --serve, or --serve=8080.", __name__
-    )
+    shared_flags.define_serve("With --follow: show a page, on a port of this machine alone: --serve, or --serve=8080.")
 
 
 def run(path: str, options: Options, workdir: pathlib.Path) -> int:

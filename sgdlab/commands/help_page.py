@@ -9,7 +9,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from sgdlab import runs
-from sgdlab.commands import flag_names, host_flags, live_flags
+from sgdlab.commands import flag_names
 
 COMMON = (
     "method",
@@ -40,7 +40,7 @@ def page(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[s
       hidden: entries that the command sets by its own flags, and other entries and flags that are not shown.
       whole: every entry and every method with its source; else the common entries, and the methods by family.
     """
-    lines = [usage.strip(), "", "Flags:", *_flags(default, hidden, with_config=config is not None, whole=whole)]
+    lines = [usage.strip(), "", "Flags:", *_flags(default, hidden, with_config=config is not None)]
     if config is None:
         return "\n".join(lines)
     entries = {name: value for name, value in runs.configuration.flat(config) if name not in hidden}
@@ -54,12 +54,8 @@ def page(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[s
     return "\n".join(lines)
 
 
-def _flags(default: str, hidden: Sequence[str], *, with_config: bool, whole: bool) -> Iterable[str]:
+def _flags(default: str, hidden: Sequence[str], *, with_config: bool) -> Iterable[str]:
     found = [flag for flag in flag_names.own_flags() if flag.name not in hidden]
-    if not whole:  # of those for many hosts and for workers, some say that there are more
-        for module in (host_flags, live_flags):
-            less = flag_names.defined_by(module.__name__) - {*module.SHOWN}
-            found = [flag for flag in found if flag.name not in less]
     for flag in sorted(found, key=lambda flag: flag.name):
         if flag.name == "config" and not with_config:
             continue

@@ -7,6 +7,7 @@ and recording.npz (who computed what, and when) and log.jsonl. docs/live.md says
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import functools
 import pathlib
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from sgdlab import hosts, results, runs
-from sgdlab.commands import launch, live_flags, train
+from sgdlab.commands import launch, shared_flags, train
 from sgdlab.errors import UsageError, failures_of, said_of
+from sgdlab.live.settings import LiveSettings
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -31,11 +33,33 @@ if TYPE_CHECKING:
 DEFAULT_WORKDIR = "runs/live"
 NAME = train.NAME
 LOG = "log.jsonl"
+TRANSPORTS = ("processes", "ray")
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    live_flags.define_flags()
+    own = LiveSettings()
+    flags.DEFINE_integer("num_workers", None, "Number of workers: the same as --config.cluster.num_workers.")
+    flags.DEFINE_enum("transport", "processes", TRANSPORTS, "Workers are processes of this machine, or Ray actors.")
+    flags.DEFINE_string("address", None, "Of the Ray cluster, such as auto; by default one of this machine alone.")
+    flags.DEFINE_float("gpus_per_worker", None, "GPUs of each worker, such as 1 or 0.5; by default it has none.")
+    flags.DEFINE_float(
+        "emulate",
+        None,
+        "Gradients take at least as long as on the configuration's cluster, so many seconds on average.",
+    )
+    shared_flags.define_serve("Show the run as a page, on a port of this machine alone: --serve, or --serve=8080.")
+    flags.DEFINE_integer("min_workers", own.min_workers, "The run goes on with so many, and ends with fewer.")
+    flags.DEFINE_float("join_seconds", own.join_seconds, "How long the start waits for all workers.")
+    flags.DEFINE_float("wait_seconds", own.wait_seconds, "How long the run waits for --min_workers.")
+    flags.DEFINE_float("patience", own.patience, "A worker silent for so many times its usual time is lost.")
+    flags.DEFINE_float("least_patience", own.least_patience, "Seconds of silence before which no worker is lost.")
+    flags.DEFINE_float("first_patience", own.first_patience, "The same, while a worker's usual time is not known.")
+    flags.DEFINE_integer("respawns", own.respawns, "How often in a row a worker's process is started again.")
+    flags.DEFINE_integer("checkpoint_updates", own.checkpoint_updates, "Updates between two checkpoints, at least.")
+    flags.DEFINE_float("checkpoint_seconds", own.checkpoint_seconds, "Seconds between two checkpoints, at least.")
+    flags.DEFINE_bool("rerun", False, "Run anew what is there; its records are put aside.")
+    flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -43,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
     del argv
     given, workdir = flags.FLAGS, launch.workdir(DEFAULT_WORKDIR)
     results.writers.check(given.writers)
-    settings, config = live_flags.settings(), _config()
+    settings, config = _settings(), _config()
     _compute_as_workers()
     job = runs.live.make_job(config, emulate=given.emulate)
     experiment = job.plan.experiment
@@ -110,6 +134,14 @@ def _alone(workdir: pathlib.Path) -> Iterator[None]:
                 "directory"
             ) from None
         yield
+
+
+def _settings() -> LiveSettings:
+    """Return what the flags say of workers that are missing or silent, and of checkpoints."""
+    given: Any = flags.FLAGS
+    names = [field.name for field in dataclasses.fields(LiveSettings) if field.name in given]
+    with said_of("--"):
+        return LiveSettings(**{name: given[name].value for name in names})
 
 
 def _config() -> "ConfigDict":
@@ -241,4 +273,23 @@ def _costs(run: "runs.train.Run", recording: "LiveRecording") -> str:
     )
 
 
-COMMAND = launch.Command(main=main, usage=__doc__, define=define_flags)
+COMMAND = launch.Command(
+    main=main,
+    usage=__doc__,
+    define=define_flags,
+    unlisted=(
+        "address",
+        "checkpoint_seconds",
+        "checkpoint_updates",
+        "first_patience",
+        "gpus_per_worker",
+        "join_seconds",
+        "least_patience",
+        "min_workers",
+        "patience",
+        "rerun",
+        "respawns",
+        "wait_seconds",
+        "writers",
+    ),
+)

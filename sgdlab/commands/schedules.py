@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from sgdlab import runs
-from sgdlab.commands import launch, trace_flags, traced
+from sgdlab.commands import launch, shared_flags, traced
 from sgdlab.errors import UsageError
 from sgdlab.peer_schedule import AnySchedule, PeerSchedule
 from sgdlab.schedule import Schedule
@@ -24,7 +24,7 @@ def define_flags(verb: str, *, methods: str, steps: int | None) -> None:
       steps: of a trace, so many are used unless told otherwise; None: all.
     """
     number = "all" if steps is None else steps
-    trace_flags.define()
+    shared_flags.define_trace()
     flags.DEFINE_integer("first_step", None, f"First step of the trace to {verb} (default: the first complete one).")
     flags.DEFINE_integer("steps", None, f"Steps of the trace to {verb} (default: {number}).", lower_bound=1)
     flags.DEFINE_list("methods", [], f"Methods to {methods}, separated by commas.")
@@ -45,7 +45,7 @@ def trace(argv: Sequence[str]) -> str | None:
     ]
     if len(named) > 1:
         raise UsageError(f"--{named[1]}={given[named[1]].value} must be left out: --{named[0]} has the run-times")
-    path = trace_flags.path(argv) if "trace" in named else None
+    path = shared_flags.trace_path(argv) if "trace" in named else None
     if path is not None:
         traced.refuse(launch.given_entries())
     for name in ("first_step", "steps") if path is None else ():

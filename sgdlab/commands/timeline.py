@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from absl import flags
 
 from sgdlab import results, runs
-from sgdlab.commands import launch, replay, schedules, trace_flags, traced
+from sgdlab.commands import launch, replay, schedules, shared_flags, traced
 from sgdlab.errors import UsageError
 
 DEFAULT_WORKDIR = "runs/timeline"
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> None:
     elif given.schedule is not None:
         drawn = {"": (pathlib.Path(given.schedule).stem, schedules.load(given.schedule))}
     elif trace is not None:
-        options = trace_flags.options()
+        options = shared_flags.trace_options()
         window = traced.window(trace, options, first_step=given.first_step, steps=given.steps or STEPS)
         made = {name: traced.schedule(one, window.recording) for name, one in schedules.experiments().items()}
         drawn = {name: (one.title, one.schedule) for name, one in made.items()}
@@ -108,5 +108,5 @@ COMMAND = launch.Command(
     usage=__doc__,
     define=define_flags,
     positional=True,
-    unlisted=(*trace_flags.READING, *trace_flags.TRAINING),
+    unlisted=(*shared_flags.READING, *shared_flags.TRAINING),
 )

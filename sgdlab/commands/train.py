@@ -16,7 +16,7 @@ import numpy as np
 from absl import flags
 
 from sgdlab import files, hosts, results, runs
-from sgdlab.commands import host_flags, launch
+from sgdlab.commands import launch, shared_flags
 from sgdlab.errors import failures_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def define_flags() -> None:
         "Between two checkpoints, at least, from which an interrupted run continues.",
         lower_bound=0.0,
     )
-    host_flags.define_flags()
+    shared_flags.define_hosts()
 
 
 def main(argv: Sequence[str]) -> None:
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> None:
     del argv
     given = flags.FLAGS
     results.writers.check(given.writers)
-    mesh = host_flags.mesh()
+    mesh = shared_flags.mesh()
     workdir = launch.workdir(DEFAULT_WORKDIR)
     plan = runs.plan.make_plan(launch.CONFIG.value)
     experiment = plan.experiment
@@ -160,4 +160,4 @@ def show(summary: Mapping[str, Any]) -> None:
     print(line)
 
 
-COMMAND = launch.Command(main=main, usage=__doc__, define=define_flags)
+COMMAND = launch.Command(main=main, usage=__doc__, define=define_flags, unlisted=shared_flags.OF_HOSTS)

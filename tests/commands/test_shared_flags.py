@@ -2,7 +2,7 @@
 
 import pytest
 
-from sgdlab.commands import launch, trace_flags
+from sgdlab.commands import launch, shared_flags
 from sgdlab.traces import Options
 
 
@@ -13,11 +13,11 @@ def answer(capsys):
     def answered(*arguments):
         seen = []
         code = launch.Command(
-            main=lambda argv: seen.append((trace_flags.path(argv), trace_flags.options())),
+            main=lambda argv: seen.append((shared_flags.trace_path(argv), shared_flags.trace_options())),
             usage="Reads a trace.",
             configured=False,
             positional=True,
-            define=trace_flags.define,
+            define=shared_flags.define_trace,
         ).answer(["sgdlab advise", *arguments])
         said = capsys.readouterr().err
         assert (code == 2) == (not seen)

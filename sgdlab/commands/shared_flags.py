@@ -1,4 +1,4 @@
-"""Flags of the commands that run over many hosts, and the mesh that they ask for."""
+"""Flags that several commands share: of traces, of pages that are served, and of runs over many hosts."""
 
 import contextlib
 import hashlib
@@ -7,21 +7,119 @@ import importlib.metadata
 import os
 import pathlib
 import platform
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 import sgdlab
 from sgdlab import hosts, runs
 from sgdlab.commands import flag_names
-from sgdlab.errors import UsageError
+from sgdlab.errors import UsageError, said_of
+from sgdlab.traces.options import SECONDS, Options
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
 
-SHOWN = ("hosts",)
-"""Those on the first page of --help."""
+READING = ("columns", "skip_bad_rows", "trace_format", "unit", "workers_per_node")
+"""Those that tell how a trace is read: --help leaves them to --help=all where a trace is one of several sources."""
+
+TRAINING = ("data.kind", "network.kind", "optimizer.learning_rate")
+"""Entries of the configuration that only a training needs, which commands that draw schedules do not show first."""
+
+
+def define_trace() -> None:
+    """Defines them: --trace, --recording, --trace_format, --columns, --unit, --skip_bad_rows, --workers_per_node."""
+    flags.DEFINE_string("trace", None, "File of recorded run-times, or a directory or glob of one file a worker.")
+    flags.DEFINE_string("recording", None, "recording.npz of a run of `sgdlab live`, in the place of a trace.")
+    flags.DEFINE_string("trace_format", None, "Format of the trace; by default it is recognised.")
+    flags.DEFINE_list(
+        "columns",
+        [],
+        "Columns of the trace: worker, step and duration in this order, as rank,iteration,time_ms; or by name, as "
+        "worker=rank,duration=time_ms,node=host,phase=op; of a table with a column for each worker, workers=rank*.",
+    )
+    flags.DEFINE_enum("unit", None, list(SECONDS), "Unit of the durations; by default as the column's name says.")
+    flags.DEFINE_bool("skip_bad_rows", False, "Leave out rows that cannot be used, and count them.")
+    flags.DEFINE_integer("workers_per_node", None, "So many consecutive workers share a machine.", lower_bound=1)
+
+
+def trace_options() -> Options:
+    """Return what the flags of `define_trace` say of how it is read."""
+    given = flags.FLAGS
+    with said_of("--"):
+        return Options(
+            format=given.trace_format,
+            columns=tuple(given.columns),
+            unit=given.unit,
+            skip_bad_rows=given.skip_bad_rows,
+            workers_per_node=given.workers_per_node,
+        )
+
+
+def trace_path(argv: Sequence[str]) -> str | None:
+    """The trace's path: that of --trace, or the argument that is no flag; None where --recording is given instead.
+
+    Raises:
+      UsageError: unless there is exactly one trace or recording.
+    """
+    given = flags.FLAGS
+    named = {f"--trace={given.trace}": given.trace, f"--recording={given.recording}": given.recording}
+    named |= {argument: argument for argument in argv[1:]}
+    found = [flag for flag, value in named.items() if value is not None]
+    if not found:
+        raise UsageError(
+            "--trace must name a file of recorded run-times, as in --trace=trace.csv; or --recording a run of `sgdlab "
+            "live`, as in --recording=runs/live/recording.npz"
+        )
+    if len(found) > 1:
+        raise UsageError(f"{found[1]} must be left out beside {found[0]}: there must be one trace")
+    return None if found[0] == f"--recording={given.recording}" else named[found[0]]
+
+
+_LAST_PORT = 65535
+
+
+class _PortParser(flags.ArgumentParser):
+    """A port, or nothing: --serve, --serve=8080, --noserve."""
+
+    syntactic_help = f"a port, from 0 (any that is free) to {_LAST_PORT}"
+
+    def flag_type(self) -> str:
+        return "port"
+
+    def parse(self, argument: Any) -> int | None:
+        if argument in ("true", "false"):
+            return 0 if argument == "true" else None
+        port = int(argument)
+        if not 0 <= port <= _LAST_PORT:
+            raise ValueError(f"{port} must be {self.syntactic_help}")
+        return port
+
+
+def define_serve(words: str) -> None:
+    """Defines --serve, with the words that --help has."""
+    # With a value or without, so it is a switch that has a number.
+    flag = flags.Flag(_PortParser(), flags.ArgumentSerializer(), "serve", None, words, boolean=True)
+    flags.DEFINE_flag(flag)
+
+
+def check_serve(argv: Sequence[str]) -> None:
+    """Refuses a port that stands apart from the flag."""
+    if flags.FLAGS.serve is not None and (apart := [word for word in argv[1:] if word.isdecimal()]):
+        raise UsageError(f"--serve {apart[0]} must be one word: --serve={apart[0]}")
+
+
+OF_HOSTS = (
+    "barrier_seconds",
+    "coordinator_address",
+    "devices",
+    "heartbeat_seconds",
+    "num_processes",
+    "process_id",
+    "start_seconds",
+)
+"""Those beside --hosts, which --help leaves to --help=all."""
 
 _NOT_SHARED = (
     "hosts",
@@ -44,7 +142,7 @@ _SETTINGS_OF_JAX = (
 )
 
 
-def define_flags() -> None:
+def define_hosts() -> None:
     """Defines them; the first four can be set by variables of the environment, such as SGDLAB_HOSTS, too."""
     times = hosts.Timeouts()
     flags.DEFINE_string(
