@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from sgdlab import arguments
+from sgdlab import arguments, arrays
 from sgdlab.predictors import censoring, order_statistics
 from sgdlab.predictors.family import PREDICTORS
 from sgdlab.predictors.predictor import Prediction
@@ -139,8 +139,8 @@ class Deadline(_Windowed):
         """Return the prediction of the next iteration; the deadline does not depend on `rate`."""
         del rate
         seen = self._seen(state)
-        median = np.median(seen)
-        deadline = median + self._deviations * np.median(np.abs(seen - median))
+        median = arrays.median(seen)
+        deadline = median + self._deviations * arrays.median(np.abs(seen - median))
         mean, std = state.ordered.mean(axis=0), state.ordered.std(axis=0)
         return Prediction(max(1, int(np.count_nonzero(mean <= (1 + _ROUNDING) * deadline))), mean, std)
 
