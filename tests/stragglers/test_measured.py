@@ -74,6 +74,15 @@ def test_one_sort_measures_every_cutoff(seed):
             assert getattr(found, name) == pytest.approx(getattr(expected, name), abs=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_asynchrony_is_as_stale_as_its_schedule(seed):
+    runtimes = draws(seed)
+    found, schedule = measured.asynchronous(runtimes), protocols.asynchronous(runtimes)
+    assert found.staleness == schedule.staleness().mean()
+    assert found.largest_staleness == schedule.staleness().max()
+    assert found.lost == schedule.wasted_share().sum() == 0
+
+
 def test_of_many_workers_few_numbers_find_the_best(monkeypatch):
     runtimes = np.random.default_rng(0).lognormal(sigma=0.3, size=(60, 90))
     parts = types.SimpleNamespace(train=runtimes[:30], test=runtimes[30:])

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from sgdlab import protocols
-from sgdlab.schedule import Schedule
+from sgdlab.protocols.fast_arrivals import arrivals
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -166,22 +165,19 @@ def asynchronous(runtimes: np.ndarray) -> Measured:
     rates, so that they do not depend on the gradients in flight at the end. The staleness is that of the schedule up to
     the first worker that runs out of run-times.
     """
-    schedule = protocols.asynchronous(runtimes)
+    gradients = arrivals(runtimes, None)
+    staleness = np.arange(gradients.count) - gradients.seen[: gradients.count]
     rates = len(runtimes) / runtimes.sum(axis=0)
     return Measured(
         gradients=np.broadcast_to(1.0, runtimes.shape),
         seconds=runtimes,
-        lost=_lost(schedule),
+        lost=0.0,
         idle=0.0,
-        staleness=float(schedule.staleness().mean()),
+        staleness=float(staleness.mean()),
         updates_per_second=float(rates.sum()),
         used=rates,
-        largest_staleness=int(schedule.staleness().max()),
+        largest_staleness=int(staleness.max()),
     )
-
-
-def _lost(schedule: Schedule) -> float:
-    return float(schedule.wasted_share().sum() / schedule.busy_share().sum())
 
 
 LEVEL = 0.9
