@@ -69,19 +69,22 @@ def predict(predictor: Predictor, state: Any, *, rate: float | None, workers: in
                 f"each worker, and returned {what} of shape {np.shape(values)}"
             )
     # One number, such as NaN of a predictor that knows the cutoff alone, is that of all workers.
-    found = found._replace(
-        mean=np.broadcast_to(np.asarray(found.mean, float), workers),
-        std=np.broadcast_to(np.asarray(found.std, float), workers),
-    )
-    with np.errstate(invalid="ignore"):  # of two that are infinite none is above the other
-        falls = np.diff(found.mean) < -_ROUNDING * np.abs(found.mean).max()
-    if falls.any():
-        first = int(np.argmax(falls))
-        raise ValueError(
-            f"{_name(predictor)}: `predict` must return expected order statistics, which rise (np.sort), and "
-            f"mean[{first + 1}]={found.mean[first + 1]:g} is below mean[{first}]={found.mean[first]:g}"
-        )
-    return found
+    mean, std = (_of_all(values, workers) for values in (found.mean, found.std))
+    if (mean[1:] < mean[:-1]).any():
+        with np.errstate(invalid="ignore"):  # of two that are infinite none is above the other
+            falls = np.diff(mean) < -_ROUNDING * np.abs(mean).max()
+        if falls.any():
+            first = int(np.argmax(falls))
+            raise ValueError(
+                f"{_name(predictor)}: `predict` must return expected order statistics, which rise (np.sort), and "
+                f"mean[{first + 1}]={mean[first + 1]:g} is below mean[{first}]={mean[first]:g}"
+            )
+    return found._replace(mean=mean, std=std)
+
+
+def _of_all(values: Any, workers: int) -> np.ndarray:
+    array = np.asarray(values, float)
+    return array if array.shape == (workers,) else np.broadcast_to(array, workers)
 
 
 def observe(predictor: Predictor, state: Any, runtimes: np.ndarray, cut_at: float) -> Any:
