@@ -66,5 +66,6 @@ def run(line):
         small.remove("--config.cluster.num_workers=4")
     module = MODULES[name]
     few = ["--methods=asgd"] if name == "compare" and "--methods" not in line else []
+    few += ["--tune=3"] if "--tune=" in line else []
     argv = [name, *arguments, *small, *few, *TINY[name]]
     return module.COMMAND.answer(argv)
