@@ -30,7 +30,7 @@ OPTIONAL_FIELDS = (*_OPTIONAL, "companions")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PeerSchedule:
-    """Which node averages whose parameters before each of its gradients, and when.
+    """Holds which node averages whose parameters before each of its gradients, and when.
 
     E events, M edges, N nodes, and possibly a center, which has the number N, and companions, of which that of node i
     has the number N + 1 + i. An event of a node averages parameters along its edges, then takes a gradient and a step

@@ -31,7 +31,7 @@ _NAMED = re.compile(r"([A-Za-z_][\w.]*)(\[.*?\])?=")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known of the parts of any family; families add fields of their own, with defaults.
+    """Facts of the parts of any family; families add fields of their own, with defaults.
 
     Attributes:
       files: entries that name files or directories, whose content is part of what a run computes.

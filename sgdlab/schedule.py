@@ -34,7 +34,7 @@ _BY_BLOCK = ("read", "update", "arrived", "applied")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Schedule:
-    """Which gradients enter which updates, and when.
+    """Holds which gradients enter which updates, and when.
 
     G gradients, U updates, S parameter blocks (one per server; 1 unless said otherwise), N workers. Version v of a
     block is the block after v updates. Rows are in dependency order: a row reads only versions formed by earlier

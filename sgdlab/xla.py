@@ -1,4 +1,4 @@
-"""What XLA is to do otherwise: reading rows of buffers in loops without copies, and compiling a function apart."""
+"""Makes XLA do otherwise: read rows of buffers in loops without copies, and compile a function apart."""
 
 from collections.abc import Callable
 

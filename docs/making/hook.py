@@ -1,4 +1,4 @@
-"""What the site's builder calls: it adds the pages that are made, and fills in numbers in those that are written."""
+"""Adds the pages that are made, and fills in numbers in those that are written, when the site's builder calls."""
 
 import pathlib
 import posixpath

@@ -1,4 +1,4 @@
-"""What was measured of each method: the stored result of one command, with the commit and machine that made it."""
+"""Measurements of each method: the stored result of one command, with the commit and machine that made it."""
 
 import csv
 import dataclasses
@@ -86,7 +86,7 @@ def single(baseline: str) -> Row | None:
 
 
 def differs(row: Row, other: Row) -> float:
-    """How much more accurate one is than another in percentage points; 0 where the seeds do not tell them apart."""
+    """Return how much more accurate one is than another, in points; 0 where the seeds do not tell them apart."""
     difference = row.accuracy[0] - other.accuracy[0]
     if min(row.seeds, other.seeds) < 2:
         return 0.0

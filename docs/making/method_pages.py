@@ -237,7 +237,7 @@ def _speeds(method: Method) -> list[str]:
 
 
 def _weights(method: Method) -> str:
-    """That effective workers are not all, where the rule weighs gradients."""
+    """Say that effective workers are not all, where the rule weighs gradients."""
     if not decision.weighs_alike(method):
         return ""
     return (

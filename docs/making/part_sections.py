@@ -1,4 +1,4 @@
-"""What a page says of each part of a method: its arguments, and its reference."""
+"""Sections of a page on each part of a method: its arguments, and its reference."""
 
 import importlib
 import inspect
@@ -54,7 +54,7 @@ def described(part: Part) -> docstrings.Docstring:
 
 
 def identifier(part: Part) -> str:
-    """Where a part's function is defined, such as "sgdlab.rules.gap_aware.gap_aware"."""
+    """Return where a part's function is defined, such as "sgdlab.rules.gap_aware.gap_aware"."""
     plain = inspect.unwrap(_public(part))
     return f"{plain.__module__}.{plain.__qualname__}"
 

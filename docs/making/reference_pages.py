@@ -63,7 +63,7 @@ def index() -> str:
 
 
 def exported(package: str) -> list[str]:
-    """Where the functions and classes are defined that a module exports, in the order of their names.
+    """Return where the functions and classes are defined that a module exports, in the order of their names.
 
     Example:
       >>> exported("schedule")

@@ -1,4 +1,4 @@
-"""How fast each protocol is on four kinds of clusters, simulated when the site is built: nothing is trained."""
+"""The speed of each protocol on four kinds of clusters, simulated when the site is built: nothing is trained."""
 
 import dataclasses
 import functools
@@ -32,7 +32,7 @@ _FIRST: dict[tuple[Any, ...], str] = {}
 
 @dataclasses.dataclass(frozen=True)
 class Speed:
-    """What a protocol makes of a cluster.
+    """Holds what a protocol makes of a cluster.
 
     Attributes:
       speedup: used gradients per second, over those of synchronous SGD on the same run-times.
@@ -63,7 +63,7 @@ def speeds(method: Method) -> dict[str, Speed]:
 
 
 def waiting(method: Method) -> tuple[Any, ...]:
-    """What methods have in common that wait for the same workers: the protocol and its entries, and local steps."""
+    """Return what methods share that wait for the same workers: the protocol and its entries, and local steps."""
     return method.protocol, tuple(sorted(method.entries.items())), tuple(sorted(method.local.items()))
 
 

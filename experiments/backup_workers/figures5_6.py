@@ -1,4 +1,4 @@
-"""How many of 100 machines' gradients an update should wait for (Chen et al. 2016, Figures 5 and 6).
+"""The number of 100 machines' gradients that an update should wait for (Chen et al. 2016, Figures 5 and 6).
 
 Figure 5 shows the updates to converge if each averages N gradients. The paper prints two of them, 137.5e3 at N = 50 and
 76.2e3 at N = 100; a + b/N is drawn through them. Here, updates are counted until the test accuracy, evaluated after

@@ -1,4 +1,4 @@
-"""How long a server waits for the k-th of 100 gradients: drawn from a model of the paper's cluster, and binomially."""
+"""The wait for the k-th of 100 gradients: drawn from a model of the paper's cluster, and binomially."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""What stands for the paper's Inception and PixelCNN at three sizes, and when a run has converged."""
+"""Stand-ins for the paper's Inception and PixelCNN at three sizes, and the test that a run has converged."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal

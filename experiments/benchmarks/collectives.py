@@ -1,4 +1,4 @@
-"""What the devices of a mesh send each other, read from a compiled replay."""
+"""Counts what the devices of a mesh send each other, read from a compiled replay."""
 
 import dataclasses
 import math

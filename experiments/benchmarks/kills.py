@@ -65,7 +65,7 @@ def figures(kills: int = KILLS, *, seed: int = 0) -> Iterator[Figure]:
 
 
 class _Survived:
-    """What happened to the killed runs."""
+    """Holds what happened to the killed runs."""
 
     def __init__(self) -> None:
         self.differences: list[list[str]] = []  # of each run, the files and records that differ

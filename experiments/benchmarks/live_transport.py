@@ -142,7 +142,7 @@ class _Ours:
 
 
 class _Pipes:
-    """What the standard library offers: pickled arrays through pipes, to processes without JAX."""
+    """Sends as the standard library does: pickled arrays through pipes, to processes without JAX."""
 
     def __init__(self, params: dict[str, np.ndarray]):
         context = multiprocessing.get_context("spawn")

@@ -1,4 +1,4 @@
-"""What the workers of the live benchmarks compute: next to nothing, for as long as they are told."""
+"""The work of the live benchmarks' workers: next to nothing, for as long as they are told."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,5 +37,5 @@ def gradient(params: Any, batch: Any) -> tuple[Any, Any]:
 
 
 def batch(ticket: Any) -> Any:
-    """Where the minimum of a gradient lies."""
+    """Return where the minimum of a gradient lies."""
     return jnp.sin(ticket.astype(jnp.float32))

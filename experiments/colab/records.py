@@ -150,7 +150,7 @@ found = summary.read(runs)
 
 
 def named(run):
-    """What stands in tables and legends for all seeds of a method at a number of workers."""
+    """Return what stands in tables and legends for all seeds of a method at a number of workers."""
     title, workers = run[0]["title"], run[0]["num_workers"]
     return title if run[0]["serial"] else f"{title}, {workers} workers"
 

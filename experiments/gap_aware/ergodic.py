@@ -59,7 +59,7 @@ START = 3.0
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What the bounds depend on.
+    """Holds what the bounds depend on.
 
     Attributes:
       smoothness: L.

@@ -1,4 +1,4 @@
-"""How the seven methods are drawn in the figures of Barkai et al. 2020: one colour and marker each, everywhere."""
+"""Draws the seven methods in the figures of Barkai et al. 2020: one colour and marker each, everywhere."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -190,7 +190,7 @@ def _smallest(found: Accuracies) -> list[Cell]:
 
 
 def _climbs(found: Accuracies) -> Claim:
-    """Where NAG-ASGD's error first climbs sharply."""
+    """Return where NAG-ASGD's error first climbs sharply."""
     points = SHARP_CLIMB_POINTS
     ours = {cell: found.far_below_single(cell, "NAG-ASGD", points) for cell in found.cells}
     paper = {(f, n): printed.SINGLE[f] - paper_accuracy(f, n, "NAG-ASGD") > points for f, n in PAPER_CELLS}

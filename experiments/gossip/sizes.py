@@ -1,4 +1,4 @@
-"""What the runs of Figures 1 and 2 share at each size: data, network, optimiser, and the losses that are timed."""
+"""Settings that the runs of Figures 1 and 2 share at each size: data, network, optimiser, losses that are timed."""
 
 import dataclasses
 from collections.abc import Mapping

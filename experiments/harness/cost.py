@@ -1,4 +1,4 @@
-"""What a run takes on this machine: the time of a gradient, measured without any data, and its memory."""
+"""The cost of a run on this machine: the time of a gradient, measured without any data, and its memory."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ _EVALUATED = 1 / 3
 
 @dataclasses.dataclass(frozen=True)
 class Speed:
-    """What was measured of a gradient.
+    """Holds what was measured of a gradient.
 
     Attributes:
       seconds: of a gradient of a whole batch: of one core where there are only CPUs, else of the device.
@@ -58,7 +58,7 @@ class Speed:
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
-    """What the time of a gradient depends on.
+    """Holds what the time of a gradient depends on.
 
     Attributes:
       key: a hash of it, and of this machine.
@@ -72,7 +72,7 @@ class Gradient:
 
     @classmethod
     def of(cls, config: ConfigDict) -> "Gradient":
-        """That of a configuration; called where data sets are stand-ins."""
+        """Return that of a configuration; called where data sets are stand-ins."""
         experiment = resolve(config)
         network, on, dataset = experiment.network, experiment.data.used, experiment.data.dataset
         shape = experiment.data.network_arguments(network) | {"batch": config.batch_size}

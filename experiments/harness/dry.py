@@ -29,7 +29,7 @@ _BYTES_PER_RECORD = 500
 
 @dataclasses.dataclass(frozen=True)
 class Foreseen:
-    """What a figure asks for before it can go on.
+    """Holds what a figure asks for before it can go on.
 
     Attributes:
       name: of the figure.

@@ -58,7 +58,7 @@ class Scale:
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """What a figure's function returns.
+    """Holds what a figure's function returns.
 
     Attributes:
       table: in long form: what a row is about, then its numbers in the columns `ours` and `paper`.

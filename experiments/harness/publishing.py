@@ -34,7 +34,7 @@ FIGURE = "figure"
 
 
 def folder(path: pathlib.Path, name: str, scale: str, changed: Mapping[str, Any] | None = None) -> pathlib.Path:
-    """Where the results of a figure at a scale are; those with other arguments have a place of their own."""
+    """Return where the results of a figure at a scale are; those with other arguments have a place of their own."""
     return path / name / (f"{scale}-{key_of(changed)[:8]}" if changed else scale)
 
 

@@ -17,7 +17,7 @@ from sgdlab.registry import DATASETS
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What is known of a data set that is read from the disk.
+    """Holds what is known of a data set that is read from the disk.
 
     Attributes:
       train: number of examples (tokens of a text) to train on.

@@ -1,4 +1,4 @@
-"""How long gradients take: the registry of laws of run-times."""
+"""The registry of laws of run-times, which say how long gradients take."""
 
 from sgdlab.registry import Registry
 

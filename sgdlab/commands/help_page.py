@@ -1,4 +1,4 @@
-"""What --help prints: a page with what is needed most, or (--help=all) every entry of the configuration."""
+"""Prints --help: a page with what is needed most, or (--help=all) every entry of the configuration."""
 
 import pathlib
 import re

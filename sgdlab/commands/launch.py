@@ -1,4 +1,4 @@
-"""How the commands start: flags are checked before JAX is imported, a mistake is one line, --help is a page."""
+"""Starts the commands: flags are checked before JAX is imported, a mistake is one line, --help is a page."""
 
 import concurrent.futures.process
 import contextlib

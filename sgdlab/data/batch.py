@@ -6,7 +6,7 @@ import jax
 
 
 class Batch(NamedTuple):
-    """What a gradient is computed on, and all that it depends on besides the parameters.
+    """Holds what a gradient is computed on, and all that it depends on besides the parameters.
 
     Randomness travels in the batch, so that a gradient is the same whenever and with whichever others it is computed.
     """

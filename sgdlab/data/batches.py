@@ -197,7 +197,7 @@ def streams_of(text: Tokens, *, num_workers: int, batch_size: int) -> tuple[int,
 
 
 def ranks(worker: np.ndarray) -> np.ndarray:
-    """How many gradients each gradient's worker has computed before it.
+    """Return the number of gradients that each gradient's worker has computed before it.
 
     Example:
       >>> ranks(np.array([0, 1, 0, 0, 1]))

@@ -1,4 +1,4 @@
-"""What happens to pixels between a data set and a network: scaling, augmentation and normalisation."""
+"""Prepares pixels for a network: scaling, augmentation and normalisation."""
 
 import dataclasses
 import math

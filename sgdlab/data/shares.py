@@ -12,7 +12,7 @@ _MOST_KEYS = 1 << 22
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shares:
-    """Which examples each worker has; every example has one worker.
+    """Holds which examples each worker has; every example has one worker.
 
     Attributes:
       examples: int32[n], those of worker 0, then those of worker 1, and so on; ascending within a worker.

@@ -89,7 +89,7 @@ def batches(
 
 
 class Batches(Iterator[tuple[np.ndarray, np.ndarray]]):
-    """What `batches` returns: an iterator that reads ahead, and that is closed."""
+    """Iterates over batches, reads ahead, and is closed."""
 
     def __init__(self, decoded: "_Decoded", workers: int):
         grain = _grain()

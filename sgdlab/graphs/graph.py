@@ -1,4 +1,4 @@
-"""Who sends to whom: rings, tori, exponential, complete and random graphs, as `bool[K, N, N]` (see `sgdlab.graphs`)."""
+"""Graphs of who sends to whom, `bool[K, N, N]`: rings, tori, exponential, complete and random (see `sgdlab.graphs`)."""
 
 import math
 from typing import Any, NamedTuple

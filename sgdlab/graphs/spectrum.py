@@ -1,4 +1,4 @@
-"""How fast values mix on a graph: the spectral gap of its weights, and the two resistances that A2CiD2 needs."""
+"""The mixing of values on a graph: the spectral gap of its weights, and the two resistances that A2CiD2 needs."""
 
 import numpy as np
 

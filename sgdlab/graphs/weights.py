@@ -1,4 +1,4 @@
-"""What nodes of a graph multiply each other's values by: Metropolis weights, and the equal shares of push-sum."""
+"""Mixing weights of the nodes of a graph: Metropolis weights, and the equal shares of push-sum."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What a live run keeps beside the lines of its log: checkpoints, and messages that nobody can compute again."""
+"""Keeps what a live run has beside the lines of its log: checkpoints, and messages that nobody can compute again."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""Where workers compute, and so the server: devices, threads, and the settings of JAX that gradients depend on."""
+"""The environment in which workers compute, and so the server: devices, threads, and JAX's settings that count."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""What workers say to the server, what can happen to a run, and how its log spells that."""
+"""Messages of workers to the server, events of a run, and their spelling in its log."""
 
 import math
 from collections.abc import Mapping

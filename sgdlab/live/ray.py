@@ -49,7 +49,7 @@ class _Worker:
 
 
 class _Call:
-    """What an actor was asked, and has not answered."""
+    """Holds what an actor was asked, and has not answered."""
 
     def __init__(self, worker: int, of: _Worker, kind: str, ticket: int = -1):
         self.worker, self.of, self.kind, self.ticket, self.run = worker, of, kind, ticket, of.run

@@ -25,7 +25,7 @@ class ActorStart(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Which gradient an actor is asked for; `after` and `version` are those of `Transport.begin`."""
+    """Holds which gradient an actor is asked for; `after` and `version` are those of `Transport.begin`."""
 
     run: int
     ticket: int

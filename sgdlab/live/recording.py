@@ -29,7 +29,7 @@ _SCHEDULE = tuple(field.name for field in dataclasses.fields(Schedule))
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LiveRecording:
-    """What happened in a live run; G gradients, in the rows of the schedule.
+    """Records what happened in a live run; G gradients, in the rows of the schedule.
 
     Gradients that were begun after the last update, and had not come, are in no row: nothing depends on them.
 

@@ -9,7 +9,7 @@ from sgdlab import arguments
 
 @dataclasses.dataclass(frozen=True)
 class LiveSettings:
-    """What the server does about workers that are missing, silent or wrong, and how often it saves.
+    """Sets what the server does about workers that are missing, silent or wrong, and how often it saves.
 
     Attributes:
       title: the method, for those who watch.
@@ -71,7 +71,7 @@ _LEAST_PAUSE = 1.0
 
 
 class Patience:
-    """How long to wait for each worker.
+    """Decides how long to wait for each worker.
 
     A worker that computes must be heard of within `patience` times its median time, but not sooner than within
     `least_patience` seconds. Only time counts in which the server itself was awake: what it slept through, or spent on

@@ -29,7 +29,7 @@ class Field(NamedTuple):
 
 
 class MemoryLayout:
-    """Where the arrays of a tree lie in memory, in the order of `jax.tree.leaves`.
+    """Says where the arrays of a tree lie in memory, in the order of `jax.tree.leaves`.
 
     Args:
       tree: a pytree of arrays, or of `jax.ShapeDtypeStruct`.

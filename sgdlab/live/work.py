@@ -56,7 +56,7 @@ class LocalSteps(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a worker needs to compute gradients.
+    """Holds what a worker needs to compute gradients.
 
     Attributes:
       params: parameters of the right shapes and dtypes; their values are those before the first update.
@@ -84,7 +84,7 @@ class Work(NamedTuple):
 
 
 class WorkSource(NamedTuple):
-    """Where a worker finds its `Work`: a function by its name, and the values it is called with.
+    """Names the source of a worker's `Work`: a function, and the values it is called with.
 
     Attributes:
       function: "package.module:function", which is called with `argument` and returns a `Work`.

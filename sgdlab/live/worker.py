@@ -23,7 +23,7 @@ from sgdlab.live import wire
 
 
 class _Asked:
-    """What the server asks for, heard while a gradient is computed.
+    """Hears what the server asks for while a gradient is computed.
 
     Attributes:
       void: (run, ticket), the last that was interrupted; both only grow, so that all before it are void too.

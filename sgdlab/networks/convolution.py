@@ -242,7 +242,7 @@ def _kernel_gradient(size: Pair, stride: Pair, pads: _Pads) -> _Product:
 
 
 def _exceeds(size: Sequence[int], lengths: Sequence[int]) -> bool:
-    """Whether a kernel has more positions than the images.
+    """Return True if a kernel has more positions than the images.
 
     XLA then exchanges their roles, and on a CPU computes the convolution up to 40 times slower than a matrix product.
     """

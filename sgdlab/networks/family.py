@@ -8,7 +8,7 @@ from sgdlab.registry import Facts, Registry
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkFacts(Facts):
-    """What runs ask of a network.
+    """Facts that runs ask of a network.
 
     Attributes:
       task: what it is trained for.

@@ -1,4 +1,4 @@
-"""How many workers to wait for: the registry of predictors."""
+"""The registry of predictors, which say how many workers to wait for."""
 
 from sgdlab.registry import Registry
 

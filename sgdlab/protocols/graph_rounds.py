@@ -81,7 +81,7 @@ class GraphRounds:
         return self.missing.setdefault((node, number), len(self._sources[self._place(number)][node]))
 
     def _place(self, number: int) -> int:
-        """Which of the matrices averages in a round: on fresh gradients the first round has none."""
+        """Return which of the matrices averages in a round: on fresh gradients the first round has none."""
         return (number - self.fresh) % len(self.weights)
 
     def _begin(self, node: int) -> list[PeerAction]:

@@ -1,4 +1,4 @@
-"""What is asked of the class of a policy of one's own when it registers itself, so that a slip is not a result."""
+"""Checks the class of a user's policy when it registers itself, so that a slip is not a result."""
 
 import dataclasses
 import difflib

@@ -34,7 +34,7 @@ def check_num_blocks(num_blocks: int, name: str = "num_blocks") -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """Which part of a parameter tree each block holds.
+    """Holds which part of a parameter tree each block has.
 
     Attributes:
       structure: the structure of the tree.

@@ -1,4 +1,4 @@
-"""How the parameters of a wave come to the devices of its lanes, and the gradients back: one message for each dtype.
+"""Brings the parameters of a wave to the devices of its lanes, and the gradients back: one message for each dtype.
 
 All are called by each device, inside of `MeshLayout.by_device`. Without a mesh they exchange nothing.
 """
@@ -105,7 +105,7 @@ def everywhere(tree: Tree) -> Tree:
 
 
 def rows_of_workers(layout: MeshLayout, worker: jax.Array, lanes: Lanes, local: Tree) -> tuple[jax.Array, jax.Array]:
-    """Where the states of the workers of this device's lanes are in the part that it holds.
+    """Return where the states of the workers of this device's lanes are in the part that it holds.
 
     Args:
       layout: of the run.

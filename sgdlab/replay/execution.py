@@ -27,7 +27,7 @@ _FASTEST_GROWTH = 8
 
 
 class _Agreed(NamedTuple):
-    """What all processes of a run do next."""
+    """Agrees with all processes of a run on what to do next."""
 
     stop: bool
     end: bool
@@ -98,7 +98,7 @@ class Execution:
         )
 
     def _segments(self, feed: Feed | None) -> Generator[tuple[tuple[int, int], Any], None, None]:
-        """What the device executes without the host: gradients from one to another, and batches that the host makes."""
+        """Yield what the device executes without the host: gradients from one to another, and the host's batches."""
         program, begin, spans = self._program, self._done, []
         pauses = program.pauses[program.pauses > begin].tolist()
         if feed is None:
@@ -158,7 +158,7 @@ class Execution:
         return found[0]._replace(stop=any(agreed.stop for agreed in found))
 
     def _index(self, gradients: int) -> int:
-        """What the loop counts, after so many gradients."""
+        """Return what the loop counts, after a number of gradients."""
         return int(np.searchsorted(self._program.waves, gradients)) if self._waves else gradients
 
     def _gradients(self, index: int) -> int:

@@ -28,7 +28,7 @@ class Chunk:
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Which device computes each gradient, so that a host makes the batches of its own devices alone.
+    """Holds which device computes each gradient, so that a host makes the batches of its own devices alone.
 
     Attributes:
       layout: of the run.

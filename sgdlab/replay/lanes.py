@@ -32,7 +32,7 @@ class Lanes(NamedTuple):
 def placed(
     program: Program, *, width: int, devices: int, workers: int, stateful: bool
 ) -> tuple[Program, np.ndarray, np.ndarray]:
-    """Which device, and which of its lanes, computes each gradient in wave mode.
+    """Return which device, and which of its lanes, computes each gradient in wave mode.
 
     Args:
       program: its waves are those that `lanes_of` makes of them.

@@ -43,7 +43,7 @@ class Walk(NamedTuple):
 
 
 class LocalState(NamedTuple):
-    """Where a worker is between two of its steps."""
+    """Holds the state of a worker between two of its steps."""
 
     params: Tree
     state: Tree  # of its optimizer.
@@ -129,7 +129,7 @@ def _kept(walk: Walk, params: Tree, span: Span, local: Tree) -> tuple[Tree, ...]
 
 
 def renewed(anew: Any, new: Callable[[], Tree], old: Tree) -> Tree:
-    """What a worker keeps when it begins a gradient: as it was, or new where `Span.anew` says so."""
+    """Return what a worker keeps when it begins a gradient: as it was, or new where `Span.anew` says so."""
     if anew is None:
         return old
     return jax.tree.map(lambda new, old: jnp.where(anew >= 0, jnp.asarray(new, old.dtype), old), new(), old)

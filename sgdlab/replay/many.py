@@ -161,7 +161,7 @@ class _Runs:
                 self._report(number, self._history(number).first(gradients))
 
     def _run(self, number: int, *, whole: bool = True) -> Carry:
-        """What is to be seen of one run: no versions and, unless it is asked for as a whole, nothing of each worker."""
+        """Return what is seen of one run: no versions and, unless asked for as a whole, nothing of each worker."""
         servers = (
             server._replace(slots=None, message=None, state=server.state if whole else None)
             for server in self._carry.servers
@@ -208,7 +208,7 @@ class _Joined:
 
 
 def _equal_numbers(one: Any, other: Any) -> bool:
-    """Whether both are Python's numbers, and equal."""
+    """Return True if both are Python's numbers, and equal."""
     return isinstance(one, float | int) and type(one) is type(other) and one == other
 
 

@@ -19,7 +19,7 @@ GradFn = Callable[[Tree, Tree], tuple[Tree, Tree]]
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """How a batch is cut: static, since the shapes of its parts depend on it.
+    """Says how a batch is cut: static, since the shapes of its parts depend on it.
 
     Attributes:
       number: of equal parts, m.

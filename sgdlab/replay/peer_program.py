@@ -148,7 +148,7 @@ def lower_peers(
 
 
 def _rows(schedule: PeerSchedule, event: np.ndarray) -> tuple[bool, np.ndarray]:
-    """Whether moves come before the gradient of their row; int32[R + 1], the first event of each row, and the end."""
+    """Return whether moves come before the gradient of their row, and int32[R + 1], the first event of each row."""
     moves = schedule.node[~schedule.takes_gradient()]
     leads = bool((moves != schedule.num_nodes).any() or event[0] > 0)
     first = [[0], event + 1] if leads else [event, [schedule.node.size]]

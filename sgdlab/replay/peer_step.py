@@ -1,4 +1,4 @@
-"""What one step of the loop for peers does: of event mode, one gradient; of wave mode, a wave of them at once."""
+"""One step of the loop for peers: in event mode, one gradient; in wave mode, a wave of them at once."""
 
 import dataclasses
 import functools

@@ -85,12 +85,12 @@ class Program(abc.ABC):
     @property
     @abc.abstractmethod
     def single(self) -> bool:
-        """Whether every update has exactly one gradient."""
+        """Return True if every update has exactly one gradient."""
 
     @property
     @abc.abstractmethod
     def synchronous(self) -> bool:
-        """Whether every wave has the gradients of one update, of several, and all are computed on one version."""
+        """Return True if every wave has the gradients of one update, of several, all computed on one version."""
 
     @property
     @abc.abstractmethod
@@ -141,7 +141,7 @@ def pauses_after(ends: np.ndarray, every: Every) -> np.ndarray:
 
 
 def after_own(needs: np.ndarray, worker: np.ndarray) -> np.ndarray:
-    """What each row needs where it also needs the row before it of its own worker, as `needs` of `cut_waves`.
+    """Return what each row needs where it also needs its own worker's row before it, as `needs` of `cut_waves`.
 
     Args:
       needs: int[R], as for `cut_waves`.
@@ -177,7 +177,7 @@ def cut_waves(needs: np.ndarray, pauses: np.ndarray, width: int) -> np.ndarray:
 
 
 class _Cuts:
-    """Where waves end, for any width.
+    """Holds where waves end, for any width.
 
     Args:
       needs: as for `cut_waves`.

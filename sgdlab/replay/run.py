@@ -252,7 +252,7 @@ def _check_same(program: Program, params: Tree) -> None:
 
 
 def _single(schedule: Schedule | Program) -> bool:
-    """Whether every update has exactly one gradient."""
+    """Return True if every update has exactly one gradient."""
     if isinstance(schedule, Program):
         return schedule.single
     return int(schedule.used().sum()) == int(np.isfinite(schedule.applied).sum())
@@ -295,7 +295,7 @@ def _checked_scale(step_scale: np.ndarray | None, rows: int) -> np.ndarray:
 
 
 def _prefers_waves(program: Program, mesh: Mesh | None) -> bool:
-    """Whether wave mode is expected to be faster.
+    """Return True if wave mode is expected to be faster.
 
     Measured on two CPU cores, 32 workers, batches of 32: if waves are uniform, 1.1 to 1.8 times the speed of event
     mode for a perceptron, but a third of it for a convolutional net; otherwise slower than event mode for both.

@@ -23,7 +23,7 @@ class Server(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """How a server uses a gradient; scalars, of NumPy outside compiled code."""
+    """Says how a server uses a gradient; scalars, of NumPy outside compiled code."""
 
     worker: Any
     delay: Any  # staleness + 1.

@@ -60,17 +60,17 @@ class ServerProgram(Program):
 
     @property
     def single(self) -> bool:
-        """Whether every update of every block has exactly one gradient."""
+        """Return True if every update of every block has exactly one gradient."""
         return bool((self.count <= 1).all())
 
     @property
     def aligned(self) -> bool:
-        """Whether every block uses every gradient as soon as it is computed, so that none is buffered."""
+        """Return True if every block uses every gradient as soon as it is computed, so that none is buffered."""
         return _aligned(self.ends, self.row)
 
     @property
     def synchronous(self) -> bool:
-        """Whether every wave has the gradients of one update, of several, and all are computed on one version.
+        """Return True if every wave has the gradients of one update, of several, all computed on one version.
 
         Example:
           >>> from sgdlab import protocols, replay

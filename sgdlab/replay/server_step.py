@@ -97,7 +97,7 @@ def loaded(carry: Carry, rows: ServerRows, row: jax.Array) -> tuple[Tree, ...]:
 
 
 def points(carry: Carry, rows: ServerRows, row: jax.Array, parts: Parts) -> tuple[Tree, ...]:
-    """Where a gradient is computed: on the versions that it is to load, or where its worker is because of them."""
+    """Return where a gradient is computed: on versions that it is to load, or where its worker is because of them."""
     read = loaded(carry, rows, row)
     if parts.point is None:
         return read
@@ -204,6 +204,6 @@ def _used_by(
 
 
 def instruction_of(rows: ServerRows, k: jax.Array, row: jax.Array, block: int) -> Instruction:
-    """How a block uses a gradient, its k-th."""
+    """Return how a block uses a gradient, its k-th."""
     by_use = {name: getattr(rows, name)[k, block] for name in Instruction._fields if name != "worker"}
     return Instruction(worker=rows.worker[row], **by_use)

@@ -32,7 +32,7 @@ _MOST_REPLICATED_BYTES = 2**31
 
 @dataclasses.dataclass(frozen=True)
 class MeshLayout:
-    """Where the arrays of a replay are on a mesh; without a mesh, on one device.
+    """Says where the arrays of a replay are on a mesh; without a mesh, on one device.
 
     The gradients of a wave are always split by lane. "sharded" splits everything that grows with the parameters or the
     number of workers along axes of the parameters: each device holds its part of every version. "replicated" holds all
@@ -68,12 +68,12 @@ class MeshLayout:
 
     @property
     def many_processes(self) -> bool:
-        """Whether devices of other processes take part."""
+        """Return True if devices of other processes take part."""
         return self.mesh is not None and self.mesh.is_multi_process
 
     @property
     def evaluates(self) -> bool:
-        """Whether this process evaluates and reports: one of many does."""
+        """Return True if this process evaluates and reports: one of many does."""
         return not self.many_processes or hosts.is_first()
 
     @property

@@ -20,7 +20,7 @@ from sgdlab.xla import apart
 
 
 class Kept(NamedTuple):
-    """What a server keeps between two gradients."""
+    """Holds what a server keeps between two gradients."""
 
     server: Server
     stats: Tree  # running statistics; None without them.
@@ -103,7 +103,7 @@ class Steps:
 
     @property
     def single(self) -> bool:
-        """Whether every update has exactly one gradient."""
+        """Return True if every update has exactly one gradient."""
         return self._single
 
     @property

@@ -22,7 +22,7 @@ from sgdlab.xla import apart
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """How a worker sends and receives fragments.
+    """Says how a worker sends and receives fragments.
 
     Attributes:
       fragments: P.
@@ -149,7 +149,7 @@ def _streamed(walk: Walk, stream: Stream, params: Tree, span: Span, local: Tree)
 
 
 def anew_at(walk: Walk, params: Tree, version: Any) -> Tree:
-    """What a worker has, but for a memory, that begins with a version that it has read of the server.
+    """Return what a worker has, but for a memory, that begins with a version that it has read of the server.
 
     Each version before it was made of one message, so that its number says which fragment is sent next.
     """

@@ -1,4 +1,4 @@
-"""What is evaluated and recorded during a run."""
+"""Evaluations and records during a run."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ Evaluation = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
-    """What is evaluated and recorded during a run. It does not affect the result.
+    """Sets what is evaluated and recorded during a run, which does not affect its result.
 
     Attributes:
       every: gradients between two evaluations, or a tuple of the numbers of gradients after which to evaluate, each at

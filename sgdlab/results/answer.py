@@ -1,4 +1,4 @@
-"""What a comparison comes to, in three sentences: whose accuracy holds, who is fastest, and what that costs.
+"""Sums a comparison up in three sentences: whose accuracy holds, who is fastest, and what that costs.
 
 Methods that cannot be told apart from the best are named together (`ranking`). Where runs are judged by another metric
 than the accuracy, its name and its direction take the place of the accuracy's.
@@ -158,7 +158,7 @@ def _speed(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
 
 
 def _gradients_per_second(groups: Sequence[Group]) -> str:
-    """Which methods make the most gradients per second, where there is no target to measure the time to."""
+    """Say which methods make the most gradients per second, where there is no target to measure the time to."""
     if not groups:
         return "No run has a speed."
     most = max(round(group.speedup, 2) for group in groups)
@@ -200,7 +200,7 @@ def _cost(groups: Sequence[Group], crowd: Sequence[Group], single: Mapping[str, 
 
 
 def _lost(groups: Sequence[Group]) -> str:
-    """Which methods diverged, at any number of workers."""
+    """Say which methods diverged, at any number of workers."""
     where: dict[str, list[Group]] = {}
     for group in groups:
         if group.num_diverged:

@@ -1,4 +1,4 @@
-"""What is true of all runs of a comparison, and what of some: said once, and of those alone."""
+"""Facts of all runs of a comparison, and of some: said once, and of those alone."""
 
 import json
 import re

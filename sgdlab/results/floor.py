@@ -1,4 +1,4 @@
-"""How soon the workers could be at the target: the single worker's gradients, shared out among workers who never wait.
+"""The least time to the target: that of the single worker's gradients, shared out among workers who never wait.
 
 With K the gradients that the single worker needs, and tau_i the seconds that worker i takes for one, this is
 

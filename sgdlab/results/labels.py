@@ -1,4 +1,4 @@
-"""Where labels of points go: beside their points if nothing is there, else in a column, evenly apart."""
+"""Places labels of points: beside their points if nothing is there, else in a column, evenly apart."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Which methods share a panel, and the colour and marker of each, from what the runs say of themselves."""
+"""The panel of each method, its colour and its marker, from what the runs say of themselves."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What further entries of a comparison do: a table of every value, and the final metric and loss against them."""
+"""Shows what further entries of a comparison do: a table of every value, and the final metric and loss against them."""
 
 import dataclasses
 import itertools

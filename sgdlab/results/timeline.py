@@ -31,7 +31,7 @@ _MOST_SHAPES = 10_000
 
 
 class _Work(NamedTuple):
-    """What is drawn of a schedule; arrays, one entry a gradient."""
+    """Holds what is drawn of a schedule; arrays, one entry a gradient."""
 
     worker: np.ndarray
     started: np.ndarray

@@ -1,4 +1,4 @@
-"""Where the records of a run go while it is under way, besides its metrics file: TensorBoard, Weights & Biases."""
+"""Sends the records of a run to TensorBoard or Weights & Biases while it is under way, besides its metrics file."""
 
 import contextlib
 import importlib.util

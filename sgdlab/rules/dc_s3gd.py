@@ -137,7 +137,7 @@ class _DcS3gd(Settings):
         return message, state._replace(count=optax.safe_increment(state.count), mean=accumulators.wide(message))
 
     def point(self, sent: Tree, state: DcS3gdState, *, worker: jax.Array, **extra: Any) -> Tree:
-        """What the worker has read, and its own last step, which is not in that yet."""
+        """Return what the worker has read, and its own last step, which is not in that yet."""
         return jax.tree.map(lambda leaf, step: leaf + like(step, leaf), sent, rows(state.steps, worker))
 
 

@@ -1,4 +1,4 @@
-"""What the transforms of a rule of one's own ask for by keyword: a misspelt name would never be given, in silence."""
+"""Checks what the transforms of a user's rule ask for by keyword: a misspelt name would never be given, in silence."""
 
 import difflib
 import inspect
@@ -27,7 +27,7 @@ _UPDATES = "update_fns"
 
 
 def check(tx: optax.GradientTransformation, offered: tuple[str, ...]) -> None:
-    """Whether a transform, and all that it consists of, asks only for what it will be given.
+    """Check that a transform, and all that it consists of, asks only for what it will be given.
 
     What optax and this package define is not asked; chains and wrappers of optax are looked into.
 
@@ -108,7 +108,7 @@ def _functions(update: Any, extra: bool, seen: set[int]) -> Iterator[tuple[Calla
 
 
 def _named(update: Callable) -> tuple[dict[str, bool], bool]:
-    """What a function takes besides gradients, state and parameters: name -> whether it has a default.
+    """Return what a function takes besides gradients, state and parameters: name -> whether it has a default.
 
     And whether it takes whatever it is given.
     """

@@ -1,4 +1,4 @@
-"""What the server does with a gradient: the registry of rules."""
+"""The registry of rules, which say what the server does with a gradient."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from sgdlab.registry import Facts, Registry
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RuleFacts(Facts):
-    """What methods, tables and runs ask of a rule.
+    """Facts that methods, tables and runs ask of a rule.
 
     Attributes:
       families: groups in tables and pictures; None: the group of others.

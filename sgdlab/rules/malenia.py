@@ -26,7 +26,7 @@ class MaleniaState(NamedTuple):
 
 
 def _workers_per_update(schedule: Any) -> float:
-    """How many workers an update averages, on average over a schedule with a server."""
+    """Return how many workers an update averages, on average over a schedule with a server."""
     used = schedule.update[:, 0] >= 0
     pairs = np.unique(np.stack([schedule.update[used, 0], schedule.worker[used]]), axis=1)
     return pairs.shape[1] / max(schedule.num_updates, 1)

@@ -30,7 +30,7 @@ class Penalty(Protocol):
         """The penalised gradients, which were computed on `read_params` and are to be applied to `params`."""
 
     def mean(self, state: Tree, params: Tree, *, delay: Any, read_params: Tree) -> jax.Array:
-        """What a gradient is divided by, the mean over all parameters."""
+        """Return what a gradient is divided by, the mean over all parameters."""
 
     def fold(self, state: Tree, velocity: Tree) -> Tree:
         """The state after an update that formed `velocity`."""

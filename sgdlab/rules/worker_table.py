@@ -88,7 +88,7 @@ def cleared(table: WorkerTable) -> WorkerTable:
 
 
 def num_present(table: WorkerTable) -> jax.Array:
-    """How many workers have gradients in the table."""
+    """Return how many workers have gradients in the table."""
     return jnp.sum(table.counts > 0, dtype=jnp.int32)
 
 

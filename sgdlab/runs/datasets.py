@@ -1,4 +1,4 @@
-"""What a run trains on: how many batches that makes, what a network is given of it, and who has which examples."""
+"""The data of a run: how many batches that makes, what a network is given of it, and who has which examples."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""What a run was made with: digests of its parts' code and files, versions, device and commit.
+"""The origin of a run: digests of its parts' code and files, versions, device and commit.
 
 A run whose rule has been edited since is not the same run.
 """

@@ -1,4 +1,4 @@
-"""What theory says of a schedule and a cluster: certificates of convergence, and times that no method can beat."""
+"""Theory of a schedule and a cluster: certificates of convergence, and times that no method can beat."""
 
 from sgdlab.theory.certificate import Certificate, certificate
 from sgdlab.theory.floors import Floor, heterogeneous, homogeneous, seconds_per_gradient, without_waiting

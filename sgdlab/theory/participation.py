@@ -1,4 +1,4 @@
-"""Whose gradients are used: shares of the workers, and what they amount to."""
+"""Shares of the workers in the gradients that are used, and what they amount to."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What must hold after any fault: of the record, against the tickets that were sent, and by a replay."""
+"""Checks what must hold after any fault: of the record, against the tickets that were sent, and by a replay."""
 
 import collections
 import functools

@@ -1,4 +1,4 @@
-"""What can have happened to the files of a server that was killed."""
+"""Damages files as those of a server that was killed can be."""
 
 import pathlib
 

@@ -61,7 +61,7 @@ _END = 15.0
 
 
 class Outcome(NamedTuple):
-    """What became of a run.
+    """Holds what became of a run.
 
     Attributes:
       scenario: its name.
@@ -177,7 +177,7 @@ def observed(
 
 
 class _Shown:
-    """What the server has shown: all its words, and each status whose ledger does not add up."""
+    """Keeps what the server has shown: all its words, and each status whose ledger does not add up."""
 
     def __init__(self) -> None:
         self.words: set[str] = set()
@@ -222,7 +222,7 @@ def left(pids: set[int]) -> int:
 
 
 def _is_there(pid: int) -> bool:
-    """Whether a process is left; a zombie is one if it is ours to bury, and not that of a server that was killed."""
+    """Return True if a process is left; a zombie is one if it is ours to bury, not that of a server that was killed."""
     try:
         process = psutil.Process(pid)
         return process.status() != psutil.STATUS_ZOMBIE or process.ppid() == os.getpid()

@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """What befalls the workers of a run.
+    """Says what befalls the workers of a run.
 
     Attributes:
       name: what a reader calls it.
@@ -53,7 +53,7 @@ class Scenario(NamedTuple):
 
 
 class ServerScenario(NamedTuple):
-    """What befalls the server, which the same command then starts again.
+    """Says what befalls the server, which the same command then starts again.
 
     Attributes:
       name: what a reader calls it.

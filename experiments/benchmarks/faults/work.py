@@ -1,4 +1,4 @@
-"""What the workers compute: a small network on the UCI digits, slowly, and with the faults that they are told to have.
+"""The work of the workers: a small network on the UCI digits, slowly, and with the faults that they are told to have.
 
 A worker is told of a fault by a file in the run's folder, whose name is the fault's and the number of its process:
 `raise.4711`. What is computed for a replay has no such file, and no fault.
@@ -50,7 +50,7 @@ def work(argument: Mapping[str, Any]) -> Work:
 
 
 def source(folder: pathlib.Path, seconds: float) -> WorkSource:
-    """Where workers find `work`."""
+    """Return where workers find `work`."""
     return WorkSource("experiments.benchmarks.faults.work:work", {"folder": str(folder), "seconds": seconds})
 
 
