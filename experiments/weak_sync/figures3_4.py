@@ -109,7 +109,7 @@ def figures3_4(
     without = f"{SYNCHRONOUS} without injected delays"
     faster = [compared(*pair, REACHED, 0.0, example) for pair in zip(both, naive, strict=True)]
     scatters = " and ".join(f"{100 * each:g} %" for each in (variation, *(variations or ())))
-    of_all = "; ".join(words for words, _ in faster).format(target_is)
+    of_all = "; ".join(words.format(target_is) for words, _ in faster)
     sooner = throughout(evidence for _, evidence in faster)
     gained = interval(100 * (1 - both[0][ALL] / naive[0][ALL]))
     few = f"Without injected delays an iteration takes {gained} % less time, and has an eighth fewer gradients."
