@@ -39,6 +39,7 @@ from experiments.thresholds import MUCH_FASTER, SAME_POINTS
 from experiments.weak_sync import training
 from experiments.weak_sync.settings import BOTH, HALF_WIDTH, SETTINGS, SYNCHRONOUS
 from experiments.weak_sync.simulation import Cluster
+from sgdlab.report.words import listed
 from sgdlab.runs import crossing
 
 EPOCHS = 90
@@ -53,7 +54,7 @@ LABELS = {"epochs": "epochs of the paper", "minutes": "virtual time (min); bars 
     scales={
         "smoke": Scale("5 s", blocks=2, iterations=7, seeds=1),
         "laptop": Scale("2 min"),
-        "decide": Scale("4 min", after="weak_sync.table1", seeds=20, variations=[0.015, 0.035]),
+        "decide": Scale("20 min", after="weak_sync.table1", seeds=20, variations=[0.015, 0.035]),
         "gpu": Scale("40 min on one GPU, estimated", size="gpu", target=0.2, **training.WHOLE),
         "paper": Scale("3 h on one GPU, estimated; see --dry_run", size="paper", target=0.2, **training.WHOLE),
     },
@@ -108,7 +109,7 @@ def figures3_4(
     same, much = (SAME_POINTS.rewritten(math.log1p(SAME_POINTS / 100)), MUCH_FASTER.rewritten(math.log(MUCH_FASTER)))
     without = f"{SYNCHRONOUS} without injected delays"
     faster = [compared(*pair, REACHED, 0.0, example) for pair in zip(both, naive, strict=True)]
-    scatters = " and ".join(f"{100 * each:g} %" for each in (variation, *(variations or ())))
+    scatters = listed([f"{100 * each:g} %" for each in (variation, *(variations or ()))])
     of_all = "; ".join(words.format(target_is) for words, _ in faster)
     sooner = throughout(evidence for _, evidence in faster)
     gained = interval(100 * (1 - both[0][ALL] / naive[0][ALL]))
