@@ -110,6 +110,16 @@ def test_strongest_split_is_the_best_of_all():
     assert change_points.strongest_split(series, 1.0) == least + int(np.argmax(stat))
 
 
+@pytest.mark.parametrize("least", [0, 4])
+def test_the_first_row_after_a_change_is_the_one_of_least_distances(least):
+    for seed in range(50):
+        generator = np.random.default_rng(seed)
+        series = np.repeat([0.0, 0.5], [seed % 30, 30 - seed % 30]) + generator.normal(0.0, 0.3, 30)
+        distances = [np.abs(series[:t]).sum() + np.abs(series[t:] - 0.5).sum() for t in range(31)]
+        allowed = range(least, 31 - max(least, 1))
+        assert change_points.first_row_after(series, 0.0, 0.5, least) == min(allowed, key=distances.__getitem__)
+
+
 NOISE, CRITICAL = 0.05, 4.5
 
 

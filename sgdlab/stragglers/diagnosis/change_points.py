@@ -159,6 +159,24 @@ def levels(series: np.ndarray, splits: list[int]) -> list[tuple[int, int, float]
     return [(first, end, median(series[first:end])) for first, end in itertools.pairwise(bounds)]
 
 
+def first_row_after(series: np.ndarray, before: float, after: float, least: int = 0) -> int:
+    """The row from which on one level follows another, by the least sum of absolute distances from the two.
+
+    Args:
+      series: float64[T].
+      before: the level of the rows before it.
+      after: the level from it on.
+      least: so many rows, at least, each has; 0: all rows may be on the level after, and the last one is.
+
+    Example:
+      >>> first_row_after(np.array([1.0, 1.1, 0.9, 1.6, 1.5, 1.7]), 1.0, 1.6)
+      3
+    """
+    distances = np.cumsum(np.abs(series - before) - np.abs(series - after))
+    distances = np.concatenate([[0.0], distances[:-1]])  # of the rows before each
+    return least + int(np.argmin(distances[least : series.size - least + 1]))
+
+
 def _scores(series: np.ndarray, deviation: np.ndarray | float) -> np.ndarray:
     return np.clip((series - np.median(series, axis=0)) / deviation, -_CLIP, _CLIP)
 
@@ -182,11 +200,8 @@ class _Medians:
         if end - first < 2 * LEAST:
             return split
         if (first, split, end) not in self._best:
-            part = self.series[first:end]
-            gain = np.cumsum(np.abs(part - self.of(first, split)) - np.abs(part - self.of(split, end)))
-            # A change at row `first + k + 1` keeps the first k + 1 rows on the level before.
-            best = first + LEAST + int(np.argmin(gain[LEAST - 1 : part.size - LEAST]))
-            self._best[first, split, end] = best
+            levels = self.of(first, split), self.of(split, end)
+            self._best[first, split, end] = first + first_row_after(self.series[first:end], *levels, LEAST)
         return self._best[first, split, end]
 
 

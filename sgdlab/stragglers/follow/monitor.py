@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from sgdlab.stragglers.follow import alarms as kinds
-from sgdlab.stragglers.follow import evidence
 from sgdlab.stragglers.follow.alarms import Alarm
 from sgdlab.stragglers.follow.charts import Charts
 from sgdlab.stragglers.follow.common import PAUSE_FACTOR, Common, PauseCounter
@@ -70,7 +69,7 @@ class Monitor:
         self.common, self.pauses = Common(), PauseCounter()
         self.strip = np.full((STRIP, number), np.nan, np.float32)
         self.missing = 0
-        self._naming = Naming(self.workers, self.nodes, self.charts, self.recent, self.start_of)
+        self._naming = Naming(self.workers, self.nodes, self.charts, self.common, self.recent, self.start_of)
         self._buffer = np.empty((BLOCK, number), np.float32)
         self._numbers = np.empty(BLOCK, np.int64)
         self._held = 0
@@ -152,7 +151,9 @@ class Monitor:
     def standing(self) -> list[Alarm]:
         """Alarms that are not over, but for pauses, with what they say now."""
         return [
-            alarm if alarm.kind == kinds.SILENT else dataclasses.replace(self._current(alarm)[0], step=self.newest)
+            alarm
+            if alarm.kind == kinds.SILENT
+            else dataclasses.replace(self._naming.current(alarm)[0], step=self.newest)
             for alarm in self.open.values()
             if alarm.kind != kinds.PAUSES
         ]
@@ -220,9 +221,7 @@ class Monitor:
         found += self._common(last, levels, slow)
         found += self._silence.observe(int(steps[0]), last, np.isfinite(x))
         self.blocks += 1
-        if self.blocks % _LOOK == 0:
-            found += self._worse(last)
-        return found
+        return found if self.blocks % _LOOK else found + self._naming.worse(last)
 
     def _pauses(
         self, last: int, steps: np.ndarray, high: np.ndarray, slow: np.ndarray, factors: np.ndarray
@@ -235,7 +234,7 @@ class Monitor:
         known = {"factor": pauses.factor, "count": pauses.count, "period": pauses.period}
         found = Alarm(kinds.RAISED, kinds.PAUSES, last, pauses.first, **known)
         if found.cause not in self._naming.open:
-            return [self._naming.opened(found)]
+            return [self._naming.kept(found)]
         if pauses.period is None or pauses.period == pauses.named:
             return []
         pauses.named = pauses.period
@@ -244,18 +243,17 @@ class Monitor:
 
     def _common(self, last: int, levels: np.ndarray, slow: np.ndarray) -> list[Alarm]:
         event = self.common.observe(levels, slow)
-        is_open = self._naming.is_open(kinds.ALL_SLOWER, (), None)
+        is_open = self._naming.is_open(kinds.ALL_SLOWER)
         self._waited = self._waited + 1 if self.common.slow else 0
         if not event and self.common.slow and not is_open and (self._waited <= _PATIENCE or not self._waited % _LOOK):
             event = kinds.RAISED  # it was not so for all workers until now
-        start = self.start_of(self.common.since)
         if event == kinds.RAISED:
-            most, others = evidence.is_of_all(self.recent, self.charts, self.common, start)
+            most, others = self._naming.is_of_all(self.start_of(self.common.since))
             if not others or (not most and self._waited < _PATIENCE):
                 return []
         if not event or (event == kinds.CLEARED and not is_open):
             return []
-        return self._naming.changed(evidence.all_slower(self.recent, self.common, event, last, start))
+        return [self._naming.alarm(event, kinds.ALL_SLOWER, last, self.common.since)]
 
     def _workers(self, last: int, x: np.ndarray) -> list[Alarm]:
         blocks = [x]
@@ -272,24 +270,6 @@ class Monitor:
             if raised.any() or cleared.any():
                 found += self._naming.slow(last, np.flatnonzero(raised), np.flatnonzero(cleared))
         return found + self._naming.settle(last)
-
-    def _current(self, alarm: Alarm) -> tuple[Alarm, float]:
-        return evidence.current(self.recent, self.charts, self.common, self._naming.members(alarm), alarm)
-
-    def _worse(self, last: int) -> list[Alarm]:
-        """Causes that have become slower still."""
-        found = []
-        for alarm in list(self.open.values()):
-            if alarm.kind in (kinds.PAUSES, kinds.SILENT):
-                continue
-            now, error = self._current(alarm)
-            # pyrefly: ignore[unsupported-operation]  # known, but of silence
-            if now.factor - 3 * error < evidence.WORSE * alarm.factor:
-                continue
-            self._naming.opened(dataclasses.replace(now, step=last))
-            since = max(alarm.since, int(self.recent.rows(WINDOW)[0][0]))
-            found.append(dataclasses.replace(now, event=kinds.WORSE, step=last, since=since))
-        return found
 
 
 def _mean(ratios: np.ndarray) -> np.ndarray:

@@ -136,6 +136,13 @@ class Recent:
         mean = np.where(there, logs, 0.0).sum(axis=1)[counts > 0] / counts[counts > 0]
         return numbers[counts > 0], np.exp(mean.astype(np.float64))
 
+    def since(self, worker: int, *, there: bool) -> int:
+        """The first of the newest steps in a row that a worker has; or that it lacks, where it has not the last."""
+        numbers, runtimes, _ = self.rows(pauses=True)
+        is_so = np.isfinite(runtimes[:, worker]) == there
+        before = np.flatnonzero(~is_so[: np.flatnonzero(is_so)[-1]])
+        return int(numbers[before[-1] + 1 if before.size else 0])
+
     def _window(self) -> np.ndarray:
         """float32[N], each worker's median over the last `WINDOW` steps that were not slow for all; NaN without."""
         _, runtimes, _ = self.rows(WINDOW)
@@ -165,27 +172,3 @@ def medians_of(rows: np.ndarray) -> np.ndarray:
     row = np.arange(len(rows))
     middle = 0.5 * (ordered[row, np.maximum(count - 1, 0) // 2] + ordered[row, np.minimum(count // 2, size - 1)])
     return np.where(count > 0, middle, np.nan).astype(rows.dtype)
-
-
-def change_point(numbers: np.ndarray, ratios: np.ndarray, normal: float, factor: float) -> int | None:
-    """The first step of a slowness that lasts until the newest step: the one after which it explains the ratios best.
-
-    Args:
-      numbers: int64[R], of the steps.
-      ratios: float64[R], run-times over the step's median.
-      normal: what was normal before.
-      factor: what it is since.
-
-    Returns:
-      The step's number; None where there are no steps.
-
-    Example:
-      >>> change_point(np.arange(6), np.array([1.0, 1.1, 0.9, 1.6, 1.5, 1.7]), 1.0, 1.6)
-      3
-    """
-    if numbers.size == 0:
-        return None
-    low, high = math.log(normal), math.log(factor)
-    towards = np.clip(np.log(ratios), min(low, high), max(low, high)) - 0.5 * (low + high)
-    evidence = np.cumsum((towards if high > low else -towards)[::-1])[::-1]
-    return int(numbers[int(evidence.argmax())])
