@@ -74,7 +74,7 @@ class Charts:
         self.sums, self._gain = np.zeros((4, 0), np.float32), np.zeros((4, 0), np.float32)
         self.since = np.zeros((4, 0), np.int32)
         self.slow, self.against_fleet = np.zeros(0, bool), np.zeros(0, bool)
-        self._any_slow, self._anew = False, np.zeros(0, np.int64)
+        self._any_slow = False
         self._own, self._spread = np.zeros(0, np.float32), np.zeros(0, np.float32)
         self._last, self._normal_when_slow = np.zeros(0, np.float32), np.zeros(0, np.float32)
         self._count, self._returned = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -90,7 +90,7 @@ class Charts:
         """Adds workers, up to so many."""
         more = workers - self.slow.size
         for name, value in vars(self).items():
-            if isinstance(value, np.ndarray) and name != "_anew":
+            if isinstance(value, np.ndarray):
                 fill = np.nan if name == "_last" else 0
                 width = [(0, 0)] * (value.ndim - 1) + [(0, more)]
                 setattr(self, name, np.pad(value, width, constant_values=fill))
@@ -120,10 +120,8 @@ class Charts:
           x: float32[N], NaN where a worker has no run-time in the block.
 
         Returns:
-          bool[N], who has become slow, and bool[N], who is back to normal. Where a chart says so, `since` still tells
-          when that began, until the next block.
+          bool[N], who has become slow, and bool[N], who is back to normal.
         """
-        self._restart()
         missing = None if np.isfinite(x.sum()) else ~np.isfinite(x)
         if missing is not None:
             x = np.where(missing, self._last, x)
@@ -186,17 +184,11 @@ class Charts:
         cleared = self.slow & (self.sums[_BACK] >= BACK)
         self.slow = (self.slow | raised) & ~cleared
         self._any_slow = bool(self.slow.any())
-        self._anew = np.flatnonzero(cleared)
         self.since[_BACK, raised] = self.block
         self._returned = np.where(cleared, self.since[_BACK], self._returned)
         np.minimum(self.sums[:2], THRESHOLD, out=self.sums[:2])
+        self.sums[:, cleared], self.since[:, cleared] = 0.0, self.block  # they begin anew
         return raised, cleared
-
-    def _restart(self) -> None:
-        """Charts of workers that were found to be back begin anew."""
-        if self._anew.size:
-            self.sums[:, self._anew], self.since[:, self._anew] = 0.0, self.block
-            self._anew = self._anew[:0]
 
     def _learn(self, x: np.ndarray, there: np.ndarray) -> None:
         faster = np.flatnonzero(there & (self.sums[_FASTER] >= THRESHOLD))

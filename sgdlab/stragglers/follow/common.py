@@ -99,7 +99,6 @@ class Common:
         self._steps_seen, self._between_steps = 0, 0.0
         self._sums = {"slower": 0.0, "back": 0.0, "faster": 0.0}
         self._began = dict.fromkeys(self._sums, 0)
-        self._faster_sum = 0.0
 
     def pauses(self, medians: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Find the steps of a block that are slow for all (bool[B]), and by what factor (float[B]).
@@ -153,7 +152,6 @@ class Common:
         allowance = max(math.log(LEAST_FACTOR), (0.5 + 2.5 / math.sqrt(self._count)) * sigma)
         self._add("slower", (level - self.normal - allowance) / sigma)
         self._add("faster", (self.normal - level - allowance) / sigma)
-        self._faster_sum = self._faster_sum + level if self._sums["faster"] > 0 else 0.0
         self._add("back", (self.normal + 0.5 * allowance - level) / sigma if self.slow else -math.inf)
         if not self.slow and self._sums["slower"] >= THRESHOLD:
             self.slow, self.since = True, self._began["slower"]
@@ -171,7 +169,8 @@ class Common:
 
     def _learn(self, level: float) -> None:
         if self._sums["faster"] >= THRESHOLD:  # what is normal is learned anew
-            self.normal = self._faster_sum / max(self.block - self._began["faster"], 1)
+            newest = [*self._levels, level][self._began["faster"] - self.block :]
+            self.normal = sum(newest) / len(newest)
             self._sums["faster"] = 0.0
         if self.slow or self._sums["slower"] >= THRESHOLD / 3:
             return

@@ -70,9 +70,7 @@ class Monitor:
         self.strip = np.full((STRIP, number), np.nan, np.float32)
         self.missing = 0
         self._naming = Naming(self.workers, self.nodes, self.charts, self.common, self.recent, self.start_of)
-        self._buffer = np.empty((BLOCK, number), np.float32)
-        self._numbers = np.empty(BLOCK, np.int64)
-        self._held = 0
+        self._held = np.zeros(0, np.int64), np.zeros((0, number), np.float32)  # steps of the block that is not whole
         self.blocks = 0
         self._first: list[np.ndarray] | None = []  # x of the first blocks, before they are tested
         self._starts = np.zeros(max(STEPS // BLOCK, STRIP), np.int64)  # the first step of each of the last blocks
@@ -94,7 +92,7 @@ class Monitor:
         for part in (self.charts, self.recent):
             part.grow(len(workers))
         self.strip = np.pad(self.strip, [(0, 0), (0, more)], constant_values=np.nan)
-        self._buffer = np.pad(self._buffer, [(0, 0), (0, more)], constant_values=np.nan)
+        self._held = self._held[0], np.pad(self._held[1], [(0, 0), (0, more)], constant_values=np.nan)
         self._silence.grow(len(workers))
         if self._first is not None:
             self._first = [np.pad(x, (0, more), constant_values=np.nan) for x in self._first]
@@ -111,21 +109,16 @@ class Monitor:
             raise ValueError(
                 f"runtimes of shape {runtimes.shape} must be [{steps.size} steps, {len(self.workers)} workers]"
             )
-        found: list[Alarm] = []
-        at = 0
-        if self._held:
-            at = min(BLOCK - self._held, steps.size)
-            self._hold(steps[:at], runtimes[:at])
-            if self._held == BLOCK:
-                self._held = 0
-                found += self._batch(self._numbers.copy(), self._buffer)
-        while steps.size - at >= BLOCK:
-            size = min((steps.size - at) // BLOCK, _BATCH) * BLOCK
-            found += self._batch(steps[at : at + size], runtimes[at : at + size].astype(np.float32, copy=False))
-            at += size
-        self._hold(steps[at:], runtimes[at:])
         self.steps += steps.size
         self.newest = int(steps[-1]) if steps.size else self.newest
+        if self._held[0].size:
+            steps, runtimes = np.concatenate([self._held[0], steps]), np.concatenate([self._held[1], runtimes])
+        found: list[Alarm] = []
+        whole = steps.size // BLOCK * BLOCK
+        for at in range(0, whole, _BATCH * BLOCK):
+            rows = slice(at, min(at + _BATCH * BLOCK, whole))
+            found += self._batch(steps[rows], runtimes[rows].astype(np.float32, copy=False))
+        self._held = steps[whole:].astype(np.int64), runtimes[whole:].astype(np.float32)
         return found
 
     def silent(self, since: Mapping[int, int]) -> list[Alarm]:
@@ -162,11 +155,6 @@ class Monitor:
         """The first step of a block; of the oldest one that is remembered, if it was before."""
         oldest = max(0, self.blocks - self._starts.size)
         return int(self._starts[max(block, oldest) % self._starts.size])
-
-    def _hold(self, steps: np.ndarray, runtimes: np.ndarray) -> None:
-        rows = slice(self._held, self._held + steps.size)
-        self._numbers[rows], self._buffer[rows] = steps, runtimes
-        self._held += steps.size
 
     def _batch(self, steps: np.ndarray, runtimes: np.ndarray) -> list[Alarm]:
         """Adds whole blocks; what concerns single steps is computed for all of them at once."""
