@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab.stragglers.diagnosis import blame, weighing
-from sgdlab.stragglers.diagnosis.causes import HEAVY_TAIL, Cause
+from sgdlab.stragglers.diagnosis.causes import Cause
 from sgdlab.stragglers.diagnosis.history import Episode, relative
 from sgdlab.stragglers.diagnosis.pauses import Pauses
 from sgdlab.stragglers.diagnosis.weighing import Repair
@@ -91,8 +91,7 @@ def _weighed(
     Two equally slow workers gain nothing if only one is mended, and everything if it is mended last: what a cause costs
     is the mean of both shares.
     """
-    single = [i for i, (cause, _) in enumerate(suspects) if cause.kind == HEAVY_TAIL]
-    weights = weighing.weigh_repairs([repair for _, repair in suspects], runtimes, transfer, single)
+    weights = weighing.weigh_repairs([repair for _, repair in suspects], runtimes, transfer)
     causes = []
     for (cause, _), alone, last in zip(suspects, weights.alone, weights.last, strict=True):
         if (alone + last) / 2 >= (LEAST_SHARE if cause.factor >= SLIGHT else LEAST_SHARE_OF_SLIGHT):

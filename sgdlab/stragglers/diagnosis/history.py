@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -24,12 +23,6 @@ _SCREEN = 0.7
 """Share of the critical value from which a worker is looked at step by step."""
 
 _JUMP = math.log(SLOWER)
-
-LARGE = 2_000_000
-"""Run-times from which what can hardly change the result is not computed."""
-
-_SAME = 0.1
-"""Deviation, in units of the workers' least noise, up to which two series of usual times have the same changes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +66,7 @@ def find_slow_stretches(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Hist
     """Finds the stretches of steps in which workers were slow.
 
     Twice: first relative to the median of the step, then to the median of the workers that were not slow the first
-    time, which is what they are compared to where many are slow; in large recordings the changes of the first time are
-    kept, if the two medians hardly differ. Where most workers of a node are slow together, by the
+    time, which is what they are compared to where many are slow. Where most workers of a node are slow together, by the
     median of the node's workers, all of the node are.
 
     Args:
@@ -84,24 +76,17 @@ def find_slow_stretches(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Hist
     logs = np.log(runtimes)
     median = np.median(runtimes, axis=1)
     slow = _jumped(logs, np.log(median))
-    splits: dict[Any, list[int]] = {}
-    before = median
     for _ in range(2):
         usual = reference(runtimes, slow) if slow.any() else median
         series = logs - np.log(usual)[:, None]
         noise = change_points.noise(series)
         episodes: list[tuple[Episode, ...]] = [()] * runtimes.shape[1]
-        if runtimes.size < LARGE or np.std(np.log(usual / before)) > _SAME * noise.deviation.min():
-            splits.clear()
         for worker in np.flatnonzero(_suspicious(series, noise)):
-            own, deviation = np.ascontiguousarray(series[:, worker]), float(noise.deviation[worker])
-            if worker not in splits:
-                splits[worker] = change_points.changes(own, deviation, noise.critical)
-            episodes[worker] = _episodes(own, splits[worker], deviation, noise.critical)
+            episodes[worker] = _episodes(series[:, worker], float(noise.deviation[worker]), noise.critical)
         for workers, together in _of_nodes(series, nodes):
             for worker in workers:
                 episodes[worker] = _joined(episodes[worker], together, series[:, worker])
-        before, slow_before, slow = usual, slow, among(episodes, len(runtimes))
+        slow_before, slow = slow, among(episodes, len(runtimes))
         if np.array_equal(slow_before, slow):
             break
     return Histories(tuple(episodes), slow, usual, noise)
@@ -127,9 +112,7 @@ def _of_nodes(series: np.ndarray, nodes: Sequence[str]) -> Iterator[tuple[np.nda
     noise = change_points.noise(middle)
     for node in np.flatnonzero(_suspicious(middle, noise)):
         found = []
-        own, deviation = np.ascontiguousarray(middle[:, node]), float(noise.deviation[node])
-        splits = change_points.changes(own, deviation, noise.critical)
-        for episode in _episodes(own, splits, deviation, noise.critical):
+        for episode in _episodes(middle[:, node], float(noise.deviation[node]), noise.critical):
             own = np.median(series[episode.first : episode.last + 1, members[node]], axis=0)
             if np.mean(own >= math.log(episode.factor) / 2) >= MOST_OF_NODE:
                 found.append(episode)
@@ -164,14 +147,15 @@ def _suspicious(series: np.ndarray, noise: Noise) -> np.ndarray:
     return result
 
 
-def _episodes(series: np.ndarray, splits: list[int], deviation: float, critical: float) -> tuple[Episode, ...]:
-    """The slow ones of a worker's stretches."""
-    found: list[Episode] = []
-    for first, end, level in change_points.levels(series, splits):
-        if level < _JUMP or level * math.sqrt(end - first) < critical * 1.2533 * deviation:
-            continue
-        found.append(Episode(first, end - 1, math.exp(level)))
-    return tuple(found)
+def _episodes(series: np.ndarray, deviation: float, critical: float) -> tuple[Episode, ...]:
+    """The slow ones of the stretches of a series."""
+    series = np.ascontiguousarray(series)
+    stretches = change_points.levels(series, change_points.changes(series, deviation, critical))
+    return tuple(
+        Episode(first, end - 1, math.exp(level))
+        for first, end, level in stretches
+        if level >= _JUMP and level * math.sqrt(end - first) >= critical * 1.2533 * deviation
+    )
 
 
 def _jumped(logs: np.ndarray, middle: np.ndarray) -> np.ndarray:
@@ -245,10 +229,9 @@ def reference(runtimes: np.ndarray, slow: np.ndarray) -> np.ndarray:
       >>> reference(times, times >= 3.0).tolist(), np.median(times, axis=1).tolist()
       ([1.0, 1.5], [2.0, 2.5])
     """
-    result = np.median(runtimes, axis=1)
-    rows = np.flatnonzero(slow.any(axis=1) & ~slow.all(axis=1))
-    ordered = np.sort(np.where(slow[rows], np.inf, runtimes[rows]), axis=1)
-    count = np.count_nonzero(~slow[rows], axis=1)
-    row = np.arange(rows.size)
-    result[rows] = (ordered[row, (count - 1) // 2] + ordered[row, count // 2]) / 2
+    result, some = np.empty(len(runtimes)), slow.any(axis=1) & ~slow.all(axis=1)
+    result[~some] = np.median(runtimes[~some], axis=1)
+    ordered = np.sort(np.where(slow[some], np.inf, runtimes[some]), axis=1)
+    count, row = np.count_nonzero(~slow[some], axis=1), np.arange(len(ordered))
+    result[some] = (ordered[row, (count - 1) // 2] + ordered[row, count // 2]) / 2
     return result

@@ -1,12 +1,11 @@
 """What each cause costs: the share of full synchrony's time that mending it alone, or after all the others, saves."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from sgdlab.stragglers import repairs
-from sgdlab.stragglers.diagnosis.history import LARGE
 from sgdlab.stragglers.repairs import AtMedian
 
 Repair = Callable[[np.ndarray], np.ndarray]
@@ -28,23 +27,24 @@ class Weights:
     chance: float
 
 
-def weigh_repairs(
-    made: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray, single: Collection[int] = ()
-) -> Weights:
+def weigh_repairs(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray) -> Weights:
     """Weighs repairs.
 
     Args:
-      made: the repairs, in the order in which they are made.
+      made: the repairs, in the order in which they are made; first those of disjoint groups of workers.
       runtimes: float64[T, N], seconds.
       transfer: float64[T], seconds.
-      single: indices of the repairs that shorten single run-times of a step, rather than its longest ones first.
     """
     mended = runtimes
     for repair in made:
         mended = repair(mended)
     now, least = _seconds(runtimes, transfer), _seconds(mended, transfer)
-    if _columns_suffice(made, runtimes, single):
-        alone, others = _by_columns(made, runtimes, transfer)
+    groups = [repair for repair in made if isinstance(repair, AtMedian)]
+    # The median of the others is at most the longest run-time of the workers that are in no group, if these are more
+    # than half of all: no worker at that median can be the slowest of its step. The other repairs, which come
+    # afterwards, hardly change the order of the workers of a step.
+    if groups and sum(len(group.workers) for group in groups) < (runtimes.shape[1] + 1) // 2:
+        alone, others = _by_columns(groups, made[len(groups) :], runtimes, transfer)
     else:
         alone = [_seconds(repair(runtimes), transfer) for repair in made]
         others = _without_each(made, runtimes, transfer)
@@ -71,25 +71,10 @@ def _without_each(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.nda
     return result
 
 
-def _columns_suffice(made: Sequence[Repair], runtimes: np.ndarray, single: Collection[int]) -> bool:
-    """Return whether no worker at the median of the others can be the slowest of its step.
-
-    The median of the others is at most the longest run-time of the workers that are in no group, if these are more than
-    half of all. Repairs that come afterwards keep that order, if they shorten all workers of a step in the same way;
-    those of single run-times are taken to do so in large recordings.
-    """
-    groups = [repair for repair in made if isinstance(repair, AtMedian)]
-    first = all(isinstance(repair, AtMedian) for repair in made[: len(groups)])
-    grouped = sum(len(group.workers) for group in groups)
-    distinct = len({worker for group in groups for worker in group.workers}) == grouped
-    enough = runtimes.shape[1] - grouped >= runtimes.shape[1] // 2 + 1
-    return bool(groups) and first and distinct and enough and (not single or runtimes.size >= LARGE)
-
-
-def _by_columns(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray) -> tuple[list[float], list[float]]:
+def _by_columns(
+    groups: Sequence[AtMedian], later: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray
+) -> tuple[list[float], list[float]]:
     """Seconds of all steps with each repair alone, and with all but each, from the longest run-times of each group."""
-    groups = [repair for repair in made if isinstance(repair, AtMedian)]
-    later = made[len(groups) :]
 
     def longest(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """float64[T] of the workers that no group repairs, float64[len(groups), T] of each group where repaired."""
