@@ -158,7 +158,6 @@ class Naming:
 
     def current(self, alarm: Alarm, last: int = WINDOW) -> tuple[Alarm, float]:
         """Update an alarm of something slow, by so many of the last steps, and return its factor's standard error."""
-        of_all = alarm.kind == kinds.ALL_SLOWER
         members = self._members(alarm.node) if alarm.kind == kinds.SLOW_NODE else self._named(alarm)
         numbers, ratios = self._ratios(alarm.kind, members)
         rows = np.flatnonzero(numbers >= alarm.since)[-last:]
@@ -168,15 +167,19 @@ class Naming:
         factor = float(np.median(ratios))
         # Of a Gaussian: the deviation is 1.48 times the median absolute one, that of a median 1.25 times a mean's.
         error = 1.25 * 1.48 * float(np.median(np.abs(ratios - factor))) / math.sqrt(rows.size)
-        if of_all:
+        if alarm.kind == kinds.ALL_SLOWER:
             before = math.exp(self._common.normal)
             words = f"the median of the workers was {before:.3g} s, and is {factor * before:.3g} s"
             return dataclasses.replace(alarm, factor=factor, evidence=words), error
         many = int((ratios >= LEAST_FACTOR).sum())
-        whose = "the others' median" if self._normal(members) == 1.0 else "its own usual"
+        normal = self._normal(members)
+        whose = "the others' median" if normal == 1.0 else "its own usual"
         words = f"more than {LEAST_FACTOR} times {whose} in {many} of {rows.size} steps"
-        fleet, own = self._recent.scores_since(members, int(numbers[rows[0]]), self._charts.elevated())
-        return dataclasses.replace(alarm, factor=factor, evidence=words, against_fleet=fleet, against_itself=own), error
+        own = self._recent.against_best(members, int(numbers[rows[0]]))
+        now = dataclasses.replace(
+            alarm, factor=factor, evidence=words, against_fleet=factor * normal, against_itself=own
+        )
+        return now, error
 
     def worse(self, last: int) -> list[Alarm]:
         """Return the alarms of causes that have become slower still."""

@@ -93,22 +93,12 @@ class Recent:
         best = np.fmin(self._best, seconds)
         return RecentScores(seconds, seconds / fleet, np.where(there, seconds / best, np.nan))
 
-    def scores_since(self, workers: np.ndarray, since: int, blamed: np.ndarray) -> tuple[float | None, float | None]:
-        """The two scores of some workers together, over the last steps from one on; None where they have none.
-
-        Args:
-          workers: int64[M], their indices.
-          since: the number of the first step.
-          blamed: bool[N], workers whose run-times say nothing of what is usual.
-        """
-        numbers, runtimes, medians = self.others(blamed)
-        rows = numbers >= since
-        own = runtimes[rows][:, workers]
-        best = self._best[workers]
-        with np.errstate(invalid="ignore"):
-            scores = (medians_of((own / part).reshape(1, -1))[0] for part in (medians[rows, None], best))
-            fleet, itself = (float(score) if np.isfinite(score) and score > 0 else None for score in scores)
-        return fleet, itself
+    def against_best(self, workers: np.ndarray, since: int) -> float | None:
+        """Return the median of some workers' run-times over their own best, from a step on; None without any."""
+        numbers, runtimes, _ = self.rows()
+        ratios = runtimes[numbers >= since][:, workers] / self._best[workers]
+        score = float(medians_of(ratios.reshape(1, -1))[0])
+        return score if math.isfinite(score) and score > 0 else None
 
     def others(self, blamed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """As `rows`; the medians are those of the workers that are not blamed, where there are some."""
