@@ -108,7 +108,7 @@ class Charts:
         steps = np.sort(steps[np.isfinite(steps)])
         kept = steps[: max(1, -(-steps.size * 15 // 16))]
         # Of few differences the mean may be too small by chance.
-        known = _of_differences(kept.mean()) * (1 + 1 / math.sqrt(kept.size)) if kept.size else 0.0
+        known = of_differences(kept.mean()) * (1 + 1 / math.sqrt(kept.size)) if kept.size else 0.0
         self._pooled = max(float(known), LEAST_SIGMA)
         self._pooled_count = len(blocks)
         self._rescale()
@@ -212,9 +212,9 @@ class Charts:
         difference = np.where(calm, np.minimum(np.abs(x - last), 4 / self._precision), np.float32(0))
         self._pooled_count += 1
         weight = 1.0 / min(self._pooled_count, _NOISE_HISTORY)
-        self._pooled += (max(_of_differences(difference.sum() / number), LEAST_SIGMA) - self._pooled) * weight
+        self._pooled += (max(of_differences(difference.sum() / number), LEAST_SIGMA) - self._pooled) * weight
         weights = (calm / np.minimum(np.maximum(self._count, 1), _NOISE_HISTORY)).astype(np.float32)
-        self._spread += (_of_differences(difference) - self._spread) * weights
+        self._spread += (of_differences(difference) - self._spread) * weights
         known = calm & (self._count > _LEAST_OWN)
         if known.any():
             now = np.clip((x - self._own) * self._precision, -3, 3)[known]
@@ -237,6 +237,6 @@ class Charts:
         )
 
 
-def _of_differences(mean: np.ndarray | float) -> np.ndarray | float:
+def of_differences(mean: np.ndarray | float) -> np.ndarray | float:
     """The standard deviation of a Gaussian whose draws differ by so much in the mean: by 2 / sqrt(pi) of it."""
     return 0.5 * math.sqrt(math.pi) * mean

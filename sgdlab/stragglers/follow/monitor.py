@@ -206,7 +206,7 @@ class Monitor:
         last = int(steps[-1])
         found = self._pauses(last, steps, high, slow, factors)
         found += self._workers(last, x)
-        found += self._common(last, levels, slow)
+        found += self._common(last, levels, left_out)
         found += self._silence.observe(int(steps[0]), last, np.isfinite(x))
         self.blocks += 1
         return found if self.blocks % _LOOK else found + self._naming.worse(last)
@@ -229,8 +229,8 @@ class Monitor:
         words = f"{pauses.count} of them so far, since step {pauses.first}"
         return [dataclasses.replace(found, event=kinds.NAMED, evidence=words)]
 
-    def _common(self, last: int, levels: np.ndarray, slow: np.ndarray) -> list[Alarm]:
-        event = self.common.observe(levels, slow)
+    def _common(self, last: int, levels: np.ndarray, left_out: np.ndarray) -> list[Alarm]:
+        event = self.common.observe(levels, left_out)
         is_open = self._naming.is_open(kinds.ALL_SLOWER)
         self._waited = self._waited + 1 if self.common.slow else 0
         if not event and self.common.slow and not is_open and (self._waited <= _PATIENCE or not self._waited % _LOOK):
