@@ -11,6 +11,8 @@ from sgdlab.traces import Recording
 
 SLOW_WORKER, SLOW_NODE, ALL_SLOWER = "slow worker", "slow node", "all slower"
 PAUSES, DRIFT, HEAVY_TAIL = "pauses", "drift", "heavy tail"
+SILENT, HANGS = "silent worker", "no steps"
+"""Of a trace that grows alone."""
 
 _NOUNS = ("worker", "rank", "gpu", "device", "host", "node", "process")
 """Beginnings of names that say what a worker is."""

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+from sgdlab.stragglers.diagnosis.causes import HANGS, PAUSES, SILENT, SLOW_NODE
+
 RAISED, NAMED, WORSE, CLEARED = "raised", "named", "worse", "cleared"
-SLOW_WORKER, SLOW_NODE, ALL_SLOWER, PAUSES, SILENT = "slow worker", "slow node", "all slower", "pauses", "silent worker"
-HANGS = "no steps"
 
 _NAMED = 4
 """More workers than this are counted, and the first ones named."""
@@ -75,10 +75,10 @@ class Alarm:
         """One line for a terminal.
 
         Example:
-          >>> alarm = Alarm(RAISED, SLOW_WORKER, 340, 300, ("5",), factor=1.6, evidence="in 39 of 40 steps")
+          >>> alarm = Alarm(RAISED, "slow worker", 340, 300, ("5",), factor=1.6, evidence="in 39 of 40 steps")
           >>> alarm.sentence()
           'step 340: worker 5 has been 1.60 times slower since step 300 (in 39 of 40 steps)'
-          >>> Alarm(CLEARED, SLOW_WORKER, 860, 812, ("5",)).sentence()
+          >>> Alarm(CLEARED, "slow worker", 860, 812, ("5",)).sentence()
           'step 860: worker 5 is back to normal since step 812'
         """
         why = f" ({self.evidence})" if self.evidence else ""

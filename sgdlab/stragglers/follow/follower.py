@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from sgdlab.report.words import counted, some
-from sgdlab.stragglers.follow import alarms as kinds
-from sgdlab.stragglers.follow.alarms import HANGS, Alarm
+from sgdlab.stragglers.diagnosis.causes import HANGS, PAUSES, SLOW_NODE, SLOW_WORKER
+from sgdlab.stragglers.follow.alarms import CLEARED, RAISED, Alarm
 from sgdlab.stragglers.follow.clock import ArrivalClock
 from sgdlab.stragglers.follow.monitor import STRIP, Monitor
 from sgdlab.stragglers.follow.tail import Tail
@@ -192,7 +192,7 @@ class Follower:
         seconds = None if end else self.arrivals.hangs(usual)
         if seconds is None:
             if self._hangs is not None and not end:
-                found.append(dataclasses.replace(self._hangs, event=kinds.CLEARED, step=latest, evidence=""))
+                found.append(dataclasses.replace(self._hangs, event=CLEARED, step=latest, evidence=""))
                 self._hangs = None
         elif self._hangs is None:
             # Who is silent already has an alarm of its own.
@@ -200,7 +200,7 @@ class Follower:
                 steps.workers[worker]: count for worker, count in behind.items()
             }
             self._hangs = Alarm(
-                kinds.RAISED,
+                RAISED,
                 HANGS,
                 max(newest, latest),
                 max(newest, latest),
@@ -228,12 +228,12 @@ class Follower:
         if monitor is None or not monitor.blocks:
             return []
         index = {name: number for number, name in enumerate(monitor.workers)}
-        blamed = [alarm for alarm in self.standing if alarm.kind in (kinds.SLOW_WORKER, kinds.SLOW_NODE)]
+        blamed = [alarm for alarm in self.standing if alarm.kind in (SLOW_WORKER, SLOW_NODE)]
         causes = {alarm.who: tuple(index[name] for name in alarm.workers) for alarm in blamed}
         if monitor.steps - self._gains_at >= _GAINS_EVERY or causes != self._causes:
             numbers, runtimes, _ = monitor.recent.rows(pauses=True)
             # What was before the newest change says nothing of what comes.
-            changed = max((alarm.since for alarm in self._alarms if alarm.kind != kinds.PAUSES), default=numbers[0])
+            changed = max((alarm.since for alarm in self._alarms if alarm.kind != PAUSES), default=numbers[0])
             begin = min(int(np.searchsorted(numbers, changed)), max(numbers.size - _GAINS_LEAST, 0))
             self._gains = find_gains(runtimes[begin:], causes)
             self._gains_at, self._causes = monitor.steps, causes

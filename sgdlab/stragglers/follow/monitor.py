@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.stragglers.follow import alarms as kinds
-from sgdlab.stragglers.follow.alarms import Alarm
+from sgdlab.stragglers.diagnosis import causes
+from sgdlab.stragglers.follow.alarms import CLEARED, NAMED, RAISED, Alarm
 from sgdlab.stragglers.follow.charts import Charts
 from sgdlab.stragglers.follow.common import PAUSE_FACTOR, Common, PauseCounter
 from sgdlab.stragglers.follow.naming import Naming, Silence
@@ -145,10 +145,10 @@ class Monitor:
         """Alarms that are not over, but for pauses, with what they say now."""
         return [
             alarm
-            if alarm.kind == kinds.SILENT
+            if alarm.kind == causes.SILENT
             else dataclasses.replace(self._naming.current(alarm)[0], step=self.newest)
             for alarm in self.open.values()
-            if alarm.kind != kinds.PAUSES
+            if alarm.kind != causes.PAUSES
         ]
 
     def start_of(self, block: int) -> int:
@@ -220,28 +220,28 @@ class Monitor:
         if not pauses.observe(steps, high, slow, factors):
             return []
         known = {"factor": pauses.factor, "count": pauses.count, "period": pauses.period}
-        found = Alarm(kinds.RAISED, kinds.PAUSES, last, pauses.first, **known)
+        found = Alarm(RAISED, causes.PAUSES, last, pauses.first, **known)
         if found.cause not in self._naming.open:
             return [self._naming.kept(found)]
         if pauses.period is None or pauses.period == pauses.named:
             return []
         pauses.named = pauses.period
         words = f"{pauses.count} of them so far, since step {pauses.first}"
-        return [dataclasses.replace(found, event=kinds.NAMED, evidence=words)]
+        return [dataclasses.replace(found, event=NAMED, evidence=words)]
 
     def _common(self, last: int, levels: np.ndarray, left_out: np.ndarray) -> list[Alarm]:
         event = self.common.observe(levels, left_out)
-        is_open = self._naming.is_open(kinds.ALL_SLOWER)
+        is_open = self._naming.is_open(causes.ALL_SLOWER)
         self._waited = self._waited + 1 if self.common.slow else 0
         if not event and self.common.slow and not is_open and (self._waited <= _PATIENCE or not self._waited % _LOOK):
-            event = kinds.RAISED  # it was not so for all workers until now
-        if event == kinds.RAISED:
+            event = RAISED  # it was not so for all workers until now
+        if event == RAISED:
             most, others = self._naming.is_of_all(self.start_of(self.common.since))
             if not others or (not most and self._waited < _PATIENCE):
                 return []
-        if not event or (event == kinds.CLEARED and not is_open):
+        if not event or (event == CLEARED and not is_open):
             return []
-        return [self._naming.alarm(event, kinds.ALL_SLOWER, last, self.common.since)]
+        return [self._naming.alarm(event, causes.ALL_SLOWER, last, self.common.since)]
 
     def _workers(self, last: int, x: np.ndarray) -> list[Alarm]:
         blocks = [x]

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.stragglers.diagnosis import change_points
+from sgdlab.stragglers.diagnosis import causes, change_points
 from sgdlab.stragglers.diagnosis.history import MOST_OF_NODE
-from sgdlab.stragglers.follow import alarms as kinds
-from sgdlab.stragglers.follow.alarms import Alarm
+from sgdlab.stragglers.follow.alarms import CLEARED, RAISED, WORSE, Alarm
 from sgdlab.stragglers.follow.charts import LEAST_FACTOR, Charts
 from sgdlab.stragglers.follow.common import Common
 from sgdlab.stragglers.follow.recent import BLOCK, STEPS, WINDOW, Recent, medians_of
@@ -67,7 +66,7 @@ class Naming:
 
     def kept(self, alarm: Alarm) -> Alarm:
         """Keeps an alarm, or forgets it where it says that its cause is over."""
-        if alarm.event == kinds.CLEARED:
+        if alarm.event == CLEARED:
             self.open.pop(alarm.cause, None)
         else:
             self.open[alarm.cause] = alarm
@@ -93,21 +92,21 @@ class Naming:
             members = self._members(node)
             slow = self._charts.elevated()[members]
             is_one = 2 <= members.size < len(self.workers) and slow.sum() >= max(2, MOST_OF_NODE * members.size)
-            if is_one and not self.is_open(kinds.SLOW_NODE, node=node):
+            if is_one and not self.is_open(causes.SLOW_NODE, node=node):
                 began = min(self._charts.began(each) for each in members[slow].tolist())
-                found.append(self.alarm(kinds.RAISED, kinds.SLOW_NODE, last, began, members.tolist(), node))
+                found.append(self.alarm(RAISED, causes.SLOW_NODE, last, began, members.tolist(), node))
         found += self._slow_workers(last, raised)
         for worker in cleared.tolist():
-            if self.is_open(kinds.SLOW_WORKER, worker):
+            if self.is_open(causes.SLOW_WORKER, worker):
                 began = self._charts.back_since(worker)
-                found.append(self.alarm(kinds.CLEARED, kinds.SLOW_WORKER, last, began, [worker], self.node(worker)))
+                found.append(self.alarm(CLEARED, causes.SLOW_WORKER, last, began, [worker], self.node(worker)))
         return found
 
     def settle(self, last: int) -> list[Alarm]:
         """Nodes that are back to normal, and their workers that are not."""
         found = []
         for kind, _, node in list(self.open):
-            if kind != kinds.SLOW_NODE:
+            if kind != causes.SLOW_NODE:
                 continue
             members = self._members(node)
             slow = members[self._charts.elevated()[members]]
@@ -115,17 +114,18 @@ class Naming:
             if 3 * slow.size <= members.size and not self._charts.returning(slow).any():
                 back = [self._charts.back_since(each) for each in members.tolist()]
                 began = min(block for block in back if block >= max(back) - _TOGETHER)
-                found.append(self.alarm(kinds.CLEARED, kinds.SLOW_NODE, last, began, members.tolist(), node))
+                found.append(self.alarm(CLEARED, causes.SLOW_NODE, last, began, members.tolist(), node))
                 found += self._slow_workers(last, slow[self._charts.slow[slow]])
         return found
 
     def _slow_workers(self, last: int, workers: np.ndarray) -> list[Alarm]:
         """The alarms of slow workers, unless they or their nodes have one already."""
-        return [
-            self.alarm(kinds.RAISED, kinds.SLOW_WORKER, last, self._charts.began(worker), [worker], self.node(worker))
-            for worker in workers.tolist()
-            if not self.is_open(kinds.SLOW_NODE, node=self.node(worker)) and not self.is_open(kinds.SLOW_WORKER, worker)
-        ]
+        found = []
+        for worker in workers.tolist():
+            node = self.node(worker)
+            if not self.is_open(causes.SLOW_NODE, node=node) and not self.is_open(causes.SLOW_WORKER, worker):
+                found.append(self.alarm(RAISED, causes.SLOW_WORKER, last, self._charts.began(worker), [worker], node))
+        return found
 
     def alarm(
         self, event: str, kind: str, last: int, began: int, workers: Sequence[int] = (), node: str | None = None
@@ -144,21 +144,21 @@ class Naming:
         start, before = self._start_of(began), self._start_of(began - 1)
         after = ratios[numbers >= start]
         level = float(np.median(after)) if after.size else 1.0
-        usual = 1.0 if event == kinds.RAISED else LEAST_FACTOR**2
+        usual = 1.0 if event == RAISED else LEAST_FACTOR**2
         since = start
-        if before != start and (event == kinds.RAISED) == (level > usual):
+        if before != start and (event == RAISED) == (level > usual):
             near = numbers >= before
             row = change_points.first_row_after(np.log(ratios[near]), math.log(usual), math.log(level))
             since = int(numbers[near][row])
         names = tuple(self.workers[worker] for worker in workers)
         found, _ = self.current(Alarm(event, kind, last, since, names, node, factor=level), STEPS)
-        if event == kinds.CLEARED:
+        if event == CLEARED:
             found = dataclasses.replace(found, factor=None, evidence="")
         return self.kept(found)
 
     def current(self, alarm: Alarm, last: int = WINDOW) -> tuple[Alarm, float]:
         """Update an alarm of something slow, by so many of the last steps, and return its factor's standard error."""
-        members = self._members(alarm.node) if alarm.kind == kinds.SLOW_NODE else self._named(alarm)
+        members = self._members(alarm.node) if alarm.kind == causes.SLOW_NODE else self._named(alarm)
         numbers, ratios = self._ratios(alarm.kind, members)
         rows = np.flatnonzero(numbers >= alarm.since)[-last:]
         ratios = ratios[rows]
@@ -167,7 +167,7 @@ class Naming:
         factor = float(np.median(ratios))
         # Of a Gaussian: the deviation is 1.48 times the median absolute one, that of a median 1.25 times a mean's.
         error = 1.25 * 1.48 * float(np.median(np.abs(ratios - factor))) / math.sqrt(rows.size)
-        if alarm.kind == kinds.ALL_SLOWER:
+        if alarm.kind == causes.ALL_SLOWER:
             before = math.exp(self._common.normal)
             words = f"the median of the workers was {before:.3g} s, and is {factor * before:.3g} s"
             return dataclasses.replace(alarm, factor=factor, evidence=words), error
@@ -185,7 +185,7 @@ class Naming:
         """Return the alarms of causes that have become slower still."""
         found = []
         for alarm in list(self.open.values()):
-            if alarm.kind in (kinds.PAUSES, kinds.SILENT):
+            if alarm.kind in (causes.PAUSES, causes.SILENT):
                 continue
             now, error = self.current(alarm)
             # pyrefly: ignore[unsupported-operation]  # known, but of silence
@@ -193,7 +193,7 @@ class Naming:
                 continue
             self.kept(dataclasses.replace(now, step=last))
             since = max(alarm.since, int(self._recent.rows(WINDOW)[0][0]))
-            found.append(dataclasses.replace(now, event=kinds.WORSE, step=last, since=since))
+            found.append(dataclasses.replace(now, event=WORSE, step=last, since=since))
         return found
 
     def is_of_all(self, start: int) -> tuple[bool, bool]:
@@ -209,7 +209,7 @@ class Naming:
 
     def _ratios(self, kind: str, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Numbers int64[R] of the last steps, and how many times as long as usual some workers, or all, took."""
-        if kind != kinds.ALL_SLOWER:
+        if kind != causes.ALL_SLOWER:
             numbers, ratios = self._recent.ratios(members, self._charts.elevated())
             return numbers, ratios / self._normal(members)
         numbers, _, medians = self._recent.rows()
@@ -277,7 +277,7 @@ class Silence:
             if 2 * len(back) > len(group):
                 self._open.remove(group)
                 since = min(self._recent.since(worker, there=True) for worker in back)
-                found.append(self._alarm(kinds.CLEARED, last, group, since))
+                found.append(self._alarm(CLEARED, last, group, since))
         return found + self._raised(last)
 
     def declared(self, last: int, since: Mapping[int, int]) -> list[Alarm]:
@@ -292,7 +292,7 @@ class Silence:
         for worker in (worker for worker in since if worker not in known and self._heard[worker]):
             self._blocks[worker], self._since[worker] = SILENT_BLOCKS, since[worker]
             words = f"the others have steps up to {last}"
-            found.append(self._alarm(kinds.RAISED, last, (worker,), since[worker], words))
+            found.append(self._alarm(RAISED, last, (worker,), since[worker], words))
         return found
 
     def _raised(self, last: int) -> list[Alarm]:
@@ -307,12 +307,12 @@ class Silence:
             steps = BLOCK * int(self._blocks[list(group)].min())
             words = f"the {rest} others have {steps} steps or more since"
             since = min(self._recent.since(worker, there=False) for worker in group)
-            found.append(self._alarm(kinds.RAISED, last, group, since, words))
+            found.append(self._alarm(RAISED, last, group, since, words))
         return found
 
     def _alarm(self, event: str, last: int, group: tuple[int, ...], since: int, words: str = "") -> Alarm:
-        if event == kinds.RAISED:
+        if event == RAISED:
             self._open.add(group)
         names: Any = tuple(self._naming.workers[worker] for worker in group)
         node = self._naming.node(group[0]) if len(group) == 1 else None
-        return self._naming.kept(Alarm(event, kinds.SILENT, last, since, names, node, evidence=words))
+        return self._naming.kept(Alarm(event, causes.SILENT, last, since, names, node, evidence=words))

@@ -8,17 +8,8 @@ import numpy as np
 import pytest
 from planted_traces import brief, names, noise, watched
 
-from sgdlab.stragglers.follow.alarms import (
-    ALL_SLOWER,
-    CLEARED,
-    NAMED,
-    PAUSES,
-    RAISED,
-    SILENT,
-    SLOW_NODE,
-    SLOW_WORKER,
-    WORSE,
-)
+from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, PAUSES, SILENT, SLOW_NODE, SLOW_WORKER
+from sgdlab.stragglers.follow.alarms import CLEARED, NAMED, RAISED, WORSE
 from sgdlab.stragglers.follow.monitor import Monitor
 from sgdlab.stragglers.follow.recent import BLOCK
 
