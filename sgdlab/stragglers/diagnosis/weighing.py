@@ -1,6 +1,5 @@
 """What each cause costs: the share of full synchrony's time that mending it alone, or after all the others, saves."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -12,28 +11,16 @@ Repair = Callable[[np.ndarray], np.ndarray]
 """From run-times, float64[T, N], to those without a cause."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Weights:
-    """Holds what the repairs save, as shares of full synchrony's time.
-
-    Attributes:
-      alone: of each repair, made alone.
-      last: of each repair, made after all the others.
-      chance: of every worker taking at most the median of its step, after all the repairs.
-    """
-
-    alone: tuple[float, ...]
-    last: tuple[float, ...]
-    chance: float
-
-
-def weigh_repairs(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray) -> Weights:
+def weigh_repairs(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray) -> list[tuple[float, float]]:
     """Weighs repairs.
 
     Args:
       made: the repairs, in the order in which they are made; first those of disjoint groups of workers.
       runtimes: float64[T, N], seconds.
       transfer: float64[T], seconds.
+
+    Returns:
+      Of each, the shares of full synchrony's time that it saves alone, and after all the others.
     """
     mended = runtimes
     for repair in made:
@@ -48,12 +35,7 @@ def weigh_repairs(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.nda
     else:
         alone = [_seconds(repair(runtimes), transfer) for repair in made]
         others = _without_each(made, runtimes, transfer)
-    medians = _seconds(repairs.all_at_median(mended), transfer)
-    return Weights(
-        tuple(1 - seconds / now for seconds in alone),
-        tuple((seconds - least) / now for seconds in others),
-        (least - medians) / now,
-    )
+    return [(1 - one / now, (other - least) / now) for one, other in zip(alone, others, strict=True)]
 
 
 def _seconds(runtimes: np.ndarray, transfer: np.ndarray) -> float:
