@@ -6,9 +6,13 @@ many standard deviations x exceeds what is normal and an allowance a, and forget
 .. math:: S_b = \max(0, S_{b-1} + (x_b - \mu - a) / \sigma), \qquad a = \max(\log 1.1, \sigma / 2)
 
 The worker is slow where S reaches h. For a Gaussian x, this is the test that finds a shift of 2a fastest among all with
-the same number of blocks between two false alarms.
+the same number of blocks between two false alarms. That number, for blocks that are independent and a of k deviations,
 
-Source: Page 1954, "Continuous inspection schemes"; Siegmund 1985, "Sequential analysis", for the run length.
+.. math:: (e^{2 k h'} - 2 k h' - 1) / (2 k^2), \qquad h' = h + 1.166
+
+is 5.7e7 on average for h = 16 and k = 0.5.
+
+Source: Page 1954, "Continuous inspection schemes"; Siegmund 1985, "Sequential analysis", equation 2.57, for the number.
 """
 
 import math
@@ -31,25 +35,6 @@ _SHIFT = math.log(LEAST_FACTOR)
 _HISTORY, _NOISE_HISTORY, _KEPT = 200, 50, 16
 _LEAST_OWN = 10
 """A worker is compared with itself after so many blocks."""
-
-
-def run_length(threshold: float = THRESHOLD, allowance: float = 0.5) -> float:
-    r"""Blocks between two false alarms of one chart, on average, where x is Gaussian and independent between blocks.
-
-    .. math:: (e^{2 k h'} - 2 k h' - 1) / (2 k^2), \qquad h' = h + 1.166
-
-    Args:
-      threshold: h.
-      allowance: k, in standard deviations.
-
-    Source: Siegmund 1985, "Sequential analysis", equation 2.57.
-
-    Example:
-      >>> f"{run_length():.1e}"
-      '5.7e+07'
-    """
-    exponent = 2 * allowance * (threshold + 1.166)
-    return (math.exp(exponent) - exponent - 1) / (2 * allowance**2)
 
 
 class Charts:
