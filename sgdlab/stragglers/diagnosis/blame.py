@@ -101,7 +101,7 @@ def find_suspects(
     kept = np.flatnonzero(~pauses.among(len(complete.steps)))
     if kept.size < change_points.LEAST:
         return [], ((),) * len(complete.workers)
-    runtimes, nodes = complete.runtimes[kept], tuple(getattr(complete, "nodes", ()))
+    runtimes, nodes = complete.runtimes[kept], complete.nodes
     found = history.find_slow_stretches(runtimes, nodes)
     relative = runtimes / found.usual[:, None]
     tail = find_outliers(relative, found.slow)
@@ -147,10 +147,9 @@ def _with_single(own: Sequence[Episode], tail: Tails, worker: int, relative: np.
     """A worker's episodes, and its single slow steps if it has many more of them than the others."""
     if worker not in tail.owners:
         return tuple(own)
-    rows = np.flatnonzero(tail.outlier[:, worker])
     single = [
-        Episode(int(part[0]), int(part[-1]), float(np.median(relative[part, worker])))
-        for part in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+        Episode(first, last, float(np.median(relative[first : last + 1, worker])))
+        for first, last in history.runs(np.flatnonzero(tail.outlier[:, worker]))
     ]
     return tuple(sorted([*own, *single], key=lambda e: e.first))
 

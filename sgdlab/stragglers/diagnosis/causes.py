@@ -97,8 +97,7 @@ class Cause:
         if self.kind == SLOW_NODE or self.node:
             name = node_named(self.node)  # pyrefly: ignore[bad-argument-type]  # of a slow node
             return f"{name[:1].upper()}{name[1:]} ({names})", False
-        nodes = tuple(getattr(recording, "nodes", ()))
-        on = dict.fromkeys(nodes[worker] for worker in self.workers) if nodes else ()
+        on = dict.fromkeys(recording.nodes[worker] for worker in self.workers) if recording.nodes else ()
         where = f" on {node_named(next(iter(on)))}" if len(on) == 1 else ""
         if names.startswith("worker"):
             names = f"W{names[1:]}"

@@ -159,6 +159,11 @@ def levels(series: np.ndarray, splits: list[int]) -> list[tuple[int, int, float]
     return [(first, end, median(series[first:end])) for first, end in itertools.pairwise(bounds)]
 
 
+def levelled(series: np.ndarray, splits: list[int]) -> np.ndarray:
+    """Return the series without its noise, float64[T]: the median of its stretch in each row."""
+    return np.concatenate([np.full(end - first, level) for first, end, level in levels(series, splits)])
+
+
 def first_row_after(series: np.ndarray, before: float, after: float, least: int = 0) -> int:
     """The row from which on one level follows another, by the least sum of absolute distances from the two.
 

@@ -63,7 +63,7 @@ def _weighed(suspects: Sequence[tuple[Cause, Repair]], complete: Recording) -> t
     Two equally slow workers gain nothing if only one is mended, and everything if it is mended last: what a cause costs
     is the mean of both shares.
     """
-    shares = weigh_repairs([repair for _, repair in suspects], complete.runtimes, _transfer(complete))
+    shares = weigh_repairs([repair for _, repair in suspects], complete.runtimes, np.nan_to_num(complete.transfer()))
     causes = []
     for (cause, _), (alone, last) in zip(suspects, shares, strict=True):
         if (alone + last) / 2 >= (LEAST_SHARE if cause.factor >= SLIGHT else LEAST_SHARE_OF_SLIGHT):
@@ -71,11 +71,6 @@ def _weighed(suspects: Sequence[tuple[Cause, Repair]], complete: Recording) -> t
     causes.sort(key=lambda cause: -(cause.share + cause.last_share))
     # What is short and grave is not hidden behind what is mild and lasts.
     return tuple(sorted(causes[:MOST], key=lambda cause: -cause.intensity(len(complete.steps))))
-
-
-def _transfer(recording: Recording) -> np.ndarray:
-    transfer = getattr(recording, "transfer", None)
-    return np.zeros(len(recording.steps)) if transfer is None else np.nan_to_num(transfer())
 
 
 def _memory(ratio: np.ndarray, following: np.ndarray) -> float:

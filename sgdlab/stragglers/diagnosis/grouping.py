@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab.stragglers.diagnosis import change_points
-from sgdlab.stragglers.diagnosis.history import MOST_OF_NODE, Episode
+from sgdlab.stragglers.diagnosis.history import MOST_OF_NODE, Episode, runs
 
 _ALIKE = 0.6
 """Least share of common rows (over the rows of either) of two workers that are slow together."""
@@ -85,14 +85,10 @@ def _named(
 
 
 def _group(workers: list[int], node: str | None, episodes: Sequence[Sequence[Episode]], slow: np.ndarray) -> SlowGroup:
-    rows = np.flatnonzero(slow[:, workers].mean(axis=1) >= 0.5)
     found = []
-    for part in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
-        if part.size:
-            factors = [
-                math.log(e.factor) for w in workers for e in episodes[w] if e.first <= part[-1] and e.last >= part[0]
-            ]
-            found.append(Episode(int(part[0]), int(part[-1]), math.exp(float(np.median(factors)))))
+    for first, last in runs(np.flatnonzero(slow[:, workers].mean(axis=1) >= 0.5)):
+        factors = [math.log(e.factor) for w in workers for e in episodes[w] if e.first <= last and e.last >= first]
+        found.append(Episode(first, last, math.exp(float(np.median(factors)))))
     return SlowGroup(tuple(workers), node, calm(found))
 
 

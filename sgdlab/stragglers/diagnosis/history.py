@@ -101,6 +101,12 @@ def among(episodes: Sequence[Sequence[Episode]], rows: int) -> np.ndarray:
     return slow
 
 
+def runs(rows: np.ndarray) -> list[tuple[int, int]]:
+    """Return the first and last of each run of consecutive numbers, among rising ones."""
+    parts = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+    return [(int(part[0]), int(part[-1])) for part in parts if part.size]
+
+
 def _of_nodes(series: np.ndarray, nodes: Sequence[str]) -> Iterator[tuple[np.ndarray, tuple[Episode, ...]]]:
     """The workers and the slow stretches of each node most of whose workers are slow in them."""
     names = np.array(nodes)
@@ -126,10 +132,8 @@ def _joined(own: Sequence[Episode], together: Sequence[Episode], series: np.ndar
     result = [Episode(e.first, e.last, math.exp(float(np.median(series[e.first : e.last + 1])))) for e in together]
     for episode in own:
         outside = np.flatnonzero(~inside[episode.first : episode.last + 1]) + episode.first
-        parts = np.split(outside, np.flatnonzero(np.diff(outside) > 1) + 1)
-        result += [
-            Episode(int(part[0]), int(part[-1]), episode.factor) for part in parts if part.size >= change_points.LEAST
-        ]
+        parts = [Episode(first, last, episode.factor) for first, last in runs(outside)]
+        result += [part for part in parts if part.rows >= change_points.LEAST]
     return tuple(sorted(result, key=lambda e: e.first))
 
 
