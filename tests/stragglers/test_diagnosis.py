@@ -9,8 +9,8 @@ from toy_traces import noise, recording_of
 from experiments.benchmarks.planted import fleets, plants, trials
 from sgdlab.cluster import recorded
 from sgdlab.stragglers import diagnosis, repairs
-from sgdlab.stragglers.diagnosis import causes, pauses, weighing
-from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
+from sgdlab.stragglers.diagnosis import causes, pauses
+from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis, weigh_repairs
 
 TRACES = pathlib.Path(__file__).parents[3] / "shared" / "traces"
 
@@ -87,7 +87,7 @@ def test_weights_are_those_of_the_repairs_made_one_after_the_other(workers, grou
 
     every = set(range(len(made)))
     now, least = seconds(every), seconds(())
-    alone, last = zip(*weighing.weigh_repairs(made, times, transfer), strict=True)
+    alone, last = zip(*weigh_repairs(made, times, transfer), strict=True)
     np.testing.assert_allclose(alone, [1 - seconds(every - {i}) / now for i in every], atol=1e-12)
     np.testing.assert_allclose(last, [(seconds({i}) - least) / now for i in every], atol=1e-12)
 

@@ -6,7 +6,7 @@ Single slow run-times have an owner, or strike any worker by chance.
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import special
@@ -17,8 +17,10 @@ from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT, HEAVY_TAIL, PA
 from sgdlab.stragglers.diagnosis.grouping import SlowGroup
 from sgdlab.stragglers.diagnosis.history import SLOWER, Episode, Histories
 from sgdlab.stragglers.diagnosis.pauses import Pauses
-from sgdlab.stragglers.diagnosis.weighing import Repair
 from sgdlab.traces import Recording
+
+Repair = Callable[[np.ndarray], np.ndarray]
+"""From run-times, float64[T, N], to those without a cause."""
 
 HEAVY = 0.02
 """Least share of full synchrony's time that single slow run-times cost if tails are called heavy."""
