@@ -1,6 +1,7 @@
 """Change points of the level of noisy series, robust to heavy tails and to noise that has a memory."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import statistics
@@ -92,7 +93,7 @@ def correlation(now: np.ndarray, following: np.ndarray) -> np.ndarray:
 
 
 def strongest(series: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """float64[N]: of each series, float64[T, N], the largest statistic of a change, over all seeded intervals."""
+    """Return the largest statistic of a change of each series, float64[T, N], over all seeded intervals, float64[N]."""
     result = np.zeros(series.shape[1])
     for _, _, statistic in scan(_scores(series, deviation)):
         np.maximum(result, statistic.max(axis=(1, 2)), out=result)
@@ -100,7 +101,7 @@ def strongest(series: np.ndarray, deviation: np.ndarray) -> np.ndarray:
 
 
 def strongest_split(series: np.ndarray, deviation: float) -> int:
-    """First row after the change with the largest statistic over the whole series, significant or not."""
+    """Return the first row after the change with the largest statistic over the whole series, significant or not."""
     sums = _summed(_scores(series[:, None], deviation))
     return int(_statistic(sums, np.zeros(1, int), series.size).argmax()) + LEAST
 
@@ -165,7 +166,7 @@ def levelled(series: np.ndarray, splits: list[int]) -> np.ndarray:
 
 
 def first_row_after(series: np.ndarray, before: float, after: float, least: int = 0) -> int:
-    """The row from which on one level follows another, by the least sum of absolute distances from the two.
+    """Find the row from which on one level follows another, by the least sum of absolute distances from the two.
 
     Args:
       series: float64[T].
@@ -187,31 +188,21 @@ def _scores(series: np.ndarray, deviation: np.ndarray | float) -> np.ndarray:
 
 
 class _Medians:
-    """The medians of stretches of a series, each computed once."""
+    """The medians of stretches of a series, and where a change between two of them is best, each computed once."""
 
     def __init__(self, series: np.ndarray):
-        self.series = series
-        self._known: dict[tuple[int, int], float] = {}
-        self._best: dict[tuple[int, int, int], int] = {}
+        def best(first: int, split: int, end: int) -> int:
+            """Return the row to which the change at `split` is moved, between the changes before and after it."""
+            if end - first < 2 * LEAST:
+                return split
+            return first + first_row_after(series[first:end], of(first, split), of(split, end), LEAST)
 
-    def of(self, first: int, end: int) -> float:
-        """The median of the rows from `first` to before `end`."""
-        if (first, end) not in self._known:
-            self._known[first, end] = median(self.series[first:end])
-        return self._known[first, end]
-
-    def best(self, first: int, split: int, end: int) -> int:
-        """The row to which the change at `split` is moved, between the changes before and after it."""
-        if end - first < 2 * LEAST:
-            return split
-        if (first, split, end) not in self._best:
-            levels = self.of(first, split), self.of(split, end)
-            self._best[first, split, end] = first + first_row_after(self.series[first:end], *levels, LEAST)
-        return self._best[first, split, end]
+        of = functools.cache(lambda first, end: median(series[first:end]))
+        self.series, self.of, self.best = series, of, functools.cache(best)
 
 
 def _split(score: np.ndarray, critical: float) -> list[int]:
-    """The significant changes of a series in units of its deviation: the largest of disjoint intervals."""
+    """Find the significant changes of a series in units of its deviation: the largest of disjoint intervals."""
     intervals = [(np.zeros(0, int),) * 3 + (np.zeros(0),)]
     for start, length, statistic in scan(np.clip(score, -_CLIP, _CLIP)[:, None]):
         largest = statistic[0].max(axis=1)
@@ -289,14 +280,14 @@ def scan(score: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray]]:
 
 
 def _summed(score: np.ndarray) -> np.ndarray:
-    """float64[N, T + 1], the sums of the first rows of series, float64[T, N], from those of none on."""
+    """Return the sums of the first rows of series, float64[T, N], from those of none on: float64[N, T + 1]."""
     sums = np.zeros((score.shape[1], len(score) + 1))
     np.cumsum(score.T, axis=1, out=sums[:, 1:])
     return sums
 
 
 def _statistic(sums: np.ndarray, start: np.ndarray, length: int) -> np.ndarray:
-    """float64[N, K, length - 7]: the statistic of all splits of the intervals of one length."""
+    """Return the statistic of all splits of the intervals of one length, float64[N, K, length - 7]."""
     cuts = np.arange(LEAST, length - LEAST + 1)
     begin, end = sums[:, start, None], sums[:, start + length, None]
     result = sums[:, start[:, None] + cuts]

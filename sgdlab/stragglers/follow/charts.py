@@ -38,14 +38,11 @@ _LEAST_OWN = 10
 
 
 class Charts:
-    """Four charts for each worker: slower than the fleet, than itself, faster than ever, and back to normal.
+    """Four charts for each of N workers: slower than the fleet, than itself, faster than ever, and back to normal.
 
     What is normal for a worker itself is the mean of its blocks before it was slow; where it has become faster for
     good, it is learned anew. The standard deviation is that of differences between a worker's blocks, averaged over the
     fleet (for a worker that varies more, its own), and is increased where successive blocks are alike.
-
-    Args:
-      workers: N, how many there are.
 
     Attributes:
       slow: bool[N].

@@ -96,25 +96,21 @@ def find_gains(runtimes: np.ndarray, causes: Mapping[str, Sequence[int]]) -> lis
     size = present.size
     if len(whole) < LEAST_STEPS or size < 2:
         return []
-    totals = np.sort(whole, axis=1).sum(axis=0)
-    rates = np.arange(1, size + 1) / totals
+    rates = np.arange(1, size + 1) / np.sort(whole, axis=1).sum(axis=0)
+
+    def gain(name: str, out: Sequence[int]) -> list[Gain]:
+        kept = ~np.isin(present, np.asarray(out, int))
+        rest = int(kept.sum())
+        if rest in (0, size):
+            return []
+        return [Gain(name, rest, rest, float(rest / whole[:, kept].max(axis=1).sum() / rates[-1]), len(whole))]
+
     wait = int(rates.argmax()) + 1
-    gains = []
-    if wait < size:
-        gains.append(Gain("", wait, size, float(rates[wait - 1] / rates[-1]), len(whole)))
-    parts = [_without(whole, rates[-1], np.isin(present, np.asarray(out, int)), name) for name, out in causes.items()]
+    gains = [Gain("", wait, size, float(rates[wait - 1] / rates[-1]), len(whole))] if wait < size else []
     if len(causes) > 1:
-        everyone = np.isin(present, np.concatenate([np.asarray(out, int) for out in causes.values()]))
-        gains += _without(whole, rates[-1], everyone, "all that are slow")
-    gains += sorted((gain for part in parts for gain in part), key=_order)[:MOST_CAUSES]
+        gains += gain("all that are slow", [worker for out in causes.values() for worker in out])
+    gains += sorted((each for name, out in causes.items() for each in gain(name, out)), key=_order)[:MOST_CAUSES]
     return sorted(gains, key=_order)
-
-
-def _without(whole: np.ndarray, rate: float, out: np.ndarray, name: str) -> list[Gain]:
-    rest = int((~out).sum())
-    if not rest or not out.any():
-        return []
-    return [Gain(name, rest, rest, float(rest / whole[:, ~out].max(axis=1).sum() / rate), len(whole))]
 
 
 def _order(gain: Gain) -> float:

@@ -237,12 +237,7 @@ MOST_BLOCKS = 10
 class Silence:
     """Finds workers that had run-times, and have none any more.
 
-    Where more than half of the workers are silent, that is one alarm.
-
-    Args:
-      workers: N, how many there are.
-      naming: keeps the alarms.
-      recent: the last steps.
+    Where more than half of the N workers are silent, that is one alarm.
     """
 
     def __init__(self, workers: int, naming: Naming, recent: Recent):
@@ -258,13 +253,7 @@ class Silence:
         self._since = np.pad(self._since, (0, more), constant_values=np.iinfo(np.int64).min)
 
     def observe(self, first: int, last: int, there: np.ndarray) -> list[Alarm]:
-        """Adds a block.
-
-        Args:
-          first: its oldest step.
-          last: its newest step.
-          there: bool[N], which workers have a run-time in it.
-        """
+        """Adds a block, of its oldest and its newest step, and which workers have a run-time in it: bool[N]."""
         there = there & (first >= self._since)  # what came before a silence that the clock has told
         self._heard |= there
         gone = self._heard & ~there
@@ -281,12 +270,7 @@ class Silence:
         return found + self._raised(last)
 
     def declared(self, last: int, since: Mapping[int, int]) -> list[Alarm]:
-        """Return the alarms of workers that are silent by the clock, before enough steps have come without them.
-
-        Args:
-          last: the newest step.
-          since: worker -> the first step that it lacks.
-        """
+        """Return the alarms of workers that are silent by the clock: {worker: the first step that it lacks}."""
         known = {worker for group in self._open for worker in group}
         found = []
         for worker in (worker for worker in since if worker not in known and self._heard[worker]):

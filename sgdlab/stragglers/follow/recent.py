@@ -29,11 +29,7 @@ class RecentScores:
 
 
 class Recent:
-    """The last `STEPS` steps, and each worker's best; its size does not depend on how many steps there were.
-
-    Args:
-      workers: N, how many there are.
-    """
+    """The last `STEPS` steps, and each of N workers' best; its size does not depend on how many steps there were."""
 
     def __init__(self, workers: int):
         self._runtimes = np.full((STEPS, workers), np.nan, np.float32)
@@ -68,11 +64,9 @@ class Recent:
             self._best = np.fmin(self._best, self._window())
 
     def rows(self, last: int = STEPS, *, pauses: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The last steps: their numbers int64[R], run-times float32[R, N] and medians float32[R].
+        """The last steps, R at most: their numbers int64[R], run-times float32[R, N] and medians float32[R].
 
-        Args:
-          last: R is at most this.
-          pauses: whether to include steps that were slow for all.
+        Those that were slow for all are left out, unless `pauses` is true.
         """
         kept = min(self.count, STEPS, last)
         order = np.arange(self.count - kept, self.count) % STEPS
@@ -111,16 +105,14 @@ class Recent:
             self._of_others = key, (numbers, runtimes, medians)
         return self._of_others[1]
 
-    def ratios(self, worker: int | np.ndarray, blamed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers int64[R] of the last steps that a worker has, and its ratios float64[R] to the others' medians.
+    def ratios(self, workers: np.ndarray, blamed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers int64[R] of the last steps that workers have, and their ratios to the others' medians, float64[R].
 
-        Args:
-          worker: its index; several are averaged (geometrically).
-          blamed: bool[N], workers whose run-times say nothing of what is usual.
+        The ratios of several workers are averaged, geometrically.
         """
         numbers, runtimes, medians = self.others(blamed)
         with np.errstate(invalid="ignore", divide="ignore"):
-            logs = np.log(runtimes[:, np.atleast_1d(worker)] / medians[:, None])
+            logs = np.log(runtimes[:, workers] / medians[:, None])
         there = np.isfinite(logs)
         counts = there.sum(axis=1)
         mean = np.where(there, logs, 0.0).sum(axis=1)[counts > 0] / counts[counts > 0]
