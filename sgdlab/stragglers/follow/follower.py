@@ -134,14 +134,17 @@ class Follower:
 
     def __init__(self, path: str | os.PathLike[str], options: Options, *, clock: Callable[[], float] = time.monotonic):
         self.tail, self._clock = Tail(path, options), clock
+        self.restarts = 0
+        self._begin()
+
+    def _begin(self) -> None:
         self.monitor: Any = None  # Monitor | None
-        self.restarts, self.caught_up = 0, False
-        self.arrivals = ArrivalClock(clock)
+        self.caught_up = False
+        self.arrivals = ArrivalClock(self._clock)
         self._hangs: Alarm | None = None
         self._alarms: collections.deque[Alarm] = collections.deque(maxlen=_ALARMS_KEPT)
         self._gains: list[Gain] = []
-        self._gains_at = -_GAINS_EVERY
-        self._causes: dict[str, tuple[int, ...]] = {}
+        self._gains_of: tuple[int, dict[str, tuple[int, ...]]] = -_GAINS_EVERY, {}  # the steps, and the causes
 
     def poll(self, *, end: bool = False) -> list[Alarm]:
         """Reads what is new, and returns what was found in it.
@@ -156,10 +159,8 @@ class Follower:
         self.tail.overdue = self.arrivals.overdue(usual)
         taken = self.tail.poll(end=end)
         if taken is None:
-            self.monitor, self.restarts, self.caught_up = None, self.restarts + 1, False
-            self.arrivals, self._gains, self._gains_at = ArrivalClock(self._clock), [], -_GAINS_EVERY
-            self._alarms.clear()
-            self._hangs = None
+            self.restarts += 1
+            self._begin()
             return []
         self.caught_up = not self.tail.unread
         self.arrivals.read(self.tail.steps, grew=self.tail.bytes_read > read, caught_up=self.caught_up)
@@ -192,17 +193,12 @@ class Follower:
                 self._hangs = None
         elif self._hangs is None:
             # Who is silent already has an alarm of its own.
-            late = {steps.workers[worker]: count for worker, count in behind.items() if worker not in since} or {
-                steps.workers[worker]: count for worker, count in behind.items()
-            }
+            others = [worker for worker in behind if worker not in since] or list(behind)
+            late = {steps.workers[worker]: behind[worker] for worker in others}
+            last, names = max(newest, latest), tuple(late) if len(late) < len(steps.workers) else ()
+            factor = seconds / usual if math.isfinite(usual) and usual > 0 else None
             self._hangs = Alarm(
-                RAISED,
-                HANGS,
-                max(newest, latest),
-                max(newest, latest),
-                tuple(late) if len(late) < len(steps.workers) else (),
-                factor=seconds / usual if math.isfinite(usual) and usual > 0 else None,
-                evidence=_of_a_hang(seconds, usual, late),
+                RAISED, HANGS, last, last, names, factor=factor, evidence=_of_a_hang(seconds, factor, late)
             )
             found.append(self._hangs)
         return found
@@ -226,13 +222,14 @@ class Follower:
         index = {name: number for number, name in enumerate(monitor.workers)}
         blamed = [alarm for alarm in self.standing if alarm.kind in (SLOW_WORKER, SLOW_NODE)]
         causes = {alarm.who: tuple(index[name] for name in alarm.workers) for alarm in blamed}
-        if monitor.steps - self._gains_at >= _GAINS_EVERY or causes != self._causes:
+        steps, before = self._gains_of
+        if monitor.steps - steps >= _GAINS_EVERY or causes != before:
             numbers, runtimes, _ = monitor.recent.rows(pauses=True)
             # What was before the newest change says nothing of what comes.
             changed = max((alarm.since for alarm in self._alarms if alarm.kind != PAUSES), default=numbers[0])
             begin = min(int(np.searchsorted(numbers, changed)), max(numbers.size - _GAINS_LEAST, 0))
             self._gains = find_gains(runtimes[begin:], causes)
-            self._gains_at, self._causes = monitor.steps, causes
+            self._gains_of = monitor.steps, causes
         return self._gains
 
     def lacks(self) -> tuple[int, list[str]] | None:
@@ -304,9 +301,9 @@ class Follower:
         return steps, [[_rounded(ratio) for ratio in row] for row in ratios.tolist()]
 
 
-def _of_a_hang(seconds: float, usual: float, behind: Mapping[str, int]) -> str:
+def _of_a_hang(seconds: float, factor: float | None, behind: Mapping[str, int]) -> str:
     """Say for how long there were no steps, and who is behind the others."""
-    times = f", {seconds / usual:,.0f} times the usual" if math.isfinite(usual) and usual > 0 else ""
+    times = "" if factor is None else f", {factor:,.0f} times the usual"
     text = f"no step for {seconds:.0f} s{times}"
     if not behind:
         return f"{text}; all workers are equally far"
