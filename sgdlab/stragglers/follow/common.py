@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.stragglers.follow.alarms import CLEARED, RAISED
 from sgdlab.stragglers.follow.charts import CLIP, LEAST_FACTOR, LEAST_SIGMA, THRESHOLD, of_differences
 
 PAUSE_FACTOR = 1.5
@@ -82,7 +81,7 @@ class Common:
 
     Attributes:
       slow: whether the cluster is slower than it was.
-      since: the block in which that began; or, in the block in which it ends, in which it was back.
+      since: the block in which that began; or, after it, in which it was back.
       normal: what is normal, a mean logarithm of seconds.
     """
 
@@ -118,8 +117,8 @@ class Common:
         above = np.where(np.isfinite(medians), medians, level) - level
         return above > least, np.exp(above)
 
-    def observe(self, medians: np.ndarray, left_out: np.ndarray) -> str:
-        """Adds a block, and returns what was found: "raised", "cleared" or nothing.
+    def observe(self, medians: np.ndarray, left_out: np.ndarray) -> None:
+        """Adds a block.
 
         Args:
           medians: float[B], logarithms of the steps' medians; NaN where there is none.
@@ -128,18 +127,17 @@ class Common:
         self.block += 1
         values = zip(medians.tolist(), left_out.tolist(), strict=True)
         used = [median for median, is_pause in values if not is_pause and math.isfinite(median)]
-        if not used:
-            return ""
-        level = sum(used) / len(used)
-        found = self._test(level) if self._count >= _LEAST_BLOCKS else ""
-        self._learn(level)
-        self._levels = [*self._levels[1 - _LEVELS :], level]
-        return found
+        if used:
+            level = sum(used) / len(used)
+            if self._count >= _LEAST_BLOCKS:
+                self._test(level)
+            self._learn(level)
+            self._levels = [*self._levels[1 - _LEVELS :], level]
 
     def _sigma(self) -> float:
         return max(float(of_differences(self._spread)), LEAST_SIGMA)
 
-    def _test(self, level: float) -> str:
+    def _test(self, level: float) -> None:
         sigma = self._sigma()
         allowance = max(math.log(LEAST_FACTOR), (0.5 + 2.5 / math.sqrt(self._count)) * sigma)
         self._add("slower", (level - self.normal - allowance) / sigma)
@@ -147,12 +145,9 @@ class Common:
         self._add("back", (self.normal + 0.5 * allowance - level) / sigma if self.slow else -math.inf)
         if not self.slow and self._sums["slower"] >= THRESHOLD:
             self.slow, self.since = True, self._began["slower"]
-            return RAISED
-        if self.slow and self._sums["back"] >= CLIP:
+        elif self.slow and self._sums["back"] >= CLIP:
             self.slow, self.since = False, self._began["back"]
             self._sums["slower"] = 0.0
-            return CLEARED
-        return ""
 
     def _add(self, name: str, gain: float) -> None:
         self._sums[name] = max(0.0, min(self._sums[name], THRESHOLD) + min(gain, CLIP))

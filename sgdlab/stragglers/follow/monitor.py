@@ -230,18 +230,17 @@ class Monitor:
         return [dataclasses.replace(found, event=NAMED, evidence=words)]
 
     def _common(self, last: int, levels: np.ndarray, left_out: np.ndarray) -> list[Alarm]:
-        event = self.common.observe(levels, left_out)
-        is_open = self._naming.is_open(causes.ALL_SLOWER)
-        self._waited = self._waited + 1 if self.common.slow else 0
-        if not event and self.common.slow and not is_open and (self._waited <= _PATIENCE or not self._waited % _LOOK):
-            event = RAISED  # it was not so for all workers until now
-        if event == RAISED:
-            most, others = self._naming.is_of_all(self.start_of(self.common.since))
-            if not others or (not most and self._waited < _PATIENCE):
-                return []
-        if not event or (event == CLEARED and not is_open):
-            return []
-        return [self._naming.alarm(event, causes.ALL_SLOWER, last, self.common.since)]
+        common = self.common
+        common.observe(levels, left_out)
+        self._waited = self._waited + 1 if common.slow else 0
+        if self._naming.is_open(causes.ALL_SLOWER):
+            return [] if common.slow else [self._naming.alarm(CLEARED, causes.ALL_SLOWER, last, common.since)]
+        # Later it may be so for all workers, even if it is not now.
+        if common.slow and (self._waited <= _PATIENCE or not self._waited % _LOOK):
+            most, others = self._naming.is_of_all(self.start_of(common.since))
+            if others and (most or self._waited >= _PATIENCE):
+                return [self._naming.alarm(RAISED, causes.ALL_SLOWER, last, common.since)]
+        return []
 
     def _workers(self, last: int, x: np.ndarray) -> list[Alarm]:
         blocks = [x]
