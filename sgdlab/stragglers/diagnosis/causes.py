@@ -66,28 +66,23 @@ class Cause:
         if self.kind in (PAUSES, HEAVY_TAIL):
             return self.evidence[0].upper() + self.evidence[1:]
         who, several = self._who(recording)
-        steps = recording.steps
-        end = len(steps) - 1
+        steps, first = recording.steps, self.since or 0
+        have, are, were = ("have", "are", "were") if several else ("has", "is", "was")
         if self.kind == DRIFT:
-            # pyrefly: ignore[bad-argument-type]  # None: pauses and chance, which are said otherwise
-            since = "" if self.since == 0 else f" {_since(steps, self.since)}"
-            return f"{who} {'have' if several else 'has'} become gradually slower{since} ({self.evidence})"
+            since = f" {_since(steps, first)}" if first else ""
+            return f"{who} {have} become gradually slower{since} ({self.evidence})"
         slow = f"slow{'er' * (self.kind == ALL_SLOWER)}{' together' * (several and bool(self.workers))}"
         if len(self.episodes) > 1:
             rows = [episode.rows for episode in self.episodes]
             length = counted(round(float(np.median(rows))), "step")
             over = "" if self.until is None else f", the last time in step {steps[self.until]}"
             often = f"{len(rows)} times, for {length} at the median, {100 * sum(rows) / len(steps):.2g} % of the steps"
-            verb = ("are" if several else "is") if self.until is None else ("were" if several else "was")
-            return f"{who} {verb} {slow} at times ({self.evidence}; {often}{over})"
+            return f"{who} {are if self.until is None else were} {slow} at times ({self.evidence}; {often}{over})"
         if self.until is None:
-            # pyrefly: ignore[bad-argument-type]  # the same
-            when = "all along" if self.since == 0 else _since(steps, self.since)
-            return f"{who} {'have' if several else 'has'} been {slow} {when} ({self.evidence})"
-        # pyrefly: ignore[bad-argument-type]  # the same
-        when = f"until step {steps[self.until]}" if self.since == 0 else _between(steps, self.since, self.until)
-        again = f"normal again since step {steps[min(self.until + 1, end)]}"
-        return f"{who} {'were' if several else 'was'} {slow} {when} ({self.evidence}), and {again}"
+            return f"{who} {have} been {slow} {_since(steps, first) if first else 'all along'} ({self.evidence})"
+        when = f"from step {steps[first]} to" if first else "until"
+        again = f"normal again since step {steps[min(self.until + 1, len(steps) - 1)]}"
+        return f"{who} {were} {slow} {when} step {steps[self.until]} ({self.evidence}), and {again}"
 
     def _who(self, recording: Recording) -> tuple[str, bool]:
         """The subject of the sentence, and whether it is plural."""
@@ -130,7 +125,3 @@ def _since(steps: np.ndarray, row: int) -> str:
     if row and steps[row] - steps[row - 1] > 1:
         return f"since a step between {steps[row - 1]} and {steps[row]} (those between were not recorded)"
     return f"since step {steps[row]}"
-
-
-def _between(steps: np.ndarray, first: int, last: int) -> str:
-    return f"from step {steps[first]} to step {steps[last]}"
