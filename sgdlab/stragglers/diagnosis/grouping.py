@@ -3,12 +3,12 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from sgdlab.stragglers.diagnosis import change_points
-from sgdlab.stragglers.diagnosis.history import MOST_OF_NODE, Episode, runs
+from sgdlab.stragglers.diagnosis.history import MOST_OF_NODE, Episode, of_nodes, runs
 
 _ALIKE = 0.6
 """Least share of common rows (over the rows of either) of two workers that are slow together."""
@@ -51,7 +51,7 @@ def find_groups(episodes: Sequence[Sequence[Episode]], slow: np.ndarray, nodes: 
     left.sort(key=lambda w: -cost[w])
     sample = slow[:: max(1, len(slow) // _ROWS)].astype(np.float32)  # counts up to 16 million are exact
     rows, both = sample.sum(axis=0), sample.T @ sample
-    groups = []
+    groups, members = [], of_nodes(nodes)
     while left:
         common = both[left[0], left]
         either = rows[left[0]] + rows[left] - common
@@ -61,18 +61,17 @@ def find_groups(episodes: Sequence[Sequence[Episode]], slow: np.ndarray, nodes: 
             if worker == left[0] or alike
         ]
         left = [worker for worker in left if worker not in set(together)]
-        groups += _named(sorted(together), episodes, slow, nodes)
+        groups += _named(sorted(together), episodes, slow, members)
     return groups
 
 
 def _named(
-    workers: list[int], episodes: Sequence[Sequence[Episode]], slow: np.ndarray, nodes: Sequence[str]
+    workers: list[int], episodes: Sequence[Sequence[Episode]], slow: np.ndarray, nodes: Mapping[str, np.ndarray]
 ) -> list[SlowGroup]:
     groups = []
-    for name in dict.fromkeys(nodes[worker] for worker in workers) if nodes else ():
-        size = sum(node == name for node in nodes)
-        inside = [worker for worker in workers if nodes[worker] == name]
-        if 2 <= size < len(nodes) and len(inside) >= MOST_OF_NODE * size:
+    for name, members in nodes.items():
+        inside = [worker for worker in members.tolist() if worker in workers]
+        if len(inside) >= MOST_OF_NODE * members.size:
             groups.append(_group(inside, name, episodes, slow))
             workers = [worker for worker in workers if worker not in inside]
     if not workers:

@@ -101,6 +101,13 @@ def among(episodes: Sequence[Sequence[Episode]], rows: int) -> np.ndarray:
     return slow
 
 
+def of_nodes(nodes: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the indices of the workers of each node that may be to blame: it has several, but not all of them."""
+    names = np.array(nodes)
+    members = {name: np.flatnonzero(names == name) for name in dict.fromkeys(nodes)}
+    return {name: workers for name, workers in members.items() if 2 <= workers.size < len(nodes)}
+
+
 def runs(rows: np.ndarray) -> list[tuple[int, int]]:
     """Return the first and last of each run of consecutive numbers, among rising ones."""
     parts = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
@@ -109,9 +116,7 @@ def runs(rows: np.ndarray) -> list[tuple[int, int]]:
 
 def _of_nodes(series: np.ndarray, nodes: Sequence[str]) -> Iterator[tuple[np.ndarray, tuple[Episode, ...]]]:
     """The workers and the slow stretches of each node most of whose workers are slow in them."""
-    names = np.array(nodes)
-    members = [np.flatnonzero(names == name) for name in dict.fromkeys(nodes)]
-    members = [workers for workers in members if 2 <= workers.size < series.shape[1]]
+    members = list(of_nodes(nodes).values())
     if not members:
         return
     middle = np.stack([np.median(series[:, workers], axis=1) for workers in members], axis=1)

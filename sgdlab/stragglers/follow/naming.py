@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab.stragglers.diagnosis import causes, change_points
-from sgdlab.stragglers.diagnosis.history import MOST_OF_NODE
+from sgdlab.stragglers.diagnosis.history import MOST_OF_NODE, of_nodes
 from sgdlab.stragglers.follow.alarms import CLEARED, RAISED, WORSE, Alarm
 from sgdlab.stragglers.follow.charts import LEAST_FACTOR, Charts
 from sgdlab.stragglers.follow.common import Common
@@ -63,6 +63,7 @@ class Naming:
         self._index = {name: index for index, name in enumerate(self.workers)}
         if self.nodes and len(self.nodes) != len(self.workers):
             raise ValueError(f"nodes={list(nodes)!r} must be one for each of the {len(workers)} workers, or empty")
+        self._of_nodes: dict[Any, np.ndarray] = of_nodes(self.nodes)
 
     def kept(self, alarm: Alarm) -> Alarm:
         """Keeps an alarm, or forgets it where it says that its cause is over."""
@@ -88,11 +89,12 @@ class Naming:
         A node in which most are slow is one cause; a worker is one only where its node is none.
         """
         found = []
-        for node in dict.fromkeys(self.nodes[worker] for worker in raised.tolist()) if self.nodes else ():
-            members = self._members(node)
+        for node in dict.fromkeys(self.node(worker) for worker in raised.tolist()):
+            if node not in self._of_nodes or self.is_open(causes.SLOW_NODE, node=node):
+                continue
+            members = self._of_nodes[node]
             slow = self._charts.elevated()[members]
-            is_one = 2 <= members.size < len(self.workers) and slow.sum() >= max(2, MOST_OF_NODE * members.size)
-            if is_one and not self.is_open(causes.SLOW_NODE, node=node):
+            if slow.sum() >= max(2, MOST_OF_NODE * members.size):
                 began = min(self._charts.began(each) for each in members[slow].tolist())
                 found.append(self.alarm(RAISED, causes.SLOW_NODE, last, began, members.tolist(), node))
         found += self._slow_workers(last, raised)
@@ -108,7 +110,7 @@ class Naming:
         for kind, _, node in list(self.open):
             if kind != causes.SLOW_NODE:
                 continue
-            members = self._members(node)
+            members = self._of_nodes[node]
             slow = members[self._charts.elevated()[members]]
             # Workers are back at nearly the same time: those that are about to be are waited for.
             if 3 * slow.size <= members.size and not self._charts.returning(slow).any():
@@ -158,7 +160,7 @@ class Naming:
 
     def current(self, alarm: Alarm, last: int = WINDOW) -> tuple[Alarm, float]:
         """Update an alarm of something slow, by so many of the last steps, and return its factor's standard error."""
-        members = self._members(alarm.node) if alarm.kind == causes.SLOW_NODE else self._named(alarm)
+        members = self._of_nodes[alarm.node] if alarm.kind == causes.SLOW_NODE else self._named(alarm)
         numbers, ratios = self._ratios(alarm.kind, members)
         rows = np.flatnonzero(numbers >= alarm.since)[-last:]
         ratios = ratios[rows]
@@ -220,9 +222,6 @@ class Naming:
         """The usual ratio of workers that are slow against themselves; 1 of the others."""
         itself = ~self._charts.against_fleet[members] & self._charts.slow[members]
         return math.exp(float(np.mean([self._charts.normal(each) for each in members]))) if itself.all() else 1.0
-
-    def _members(self, node: str | None) -> np.ndarray:
-        return np.array([index for index, name in enumerate(self.nodes) if name == node], int)
 
     def _named(self, alarm: Alarm) -> np.ndarray:
         return np.array([self._index[name] for name in alarm.workers], int)
