@@ -126,6 +126,8 @@ def test_steps_that_remember_and_histories_of_all_workers():
     found = find(recording_of(times))
     assert found.pairs == 299
     assert abs(found.memory) < 0.1
+    longer = np.linspace(1.0, 1.1, 300)[:, None]  # for all workers of a step alike
+    assert find(recording_of(times * longer)).memory == pytest.approx(found.memory)
     assert find(recording_of(times, 2 * np.arange(300))).memory is None
     assert [bool(own) for own in found.histories] == [worker == 2 for worker in range(8)]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sgdlab.stragglers.diagnosis import history
-from sgdlab.stragglers.diagnosis.history import Episode, reference, relative
+from sgdlab.stragglers.diagnosis.history import Episode, reference
 
 
 def fleet(steps: int, workers: int, seed: int = 0, noise: float = 0.05) -> np.ndarray:
@@ -109,8 +109,3 @@ def test_reference_is_the_median_of_the_workers_that_are_not_slow():
             np.median(row[~out]) if not out.all() else np.median(row) for row, out in zip(times, slow, strict=True)
         ]
         np.testing.assert_allclose(reference(times, slow), expected)
-
-
-def test_a_factor_that_a_step_has_in_common_cancels():
-    times = np.random.default_rng(1).gamma(4.0, size=(20, 5))
-    np.testing.assert_allclose(relative(times * np.arange(1.0, 21.0)[:, None]), relative(times))

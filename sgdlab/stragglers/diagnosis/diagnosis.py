@@ -9,7 +9,7 @@ from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import blame
 from sgdlab.stragglers.diagnosis.blame import Repair
 from sgdlab.stragglers.diagnosis.causes import Cause
-from sgdlab.stragglers.diagnosis.history import Episode, relative
+from sgdlab.stragglers.diagnosis.history import Episode
 from sgdlab.stragglers.diagnosis.pauses import Pauses
 from sgdlab.stragglers.repairs import AtMedian
 from sgdlab.traces import Recording
@@ -55,7 +55,7 @@ def find_causes(complete: Recording, pauses: Pauses) -> Diagnosis:
     """Finds the causes in the complete steps of a recording."""
     suspects, histories = blame.find_suspects(complete, pauses)
     following = np.flatnonzero(np.diff(complete.steps) == 1)
-    memory = _memory(relative(complete.runtimes), following) if following.size >= _PAIRS else None
+    memory = _memory(complete.runtimes, following) if following.size >= _PAIRS else None
     return Diagnosis(_weighed(suspects, complete), histories, memory, int(following.size))
 
 
@@ -150,7 +150,8 @@ def _by_columns(
     return alone, others
 
 
-def _memory(ratio: np.ndarray, following: np.ndarray) -> float:
+def _memory(runtimes: np.ndarray, following: np.ndarray) -> float:
+    ratio = runtimes / np.median(runtimes, axis=1, keepdims=True)
     deviation = ratio - ratio.mean(axis=0)
     covariance = (deviation[following] * deviation[following + 1]).mean()
     variance = (deviation**2).mean()

@@ -204,22 +204,6 @@ def _movers(own: np.ndarray, jump: float) -> np.ndarray:
     return own > stay[-1] if clear and 0.2 * own.size <= stay.size <= 0.8 * own.size else nobody
 
 
-def relative(runtimes: np.ndarray) -> np.ndarray:
-    r"""Run-time over the median of its step.
-
-    .. math:: r_{ti} = x_{ti} / \mathrm{median}_j x_{tj}
-
-    Returns:
-      float64[T, N].
-
-    Example:
-      >>> relative(np.array([[1.0, 2.0, 3.0], [4.0, 4.0, 8.0]]))
-      array([[0.5, 1. , 1.5],
-             [1. , 1. , 2. ]])
-    """
-    return runtimes / np.median(runtimes, axis=1, keepdims=True)
-
-
 def reference(runtimes: np.ndarray, slow: np.ndarray) -> np.ndarray:
     """Median of each step over the workers that are not slow in it; over all workers, if all are slow.
 

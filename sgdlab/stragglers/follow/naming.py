@@ -148,7 +148,7 @@ class Naming:
         level = float(np.median(after)) if after.size else 1.0
         usual = 1.0 if event == RAISED else LEAST_FACTOR**2
         since = start
-        if before != start and (event == RAISED) == (level > usual):
+        if after.size and before != start and (event == RAISED) == (level > usual):
             near = numbers >= before
             row = change_points.first_row_after(np.log(ratios[near]), math.log(usual), math.log(level))
             since = int(numbers[near][row])
