@@ -1,4 +1,4 @@
-"""What is slow in a recording: which worker, node or step, since when, how much, and what is only chance."""
+"""Diagnosis of a recording: which worker, node or step, since when, how much, and what is only chance."""
 
 import lazy_loader
 

@@ -127,7 +127,7 @@ class _Rows:
         self.runtimes, self.kept, self.medians = runtimes, kept, np.median(runtimes, axis=1)
 
     def extended(self, episode: Episode, workers: Sequence[int]) -> Episode:
-        """The episode in rows of all steps, with the pauses at its ends in which the workers are slow as well."""
+        """Return the episode in rows of all steps, with the pauses at its ends in which its workers are slow too."""
         first, last = int(self.kept[episode.first]), int(self.kept[episode.last])
         before = int(self.kept[episode.first - 1]) if episode.first else -1
         after = int(self.kept[episode.last + 1]) if episode.last + 1 < self.kept.size else len(self.runtimes)
@@ -146,7 +146,7 @@ class _Rows:
 
 
 def _with_single(own: Sequence[Episode], tail: Tails, worker: int, relative: np.ndarray) -> tuple[Episode, ...]:
-    """A worker's episodes, and its single slow steps if it has many more of them than the others."""
+    """Return a worker's episodes, and its single slow steps if it has many more of them than the others."""
     if worker not in tail.owners:
         return tuple(own)
     single = [
@@ -212,7 +212,7 @@ def _of_pauses(pauses: Pauses, steps: np.ndarray) -> tuple[Cause, Repair]:
 
 
 def _of_tail(tail: Tails, slow: np.ndarray, relative: np.ndarray, rows: _Rows) -> list[tuple[Cause, Repair]]:
-    """Heavy tails that strike any worker, if they cost enough."""
+    """Name heavy tails that strike any worker, if they cost enough."""
     single = tail.outlier & ~slow
     limit = rows.runtimes[rows.kept]
     longest = limit.max(axis=1).sum()

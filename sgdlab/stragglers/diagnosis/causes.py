@@ -1,4 +1,4 @@
-"""What slows full synchrony: a worker, a node, all workers since a step, pauses, or chance."""
+"""Causes of slow steps: a worker, a node, all workers since a step, pauses, or chance."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ class Cause:
         return (self.share + self.last_share) / 2 * steps / rows
 
     def headline(self, recording: Recording) -> str:
-        """A sentence, without its full stop, that names who is slow, since when and how much."""
+        """Return a sentence, without its full stop, that names who is slow, since when and how much."""
         if self.kind in (PAUSES, HEAVY_TAIL):
             return self.evidence[0].upper() + self.evidence[1:]
         who, several = self._who(recording)
@@ -85,7 +85,7 @@ class Cause:
         return f"{who} {were} {slow} {when} step {steps[self.until]} ({self.evidence}), and {again}"
 
     def _who(self, recording: Recording) -> tuple[str, bool]:
-        """The subject of the sentence, and whether it is plural."""
+        """Return the subject of the sentence, and whether it is plural."""
         if not self.workers:
             return "All workers", True
         names = named(recording.workers, self.workers)

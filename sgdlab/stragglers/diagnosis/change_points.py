@@ -86,7 +86,7 @@ def sampled(rows: int) -> np.ndarray:
 
 
 def correlation(now: np.ndarray, following: np.ndarray) -> np.ndarray:
-    """float64[N]: correlation over the rows of two arrays [T, N]."""
+    """Return the correlation over the rows of two arrays [T, N], float64[N]."""
     now, following = now - now.mean(axis=0), following - following.mean(axis=0)
     scale = np.sqrt(np.mean(now**2, axis=0) * np.mean(following**2, axis=0))
     return np.divide(np.mean(now * following, axis=0), scale, out=np.zeros_like(scale), where=scale > 0)
@@ -107,7 +107,7 @@ def strongest_split(series: np.ndarray, deviation: float) -> int:
 
 
 def changes(series: np.ndarray, deviation: float, critical: float) -> list[int]:
-    r"""First rows of the stretches of a series after the first stretch.
+    r"""Find the first rows of the stretches of a series after the first stretch.
 
     The statistic of a split k of an interval of length L is :math:`|S_k - \frac kL S_L| / \sqrt{k (L - k) / L}`, with S
     the cumulated clipped scores. The largest is accepted, then the largest of an interval without an accepted split,
@@ -155,7 +155,7 @@ def median(values: np.ndarray) -> float:
 
 
 def levels(series: np.ndarray, splits: list[int]) -> list[tuple[int, int, float]]:
-    """First row, row after the last, and median of each stretch."""
+    """Return the first row, the row after the last, and the median of each stretch."""
     bounds = [0, *splits, series.size]
     return [(first, end, median(series[first:end])) for first, end in itertools.pairwise(bounds)]
 
@@ -222,7 +222,7 @@ def _split(score: np.ndarray, critical: float) -> list[int]:
 
 
 def _moved(medians: _Medians, splits: list[int]) -> list[int]:
-    """Each change where the absolute distances from the levels before and after it are least."""
+    """Move each change to where the absolute distances from the levels before and after it are least."""
     bounds = [0, *splits, medians.series.size]
     for i in range(1, len(bounds) - 1):
         bounds[i] = medians.best(bounds[i - 1], bounds[i], bounds[i + 1])
@@ -230,7 +230,7 @@ def _moved(medians: _Medians, splits: list[int]) -> list[int]:
 
 
 def _merged(medians: _Medians, splits: list[int], deviation: float, critical: float) -> list[int]:
-    """Without the changes between levels that do not differ significantly."""
+    """Remove the changes between levels that do not differ significantly."""
     splits = list(splits)
     while splits:
         bounds = [0, *splits, medians.series.size]

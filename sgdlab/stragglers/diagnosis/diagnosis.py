@@ -47,7 +47,7 @@ class Diagnosis:
 
     @property
     def machines(self) -> tuple[Cause, ...]:
-        """The causes that are machines which are still slow: the candidates for leaving out."""
+        """Return the causes that are machines which are still slow: the candidates for leaving out."""
         return tuple(cause for cause in self.causes if cause.lasting)
 
 
@@ -60,7 +60,7 @@ def find_causes(complete: Recording, pauses: Pauses) -> Diagnosis:
 
 
 def _weighed(suspects: Sequence[tuple[Cause, Repair]], complete: Recording) -> tuple[Cause, ...]:
-    """The causes with their shares, what costs most while it lasts first.
+    """Give the causes their shares, what costs most while it lasts first.
 
     Two equally slow workers gain nothing if only one is mended, and everything if it is mended last: what a cause costs
     is the mean of both shares.
@@ -123,7 +123,7 @@ def _by_columns(
     """Seconds of all steps with each repair alone, and with all but each, from the longest run-times of each group."""
 
     def longest(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """float64[T] of the workers that no group repairs, float64[len(groups), T] of each group where repaired."""
+        """Return float64[T] of the workers that no group repairs, float64[len(groups), T] of each group in its rows."""
         outside, own = times.copy(), np.full((len(groups), len(times)), -np.inf)
         for i, group in enumerate(groups):
             cells = np.ix_(np.arange(len(times))[slice(None) if group.rows is None else group.rows], group.workers)

@@ -117,7 +117,7 @@ def _contiguous(episodes: Sequence[Episode], alike: float, between: int) -> tupl
 
 
 def essential(episodes: Sequence[Episode], rows: int) -> tuple[tuple[Episode, ...], int, int | None]:
-    """The stretches that count, the first row of the slowness, and its last row, None if it lasts.
+    """Return the stretches that count, the first row of the slowness, and its last row, None if it lasts.
 
     Stretches that are much less slow than the worst lasting one do not count. The others are dated as if those with a
     few rows between them were one; if such a one has most of the slow rows, it is the only one that counts.

@@ -1,4 +1,4 @@
-"""When each worker was slow: change points of its run-time relative to the step."""
+"""Stretches of steps in which workers were slow: change points of their run-times relative to the step."""
 
 import dataclasses
 import itertools
@@ -41,7 +41,7 @@ class Episode:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return self.last - self.first + 1
 
 
@@ -93,7 +93,7 @@ def find_slow_stretches(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Hist
 
 
 def among(episodes: Sequence[Sequence[Episode]], rows: int) -> np.ndarray:
-    """bool[T, N], whether a worker is in one of its episodes."""
+    """Return whether each worker is in one of its episodes, bool[T, N]."""
     slow = np.zeros((rows, len(episodes)), bool)
     for worker, own in enumerate(episodes):
         for episode in own:
@@ -115,7 +115,7 @@ def runs(rows: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _of_nodes(series: np.ndarray, nodes: Sequence[str]) -> Iterator[tuple[np.ndarray, tuple[Episode, ...]]]:
-    """The workers and the slow stretches of each node most of whose workers are slow in them."""
+    """Find the workers and the slow stretches of each node most of whose workers are slow in them."""
     members = list(of_nodes(nodes).values())
     if not members:
         return
@@ -157,7 +157,7 @@ def _suspicious(series: np.ndarray, noise: Noise) -> np.ndarray:
 
 
 def _episodes(series: np.ndarray, deviation: float, critical: float) -> tuple[Episode, ...]:
-    """The slow ones of the stretches of a series."""
+    """Find the slow ones of the stretches of a series."""
     series = np.ascontiguousarray(series)
     stretches = change_points.levels(series, change_points.changes(series, deviation, critical))
     return tuple(
@@ -205,7 +205,7 @@ def _movers(own: np.ndarray, jump: float) -> np.ndarray:
 
 
 def reference(runtimes: np.ndarray, slow: np.ndarray) -> np.ndarray:
-    """Median of each step over the workers that are not slow in it; over all workers, if all are slow.
+    """Return the median of each step over the workers that are not slow in it; over all workers, if all are slow.
 
     The plain median of a step is itself raised by its slow workers: with 4 workers a little, with half of them slow by
     half of the slowness.

@@ -1,4 +1,4 @@
-"""Whether the whole cluster became slower: at a step, for a while, or gradually."""
+"""Slow times of the whole cluster: since a step, for a while, or gradually."""
 
 import dataclasses
 import itertools
@@ -62,7 +62,7 @@ def find_slowdown(usual: np.ndarray) -> FleetSlowdown:
 
 
 def _memory(series: np.ndarray) -> float:
-    """Correlation of consecutive rows around the first of: one level, a line, two levels, three, without a better one.
+    """Estimate the correlation of consecutive rows around one level, a line, two levels, or three, if these are better.
 
     A description is better if it takes a fifth off the sum of the absolute residuals: a memory lets any description of
     more parameters take off some.
@@ -162,7 +162,7 @@ def _cost(residual: np.ndarray, deviation: float) -> float:
 
 
 def line(series: np.ndarray, start: int, deviation: float) -> tuple[np.ndarray, float]:
-    """The line that is level up to `start`, by weighted least squares that ignore outliers, and its total rise."""
+    """Fit a line that is level up to `start`, by weighted least squares that ignore outliers; return its rise too."""
     slope = np.maximum(np.arange(series.size) - start, 0) / (series.size - 1 - start)
     weight = np.ones(series.size)
     for _ in range(4):

@@ -59,7 +59,7 @@ class Alarm:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """The same for an alarm that is found again when the trace is read again."""
+        """Return the same for an alarm that is found again when the trace is read again."""
         return self.event, *self.cause, self.since
 
     @property
@@ -72,7 +72,7 @@ class Alarm:
         return f"worker {', '.join(self.workers)}" if self.workers else "the whole cluster"
 
     def sentence(self) -> str:
-        """One line for a terminal.
+        """Say it in one line for a terminal.
 
         Example:
           >>> alarm = Alarm(RAISED, "slow worker", 340, 300, ("5",), factor=1.6, evidence="in 39 of 40 steps")
@@ -102,7 +102,7 @@ class Alarm:
         return f"{who} {has} been {self.factor:.2f} times slower since step {self.since}"
 
     def record(self) -> dict[str, Any]:
-        """The fields as JSON holds them, under their names."""
+        """Return the fields as JSON holds them, under their names."""
         return dataclasses.asdict(self) | {"workers": list(self.workers)}
 
 

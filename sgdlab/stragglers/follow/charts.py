@@ -80,7 +80,7 @@ class Charts:
         self._rescale()
 
     def learn(self, blocks: np.ndarray) -> None:
-        """The first standard deviation, from the first blocks, which `observe` is given afterwards.
+        """Learn the first standard deviation, from the first blocks, which `observe` is given afterwards.
 
         Args:
           blocks: float[B, N], x of each block and worker.
@@ -135,19 +135,19 @@ class Charts:
         return raised, cleared
 
     def elevated(self) -> np.ndarray:
-        """bool[N]: slow, or on the way to it."""
+        """Return the workers that are slow, or on the way to it, bool[N]."""
         return self.slow | (self.sums[:2].max(axis=0) >= THRESHOLD / 3)
 
     def returning(self, workers: np.ndarray) -> np.ndarray:
-        """bool[M]: which of these workers, int64[M], may soon be back to normal."""
+        """Return which of these workers, int64[M], may soon be back to normal, bool[M]."""
         return self.sums[_BACK, workers] >= BACK / 6
 
     def began(self, worker: int) -> int:
-        """The block in which a worker's slowness began, as its charts say."""
+        """Return the block in which a worker's slowness began, as its charts say."""
         return int(self.since[_FLEET if self.against_fleet[worker] else _ITSELF, worker])
 
     def back_since(self, worker: int) -> int:
-        """The block from which on a worker that was slow is back to normal."""
+        """Return the block from which on a worker that was slow is back to normal."""
         return int(self._returned[worker])
 
     def normal(self, worker: int) -> float:
@@ -220,5 +220,5 @@ class Charts:
 
 
 def of_differences(mean: np.ndarray | float) -> np.ndarray | float:
-    """The standard deviation of a Gaussian whose draws differ by so much in the mean: by 2 / sqrt(pi) of it."""
+    """Return the standard deviation of a Gaussian whose draws differ by so much in the mean: by 2 / sqrt(pi) of it."""
     return 0.5 * math.sqrt(math.pi) * mean

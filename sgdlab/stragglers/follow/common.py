@@ -1,4 +1,4 @@
-"""What happens to all workers together: single steps that are slow for all, and a cluster that has become slower."""
+"""Changes of all workers together: single steps that are slow for all, and a cluster that has become slower."""
 
 import itertools
 import math

@@ -67,7 +67,7 @@ class Gain:
 
 
 def find_gains(runtimes: np.ndarray, causes: Mapping[str, Sequence[int]]) -> list[Gain]:
-    r"""The best fixed number of backup workers, and leaving out the workers to blame, each against full synchrony.
+    r"""Find what the best number of backup workers, and leaving out the workers to blame, gain over full synchrony.
 
     With run-times in order, :math:`t_{(1)} \le \dots \le t_{(N)}`, an update that waits for k of N workers takes
     :math:`t_{(k)}`, and brings k gradients. Over the steps, the gain is
@@ -233,11 +233,11 @@ class Follower:
         return self._gains
 
     def lacks(self) -> tuple[int, list[str]] | None:
-        """The step that is not whole yet, and the workers that it lacks, once the trace has been read."""
+        """Return the step that is not whole yet, and the workers that it lacks, once the trace has been read."""
         return self.tail.steps.lacks() if self.caught_up else None
 
     def state(self, *, finished: bool = False) -> dict[str, Any]:
-        """All that the page shows, as JSON holds it."""
+        """Return all that the page shows, as JSON holds it."""
         monitor, lacks = self.monitor, self.lacks()
         state: dict[str, Any] = {
             "title": self.tail.path,

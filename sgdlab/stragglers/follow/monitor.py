@@ -138,7 +138,7 @@ class Monitor:
         return self._naming.open
 
     def scores(self) -> RecentScores:
-        """The two scores of every worker, over its last steps."""
+        """Return the two scores of every worker, over its last steps."""
         return self.recent.scores(self.charts.elevated())
 
     def standing(self) -> list[Alarm]:
@@ -152,7 +152,7 @@ class Monitor:
         ]
 
     def start_of(self, block: int) -> int:
-        """The first step of a block; of the oldest one that is remembered, if it was before."""
+        """Return the first step of a block; of the oldest one that is remembered, if it was before."""
         oldest = max(0, self.blocks - self._starts.size)
         return int(self._starts[max(block, oldest) % self._starts.size])
 
@@ -260,7 +260,7 @@ class Monitor:
 
 
 def _mean(ratios: np.ndarray) -> np.ndarray:
-    """float32[blocks, N], means over the steps of each block; NaN where a worker has none."""
+    """Return the means over the steps of each block, float32[blocks, N]; NaN where a worker has none."""
     means = ratios.sum(axis=1) / np.float32(max(ratios.shape[1], 1))
     if np.isfinite(means.sum()):
         return means

@@ -80,11 +80,11 @@ class Naming:
         return (kind, (self.workers[worker],), self.node(worker)) in self.open
 
     def node(self, worker: int) -> str | None:
-        """The machine of a worker."""
+        """Return the machine of a worker."""
         return self.nodes[worker] if self.nodes else None
 
     def slow(self, last: int, raised: np.ndarray, cleared: np.ndarray) -> list[Alarm]:
-        """The alarms of workers that have become slow, or are back to normal.
+        """Return the alarms of workers that have become slow, or are back to normal.
 
         A node in which most are slow is one cause; a worker is one only where its node is none.
         """
@@ -121,7 +121,7 @@ class Naming:
         return found
 
     def _slow_workers(self, last: int, workers: np.ndarray) -> list[Alarm]:
-        """The alarms of slow workers, unless they or their nodes have one already."""
+        """Return the alarms of slow workers, unless they or their nodes have one already."""
         found = []
         for worker in workers.tolist():
             node = self.node(worker)
@@ -219,7 +219,7 @@ class Naming:
         return numbers[known], medians[known].astype(np.float64) / math.exp(self._common.normal)
 
     def _normal(self, members: np.ndarray) -> float:
-        """The usual ratio of workers that are slow against themselves; 1 of the others."""
+        """Return the usual ratio of workers that are slow against themselves; 1 of the others."""
         itself = ~self._charts.against_fleet[members] & self._charts.slow[members]
         return math.exp(float(np.mean([self._charts.normal(each) for each in members]))) if itself.all() else 1.0
 

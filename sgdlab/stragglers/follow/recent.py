@@ -64,7 +64,7 @@ class Recent:
             self._best = np.fmin(self._best, self._window())
 
     def rows(self, last: int = STEPS, *, pauses: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The last steps, R at most: their numbers int64[R], run-times float32[R, N] and medians float32[R].
+        """Return the last steps, R at most: their numbers int64[R], run-times float32[R, N] and medians float32[R].
 
         Those that were slow for all are left out, unless `pauses` is true.
         """
@@ -75,7 +75,7 @@ class Recent:
         return self._numbers[order], self._runtimes[order], self._medians[order]
 
     def scores(self, blamed: np.ndarray | None = None) -> RecentScores:
-        """The two scores of every worker.
+        """Return the two scores of every worker.
 
         Args:
           blamed: bool[N], workers whose run-times say nothing of what is usual, unless they are all.
@@ -119,20 +119,20 @@ class Recent:
         return numbers[counts > 0], np.exp(mean.astype(np.float64))
 
     def since(self, worker: int, *, there: bool) -> int:
-        """The first of the newest steps in a row that a worker has; or that it lacks, where it has not the last."""
+        """Return the first of the newest steps in a row that a worker has; or that it lacks, if that is asked for."""
         numbers, runtimes, _ = self.rows(pauses=True)
         is_so = np.isfinite(runtimes[:, worker]) == there
         before = np.flatnonzero(~is_so[: np.flatnonzero(is_so)[-1]])
         return int(numbers[before[-1] + 1 if before.size else 0])
 
     def _window(self) -> np.ndarray:
-        """float32[N], each worker's median over the last `WINDOW` steps that were not slow for all; NaN without."""
+        """Return each worker's median over the last `WINDOW` steps that were not slow for all, float32[N]; or NaN."""
         _, runtimes, _ = self.rows(WINDOW)
         return medians_of(np.ascontiguousarray(runtimes.T))
 
 
 def medians_of(rows: np.ndarray) -> np.ndarray:
-    """float32[R], the median of each row's numbers; NaN in a row without any.
+    """Return the median of each row's numbers, float32[R]; NaN in a row without any.
 
     Args:
       rows: float32[R, C], NaN where missing.
