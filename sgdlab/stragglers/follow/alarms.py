@@ -55,7 +55,9 @@ class Alarm:
     @property
     def cause(self) -> tuple[str, tuple[str, ...], str | None]:
         """Return what a "raised" and its "cleared" have in common."""
-        return self.kind, () if self.kind in (SLOW_NODE, HANGS) else self.workers, self.node
+        if self.kind == SLOW_NODE:
+            return self.kind, (), self.node
+        return self.kind, () if self.kind == HANGS else self.workers, None
 
     @property
     def identity(self) -> tuple[Any, ...]:

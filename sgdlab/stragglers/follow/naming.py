@@ -52,6 +52,7 @@ class Naming:
         start_of: Callable[[int], int],
     ):
         self.open: dict[tuple, Alarm] = {}
+        self._of_nodes: dict[Any, np.ndarray] = {}
         self._charts, self._common, self._recent, self._start_of = charts, common, recent, start_of
         self.grow(workers, nodes)
 
@@ -63,7 +64,7 @@ class Naming:
         self._index = {name: index for index, name in enumerate(self.workers)}
         if self.nodes and len(self.nodes) != len(self.workers):
             raise ValueError(f"nodes={list(nodes)!r} must be one for each of the {len(workers)} workers, or empty")
-        self._of_nodes: dict[Any, np.ndarray] = of_nodes(self.nodes)
+        self._of_nodes |= of_nodes(self.nodes)  # with those that were known, where they are unknown of a new worker
 
     def kept(self, alarm: Alarm) -> Alarm:
         """Keeps an alarm, or forgets it where it says that its cause is over."""
@@ -75,9 +76,7 @@ class Naming:
 
     def is_open(self, kind: str, worker: int | None = None, node: str | None = None) -> bool:
         """Return whether an alarm is not over: of a worker, of a node, or of all."""
-        if worker is None:
-            return (kind, (), node) in self.open
-        return (kind, (self.workers[worker],), self.node(worker)) in self.open
+        return (kind, () if worker is None else (self.workers[worker],), node) in self.open
 
     def node(self, worker: int) -> str | None:
         """Return the machine of a worker."""

@@ -170,6 +170,19 @@ def test_workers_that_come_later_are_as_if_they_had_been_missing():
     assert abs(found[0].since - 600) <= 3
 
 
+def test_alarms_end_where_a_worker_comes_whose_node_is_unknown():
+    runtimes = noise(1500, 17, 0)
+    runtimes[400:900, [4, 5, 6, 7, 14]] *= 1.6
+    monitor = Monitor(names(16), [f"n{worker // 4}" for worker in range(16)])
+    found = monitor.observe(np.arange(600), runtimes[:600, :16])
+    monitor.grow(names(17))
+    found += monitor.observe(np.arange(600, 1500), runtimes[600:])
+    causes = {(SLOW_NODE, ("4", "5", "6", "7")), (SLOW_WORKER, ("14",))}
+    for event in (RAISED, CLEARED):
+        assert {(alarm.kind, alarm.workers) for alarm in found if alarm.event == event} == causes
+    assert not monitor.open
+
+
 def test_its_memory_does_not_grow():
     runtimes = noise(1000, 20, 11)
     runtimes[100::100] += 6.0
