@@ -1,12 +1,13 @@
 """`Alarm`, something that was found in a trace while it grows, and the file of JSON lines that keeps alarms."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any
 
 from sgdlab.stragglers.diagnosis.causes import HANGS, PAUSES, SILENT, SLOW_NODE
 
@@ -32,7 +33,7 @@ class Alarm:
       workers: their names; empty where it concerns all.
       node: of a slow node, its name.
       factor: how many times slower; seconds of a pause, or without steps, over a usual step's; None of silence.
-      against_fleet: the workers' recent run-time over the median of all workers; None where it says nothing.
+      against_fleet: the workers' run-time since then over the others' median; None where it says nothing.
       against_itself: the same over the workers' own best; None where it says nothing.
       count: how many pauses there were.
       period: every how many steps they come; None if that is unknown.
@@ -113,7 +114,7 @@ def is_alarm(record: Mapping[str, Any]) -> bool:
     return {field.name for field in dataclasses.fields(Alarm)} <= set(record)
 
 
-class AlarmFile:
+class AlarmFile(contextlib.AbstractContextManager):
     """Adds alarms to a file of JSON lines, each at once; one that stands there already is not written again.
 
     The keys of a line are the fields of `Alarm`, `trace` (what was followed), `run` (a checksum of the beginning of the
@@ -155,9 +156,6 @@ class AlarmFile:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
