@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from experiments.benchmarks.timing import Figure, at_least, at_most
-from sgdlab.stragglers.follow import alarms as kinds
+from sgdlab.stragglers.follow.alarms import RAISED
 from sgdlab.stragglers.follow.monitor import Monitor
 from sgdlab.stragglers.follow.tail import Tail
 from sgdlab.traces.options import Options
@@ -181,7 +181,7 @@ def _delays(runs: int = 20, changed: int = 2005) -> Iterator[Figure]:
                 runtimes = LAWS[name](np.random.default_rng([SEED, run, 1]), (4000, _CLEAN[1]))
                 runtimes[changed:, 7] *= factor
                 found = Monitor(_names(_CLEAN[1])).observe(np.arange(len(runtimes)), runtimes)
-                right = [alarm for alarm in found if alarm.workers == ("7",) and alarm.event == kinds.RAISED]
+                right = [alarm for alarm in found if alarm.workers == ("7",) and alarm.event == RAISED]
                 others += any(alarm.workers != ("7",) for alarm in found)
                 delays.append(right[0].step + 1 - changed if right else np.inf)
                 errors.append(abs(right[0].since - changed) if right else np.inf)

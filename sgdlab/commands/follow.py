@@ -14,7 +14,8 @@ from sgdlab.commands import shared_flags
 from sgdlab.errors import UsageError, said_of
 from sgdlab.report.page import StatusPage
 from sgdlab.report.words import listed
-from sgdlab.stragglers.follow.alarms import HANGS, Alarm, AlarmFile
+from sgdlab.stragglers.diagnosis.causes import HANGS
+from sgdlab.stragglers.follow.alarms import Alarm, AlarmFile
 from sgdlab.stragglers.follow.follower import Follower
 from sgdlab.traces.options import Options
 

@@ -10,7 +10,6 @@ from experiments.benchmarks import diagnosis
 from experiments.benchmarks.planted import rules
 from experiments.benchmarks.planted.rules import Answer
 from experiments.benchmarks.planted.trials import NOTHING
-from sgdlab.stragglers.diagnosis.frontier import frontier
 
 
 def fleet(steps=600, workers=8, noise=0.02, seed=0):
@@ -49,14 +48,6 @@ def test_change_points_of_a_series_without_any():
     """In at most one of twenty; the rule drops those at which the mean hardly changes besides."""
     found = [rules.change_points(np.random.default_rng(seed).normal(1, 0.05, 600)) for seed in range(20)]
     assert sum(map(bool, found)) <= 1
-
-
-def test_the_frontier_adds_up_to_the_slowest_worker():
-    parts = np.random.default_rng(0).gamma(4, 0.1, (3, 50, 6))
-    found = frontier(parts)
-    np.testing.assert_allclose(found.increments.sum(axis=0), parts.sum(axis=0).max(axis=1))
-    naive = [max(range(6), key=lambda worker, t=t: parts[:2, t, worker].sum()) for t in range(50)]
-    np.testing.assert_array_equal(found.leaders[1], naive)
 
 
 def test_scores_of_perfect_and_of_wrong_answers():

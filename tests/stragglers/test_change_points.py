@@ -41,30 +41,20 @@ def test_strongest_is_the_largest_statistic_of_all_seeded_intervals():
     np.testing.assert_allclose(change_points.strongest(series, deviation), best)
 
 
-@pytest.mark.parametrize("sizes", [[40], [8, 64, 7, 200, 9], [3, 12]])
-def test_the_best_split_of_every_interval_of_series_one_after_the_other(sizes):
-    score = np.random.default_rng(7).standard_normal(sum(sizes))
-    expected = {}
-    for i, part in enumerate(np.split(score, np.cumsum(sizes)[:-1])):
-        lengths = {8 * 2**k for k in range(10) if 8 * 2**k < part.size} | ({part.size} if part.size >= 8 else set())
-        for length in lengths:
-            for start in {*range(0, part.size - length + 1, length // 2), part.size - length}:
-                own = part[start : start + length]
-                stat = {
-                    k: abs(own[:k].mean() - own[k:].mean()) * np.sqrt(k * (length - k) / length)
-                    for k in range(4, length - 3)
-                }
-                best = max(stat, key=stat.get)
-                expected[i, start, length] = start + best, pytest.approx(stat[best])
-    found, strong = {}, 0
-    for part in change_points.scan(score, np.array(sizes)):
-        for i, start, length, split, stat in zip(*part, strict=True):
-            found[i, start, length] = split, stat
+@pytest.mark.parametrize("rows", [7, 8, 9, 40, 64, 200])
+def test_the_statistic_of_every_split_of_every_interval(rows):
+    score = np.random.default_rng(7).standard_normal((rows, 2))
+    lengths = [8 * 2**k for k in range(10) if 8 * 2**k < rows] + [rows] * (rows >= 8)
+    expected = [(n, start) for n in lengths for start in sorted({*range(0, rows - n + 1, n // 2), rows - n})]
+    found = []
+    for starts, n, statistic in change_points.scan(score):
+        cuts = np.arange(4, n - 3)[:, None]
+        for i, start in enumerate(starts):
+            found.append((n, start))
+            sums = np.cumsum(score[start : start + n], axis=0)
+            means = sums[3 : n - 4] / cuts - (sums[-1] - sums[3 : n - 4]) / (n - cuts)
+            np.testing.assert_allclose(statistic[:, i], (np.abs(means) * np.sqrt(cuts * (n - cuts) / n)).T)
     assert found == expected
-    for part in change_points.scan(score, np.array(sizes), 2.0):
-        assert (part.statistic > 2.0).all()
-        strong += part.statistic.size
-    assert strong == sum(stat > 2.0 for _, stat in found.values())
 
 
 def test_the_median_of_few_values():
@@ -118,6 +108,16 @@ def test_strongest_split_is_the_best_of_all():
     least = change_points.LEAST
     stat = [abs(score[:k].mean() - score[k:].mean()) * np.sqrt(k * (50 - k) / 50) for k in range(least, 50 - least + 1)]
     assert change_points.strongest_split(series, 1.0) == least + int(np.argmax(stat))
+
+
+@pytest.mark.parametrize("least", [0, 4])
+def test_the_first_row_after_a_change_is_the_one_of_least_distances(least):
+    for seed in range(50):
+        generator = np.random.default_rng(seed)
+        series = np.repeat([0.0, 0.5], [seed % 30, 30 - seed % 30]) + generator.normal(0.0, 0.3, 30)
+        distances = [np.abs(series[:t]).sum() + np.abs(series[t:] - 0.5).sum() for t in range(31)]
+        allowed = range(least, 31 - max(least, 1))
+        assert change_points.first_row_after(series, 0.0, 0.5, least) == min(allowed, key=distances.__getitem__)
 
 
 NOISE, CRITICAL = 0.05, 4.5

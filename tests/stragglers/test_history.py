@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from sgdlab.stragglers.diagnosis import change_points, history
-from sgdlab.stragglers.diagnosis.history import Episode, reference, relative
+from sgdlab.stragglers.diagnosis import history
+from sgdlab.stragglers.diagnosis.history import Episode, reference
 
 
 def fleet(steps: int, workers: int, seed: int = 0, noise: float = 0.05) -> np.ndarray:
@@ -84,24 +84,6 @@ def test_screening_by_blocks_misses_no_worker(monkeypatch):
     assert sorted(screened) == [3, 7, 9]
 
 
-@pytest.mark.parametrize(("slow", "kept"), [([3, 7], True), (range(12), False)])
-def test_large_recordings_are_searched_again_only_where_the_medians_differ(monkeypatch, slow, kept):
-    times = fleet(1500, 40, seed=8)
-    for worker in slow:
-        times[900:, worker] *= 1.3
-    searches = []
-    found = change_points.changes
-    monkeypatch.setattr(change_points, "changes", lambda *args: searches.append(args) or found(*args))
-    searched = history.find_slow_stretches(times)
-    twice = len(searches) - 1  # the first search is that of the steps' medians
-    monkeypatch.setattr(history, "LARGE", times.size)
-    large = history.find_slow_stretches(times)
-    assert large.episodes == searched.episodes
-    assert sorted(rows(large)) == list(slow)
-    once = len(searches) - twice - 2
-    assert twice / 2 <= once < twice if kept else once == twice
-
-
 def test_joined_keeps_what_lies_outside_of_the_node():
     series = np.full(100, np.log(1.3))
     own = [Episode(10, 59, 1.2)]
@@ -115,7 +97,7 @@ def test_an_episode_must_pass_the_deviation_of_a_median(beyond, episodes):
     """A median of T normal values deviates by sqrt(pi / 2 T) standard deviations, a mean by sqrt(1 / T)."""
     series = np.full(100, 0.5)
     critical = 0.5 * math.sqrt(100) / math.sqrt(math.pi / 2) / beyond
-    assert len(history._episodes(series, [], 1.0, critical)) == episodes
+    assert len(history._episodes(series, 1.0, critical)) == episodes
 
 
 def test_reference_is_the_median_of_the_workers_that_are_not_slow():
@@ -127,8 +109,3 @@ def test_reference_is_the_median_of_the_workers_that_are_not_slow():
             np.median(row[~out]) if not out.all() else np.median(row) for row, out in zip(times, slow, strict=True)
         ]
         np.testing.assert_allclose(reference(times, slow), expected)
-
-
-def test_a_factor_that_a_step_has_in_common_cancels():
-    times = np.random.default_rng(1).gamma(4.0, size=(20, 5))
-    np.testing.assert_allclose(relative(times * np.arange(1.0, 21.0)[:, None]), relative(times))

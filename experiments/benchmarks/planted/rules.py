@@ -13,7 +13,6 @@ from scipy import special
 
 from sgdlab.stragglers import diagnosis
 from sgdlab.stragglers.diagnosis import pauses
-from sgdlab.stragglers.diagnosis.frontier import frontier
 from sgdlab.traces import Recording
 
 WINDOW = 100
@@ -96,20 +95,25 @@ _LEADS, _EXPOSED = 0.5, 0.05
 def stage_frontier(runtimes: np.ndarray, nodes: Sequence[str]) -> list[Answer]:
     """Return the worker at the frontier of most steps of a window, if it exposes 5 % of its time.
 
-    A reconstruction: the accounting is as the abstract of StageFrontier describes it; that a leader of more than half
-    of the steps of a window, by 5 % of their time, is named, is ours, since the paper ranks suspects and leaves it to
-    the reader whether one is to blame.
+    The frontier of a step is the cumulative time of whoever is furthest; in run-times without parts, of the slowest. A
+    reconstruction: the accounting is as the abstract describes it; that a leader of more than half of the steps of a
+    window, by 5 % of their time, is named, is ours, since the paper ranks suspects and leaves it to the reader whether
+    one is to blame.
+
+    Source: Yoon, Chen, Kallioniemi 2026, "StageFrontier: Synchronization-Aware Stage Accounting for Distributed ML
+    Training" (arXiv:2606.06751).
     """
     del nodes
-    found = frontier(runtimes[None])
+    furthest, leaders = runtimes.max(axis=1), runtimes.argmax(axis=1)
+    ahead = furthest - np.median(runtimes, axis=1)
     begins = _begins(len(runtimes))
     flagged = np.zeros((len(begins), runtimes.shape[1]), bool)
     for window, begin in enumerate(begins):
         rows = slice(begin, _end(begins, window, len(runtimes)))
-        leads = np.bincount(found.leaders[-1, rows], minlength=runtimes.shape[1])
+        leads = np.bincount(leaders[rows], minlength=runtimes.shape[1])
         worker = int(leads.argmax())
-        own = found.leaders[-1, rows] == worker
-        exposed = found.ahead[rows][own].sum() / found.increments[:, rows].sum()
+        own = leaders[rows] == worker
+        exposed = ahead[rows][own].sum() / furthest[rows].sum()
         flagged[window, worker] = leads[worker] > _LEADS * own.size and exposed >= _EXPOSED
     return _one_by_one(begins, flagged)
 

@@ -1,10 +1,8 @@
-"""What is slow in a recording: which worker, node or step, since when, how much, and what is only chance."""
+"""Diagnosis of a recording: which worker, node or step, since when, how much, and what is only chance."""
 
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    submod_attrs={
-        "diagnosis": ["Diagnosis", "LEAST_SHARE", "LEAST_SHARE_OF_SLIGHT", "MOST", "SLIGHT", "SLOW", "find_causes"]
-    },
+    submod_attrs={"diagnosis": ["Diagnosis", "LEAST_SHARE", "LEAST_SHARE_OF_SLIGHT", "MOST", "SLIGHT", "find_causes"]},
 )

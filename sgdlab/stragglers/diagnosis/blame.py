@@ -6,7 +6,7 @@ Single slow run-times have an owner, or strike any worker by chance.
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import special
@@ -17,8 +17,10 @@ from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT, HEAVY_TAIL, PA
 from sgdlab.stragglers.diagnosis.grouping import SlowGroup
 from sgdlab.stragglers.diagnosis.history import SLOWER, Episode, Histories
 from sgdlab.stragglers.diagnosis.pauses import Pauses
-from sgdlab.stragglers.diagnosis.weighing import Repair
 from sgdlab.traces import Recording
+
+Repair = Callable[[np.ndarray], np.ndarray]
+"""From run-times, float64[T, N], to those without a cause."""
 
 HEAVY = 0.02
 """Least share of full synchrony's time that single slow run-times cost if tails are called heavy."""
@@ -101,7 +103,7 @@ def find_suspects(
     kept = np.flatnonzero(~pauses.among(len(complete.steps)))
     if kept.size < change_points.LEAST:
         return [], ((),) * len(complete.workers)
-    runtimes, nodes = complete.runtimes[kept], tuple(getattr(complete, "nodes", ()))
+    runtimes, nodes = complete.runtimes[kept], complete.nodes
     found = history.find_slow_stretches(runtimes, nodes)
     relative = runtimes / found.usual[:, None]
     tail = find_outliers(relative, found.slow)
@@ -125,7 +127,7 @@ class _Rows:
         self.runtimes, self.kept, self.medians = runtimes, kept, np.median(runtimes, axis=1)
 
     def extended(self, episode: Episode, workers: Sequence[int]) -> Episode:
-        """The episode in rows of all steps, with the pauses at its ends in which the workers are slow as well."""
+        """Return the episode in rows of all steps, with the pauses at its ends in which its workers are slow too."""
         first, last = int(self.kept[episode.first]), int(self.kept[episode.last])
         before = int(self.kept[episode.first - 1]) if episode.first else -1
         after = int(self.kept[episode.last + 1]) if episode.last + 1 < self.kept.size else len(self.runtimes)
@@ -144,13 +146,12 @@ class _Rows:
 
 
 def _with_single(own: Sequence[Episode], tail: Tails, worker: int, relative: np.ndarray) -> tuple[Episode, ...]:
-    """A worker's episodes, and its single slow steps if it has many more of them than the others."""
+    """Return a worker's episodes, and its single slow steps if it has many more of them than the others."""
     if worker not in tail.owners:
         return tuple(own)
-    rows = np.flatnonzero(tail.outlier[:, worker])
     single = [
-        Episode(int(part[0]), int(part[-1]), float(np.median(relative[part, worker])))
-        for part in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+        Episode(first, last, float(np.median(relative[first : last + 1, worker])))
+        for first, last in history.runs(np.flatnonzero(tail.outlier[:, worker]))
     ]
     return tuple(sorted([*own, *single], key=lambda e: e.first))
 
@@ -211,7 +212,7 @@ def _of_pauses(pauses: Pauses, steps: np.ndarray) -> tuple[Cause, Repair]:
 
 
 def _of_tail(tail: Tails, slow: np.ndarray, relative: np.ndarray, rows: _Rows) -> list[tuple[Cause, Repair]]:
-    """Heavy tails that strike any worker, if they cost enough."""
+    """Name heavy tails that strike any worker, if they cost enough."""
     single = tail.outlier & ~slow
     limit = rows.runtimes[rows.kept]
     longest = limit.max(axis=1).sum()

@@ -1,4 +1,4 @@
-"""What slows full synchrony: a worker, a node, all workers since a step, pauses, or chance."""
+"""Causes of slow steps: a worker, a node, all workers since a step, pauses, or chance."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,6 +11,8 @@ from sgdlab.traces import Recording
 
 SLOW_WORKER, SLOW_NODE, ALL_SLOWER = "slow worker", "slow node", "all slower"
 PAUSES, DRIFT, HEAVY_TAIL = "pauses", "drift", "heavy tail"
+SILENT, HANGS = "silent worker", "no steps"
+"""Of a trace that grows alone."""
 
 _NOUNS = ("worker", "rank", "gpu", "device", "host", "node", "process")
 """Beginnings of names that say what a worker is."""
@@ -60,43 +62,37 @@ class Cause:
         return (self.share + self.last_share) / 2 * steps / rows
 
     def headline(self, recording: Recording) -> str:
-        """A sentence, without its full stop, that names who is slow, since when and how much."""
+        """Return a sentence, without its full stop, that names who is slow, since when and how much."""
         if self.kind in (PAUSES, HEAVY_TAIL):
             return self.evidence[0].upper() + self.evidence[1:]
         who, several = self._who(recording)
-        steps = recording.steps
-        end = len(steps) - 1
+        steps, first = recording.steps, self.since or 0
+        have, are, were = ("have", "are", "were") if several else ("has", "is", "was")
         if self.kind == DRIFT:
-            # pyrefly: ignore[bad-argument-type]  # None: pauses and chance, which are said otherwise
-            since = "" if self.since == 0 else f" {_since(steps, self.since)}"
-            return f"{who} {'have' if several else 'has'} become gradually slower{since} ({self.evidence})"
+            since = f" {_since(steps, first)}" if first else ""
+            return f"{who} {have} become gradually slower{since} ({self.evidence})"
         slow = f"slow{'er' * (self.kind == ALL_SLOWER)}{' together' * (several and bool(self.workers))}"
         if len(self.episodes) > 1:
             rows = [episode.rows for episode in self.episodes]
             length = counted(round(float(np.median(rows))), "step")
             over = "" if self.until is None else f", the last time in step {steps[self.until]}"
             often = f"{len(rows)} times, for {length} at the median, {100 * sum(rows) / len(steps):.2g} % of the steps"
-            verb = ("are" if several else "is") if self.until is None else ("were" if several else "was")
-            return f"{who} {verb} {slow} at times ({self.evidence}; {often}{over})"
+            return f"{who} {are if self.until is None else were} {slow} at times ({self.evidence}; {often}{over})"
         if self.until is None:
-            # pyrefly: ignore[bad-argument-type]  # the same
-            when = "all along" if self.since == 0 else _since(steps, self.since)
-            return f"{who} {'have' if several else 'has'} been {slow} {when} ({self.evidence})"
-        # pyrefly: ignore[bad-argument-type]  # the same
-        when = f"until step {steps[self.until]}" if self.since == 0 else _between(steps, self.since, self.until)
-        again = f"normal again since step {steps[min(self.until + 1, end)]}"
-        return f"{who} {'were' if several else 'was'} {slow} {when} ({self.evidence}), and {again}"
+            return f"{who} {have} been {slow} {_since(steps, first) if first else 'all along'} ({self.evidence})"
+        when = f"from step {steps[first]} to" if first else "until"
+        again = f"normal again since step {steps[min(self.until + 1, len(steps) - 1)]}"
+        return f"{who} {were} {slow} {when} step {steps[self.until]} ({self.evidence}), and {again}"
 
     def _who(self, recording: Recording) -> tuple[str, bool]:
-        """The subject of the sentence, and whether it is plural."""
+        """Return the subject of the sentence, and whether it is plural."""
         if not self.workers:
             return "All workers", True
         names = named(recording.workers, self.workers)
         if self.kind == SLOW_NODE or self.node:
             name = node_named(self.node)  # pyrefly: ignore[bad-argument-type]  # of a slow node
             return f"{name[:1].upper()}{name[1:]} ({names})", False
-        nodes = tuple(getattr(recording, "nodes", ()))
-        on = dict.fromkeys(nodes[worker] for worker in self.workers) if nodes else ()
+        on = dict.fromkeys(recording.nodes[worker] for worker in self.workers) if recording.nodes else ()
         where = f" on {node_named(next(iter(on)))}" if len(on) == 1 else ""
         if names.startswith("worker"):
             names = f"W{names[1:]}"
@@ -129,7 +125,3 @@ def _since(steps: np.ndarray, row: int) -> str:
     if row and steps[row] - steps[row - 1] > 1:
         return f"since a step between {steps[row - 1]} and {steps[row]} (those between were not recorded)"
     return f"since step {steps[row]}"
-
-
-def _between(steps: np.ndarray, first: int, last: int) -> str:
-    return f"from step {steps[first]} to step {steps[last]}"

@@ -1,11 +1,12 @@
 """Change points of the level of noisy series, robust to heavy tails and to noise that has a memory."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import statistics
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -85,39 +86,28 @@ def sampled(rows: int) -> np.ndarray:
 
 
 def correlation(now: np.ndarray, following: np.ndarray) -> np.ndarray:
-    """float64[N]: correlation over the rows of two arrays [T, N]."""
+    """Return the correlation over the rows of two arrays [T, N], float64[N]."""
     now, following = now - now.mean(axis=0), following - following.mean(axis=0)
     scale = np.sqrt(np.mean(now**2, axis=0) * np.mean(following**2, axis=0))
     return np.divide(np.mean(now * following, axis=0), scale, out=np.zeros_like(scale), where=scale > 0)
 
 
 def strongest(series: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """float64[N]: of each series the largest statistic of a change, over all splits of seeded intervals.
-
-    Args:
-      series: float64[T, N].
-      deviation: float64[N].
-    """
-    rows, workers = series.shape
-    score = np.ascontiguousarray(_scores(series, deviation).T).ravel()
-    result = np.zeros(workers)
-    for part in scan(score, np.full(workers, rows)):
-        np.maximum.at(result, part.series, part.statistic)
+    """Return the largest statistic of a change of each series, float64[T, N], over all seeded intervals, float64[N]."""
+    result = np.zeros(series.shape[1])
+    for _, _, statistic in scan(_scores(series, deviation)):
+        np.maximum(result, statistic.max(axis=(1, 2)), out=result)
     return result
 
 
 def strongest_split(series: np.ndarray, deviation: float) -> int:
-    """First row after the change with the largest statistic over the whole series, significant or not."""
-    score = _scores(series, deviation)
-    sums = np.cumsum(score)[:-1]
-    cuts = np.arange(1, series.size)
-    stat = np.abs(sums - cuts / series.size * score.sum()) / np.sqrt(cuts * (series.size - cuts) / series.size)
-    inside = stat[LEAST - 1 : series.size - LEAST]
-    return int(np.argmax(inside)) + LEAST
+    """Return the first row after the change with the largest statistic over the whole series, significant or not."""
+    sums = _summed(_scores(series[:, None], deviation))
+    return int(_statistic(sums, np.zeros(1, int), series.size).argmax()) + LEAST
 
 
 def changes(series: np.ndarray, deviation: float, critical: float) -> list[int]:
-    r"""First rows of the stretches of a series after the first stretch.
+    r"""Find the first rows of the stretches of a series after the first stretch.
 
     The statistic of a split k of an interval of length L is :math:`|S_k - \frac kL S_L| / \sqrt{k (L - k) / L}`, with S
     the cumulated clipped scores. The largest is accepted, then the largest of an interval without an accepted split,
@@ -142,7 +132,12 @@ def changes(series: np.ndarray, deviation: float, critical: float) -> list[int]:
     searched: set[tuple[int, int]] = set()
     for _ in range(3):
         stretches = [part for part in itertools.pairwise([0, *found, series.size]) if part not in searched]
-        more = _split(medians, stretches, deviation, critical)
+        more = [
+            first + row
+            for first, end in stretches
+            if end - first >= 2 * LEAST
+            for row in _split((series[first:end] - medians.of(first, end)) / deviation, critical)
+        ]
         if not more:
             break
         searched.update(stretches)
@@ -160,9 +155,32 @@ def median(values: np.ndarray) -> float:
 
 
 def levels(series: np.ndarray, splits: list[int]) -> list[tuple[int, int, float]]:
-    """First row, row after the last, and median of each stretch."""
+    """Return the first row, the row after the last, and the median of each stretch."""
     bounds = [0, *splits, series.size]
     return [(first, end, median(series[first:end])) for first, end in itertools.pairwise(bounds)]
+
+
+def levelled(series: np.ndarray, splits: list[int]) -> np.ndarray:
+    """Return the series without its noise, float64[T]: the median of its stretch in each row."""
+    return np.concatenate([np.full(end - first, level) for first, end, level in levels(series, splits)])
+
+
+def first_row_after(series: np.ndarray, before: float, after: float, least: int = 0) -> int:
+    """Find the row from which on one level follows another, by the least sum of absolute distances from the two.
+
+    Args:
+      series: float64[T].
+      before: the level of the rows before it.
+      after: the level from it on.
+      least: so many rows, at least, each has; 0: all rows may be on the level after, and the last one is.
+
+    Example:
+      >>> first_row_after(np.array([1.0, 1.1, 0.9, 1.6, 1.5, 1.7]), 1.0, 1.6)
+      3
+    """
+    distances = np.cumsum(np.abs(series - before) - np.abs(series - after))
+    distances = np.concatenate([[0.0], distances[:-1]])  # of the rows before each
+    return least + int(np.argmin(distances[least : series.size - least + 1]))
 
 
 def _scores(series: np.ndarray, deviation: np.ndarray | float) -> np.ndarray:
@@ -170,62 +188,41 @@ def _scores(series: np.ndarray, deviation: np.ndarray | float) -> np.ndarray:
 
 
 class _Medians:
-    """The medians of stretches of a series, each computed once."""
+    """The medians of stretches of a series, and where a change between two of them is best, each computed once."""
 
     def __init__(self, series: np.ndarray):
-        self.series = series
-        self._known: dict[tuple[int, int], float] = {}
-        self._best: dict[tuple[int, int, int], int] = {}
+        def best(first: int, split: int, end: int) -> int:
+            """Return the row to which the change at `split` is moved, between the changes before and after it."""
+            if end - first < 2 * LEAST:
+                return split
+            return first + first_row_after(series[first:end], of(first, split), of(split, end), LEAST)
 
-    def of(self, first: int, end: int) -> float:
-        """The median of the rows from `first` to before `end`."""
-        if (first, end) not in self._known:
-            self._known[first, end] = median(self.series[first:end])
-        return self._known[first, end]
-
-    def best(self, first: int, split: int, end: int) -> int:
-        """The row to which the change at `split` is moved, between the changes before and after it."""
-        if end - first < 2 * LEAST:
-            return split
-        if (first, split, end) not in self._best:
-            part = self.series[first:end]
-            gain = np.cumsum(np.abs(part - self.of(first, split)) - np.abs(part - self.of(split, end)))
-            # A change at row `first + k + 1` keeps the first k + 1 rows on the level before.
-            best = first + LEAST + int(np.argmin(gain[LEAST - 1 : part.size - LEAST]))
-            self._best[first, split, end] = best
-        return self._best[first, split, end]
+        of = functools.cache(lambda first, end: median(series[first:end]))
+        self.series, self.of, self.best = series, of, functools.cache(best)
 
 
-def _split(medians: _Medians, stretches: list[tuple[int, int]], deviation: float, critical: float) -> list[int]:
-    """The significant changes within stretches of the series, each scored around its own median."""
-    stretches = [(first, end) for first, end in stretches if end - first >= 2 * LEAST]
-    if not stretches:
-        return []
-    sizes = np.array([end - first for first, end in stretches])
-    level = np.array([medians.of(first, end) for first, end in stretches])
-    values = np.concatenate([medians.series[first:end] for first, end in stretches])
-    score = np.clip((values - np.repeat(level, sizes)) / deviation, -_CLIP, _CLIP)
-    parts = [part for part in scan(score, sizes, critical) if part.series.size]
-    if not parts:
-        return []
-    series, start, length, split, stat = (np.concatenate(each) for each in zip(*parts, strict=True))
-    first = np.array([stretch[0] for stretch in stretches])[series]
-    start, split = start + first, split + first
-    end = start + length
-    # Intervals of different stretches have no rows in common, so all stretches are searched in one list.
-    keep = np.argsort(-stat, kind="stable")
-    start, end, split = start[keep], end[keep], split[keep]
+def _split(score: np.ndarray, critical: float) -> list[int]:
+    """Find the significant changes of a series in units of its deviation: the largest of disjoint intervals."""
+    intervals = [(np.zeros(0, int),) * 3 + (np.zeros(0),)]
+    for start, length, statistic in scan(np.clip(score, -_CLIP, _CLIP)[:, None]):
+        largest = statistic[0].max(axis=1)
+        keep = np.flatnonzero(largest > critical)
+        first, best = start[keep], statistic[0, keep].argmax(axis=1)
+        intervals.append((first, first + length, first + LEAST + best, largest[keep]))
+    start, end, split, largest = (np.concatenate(each) for each in zip(*intervals, strict=True))
+    order = np.argsort(-largest, kind="stable")
+    start, end, split = start[order], end[order], split[order]
     found = []
     while split.size:
         row = int(split[0])
         found.append(row)
         left = (end <= row) | (start >= row)
         start, end, split = start[left], end[left], split[left]
-    return sorted(found)
+    return found
 
 
 def _moved(medians: _Medians, splits: list[int]) -> list[int]:
-    """Each change where the absolute distances from the levels before and after it are least."""
+    """Move each change to where the absolute distances from the levels before and after it are least."""
     bounds = [0, *splits, medians.series.size]
     for i in range(1, len(bounds) - 1):
         bounds[i] = medians.best(bounds[i - 1], bounds[i], bounds[i + 1])
@@ -233,7 +230,7 @@ def _moved(medians: _Medians, splits: list[int]) -> list[int]:
 
 
 def _merged(medians: _Medians, splits: list[int], deviation: float, critical: float) -> list[int]:
-    """Without the changes between levels that do not differ significantly."""
+    """Remove the changes between levels that do not differ significantly."""
     splits = list(splits)
     while splits:
         bounds = [0, *splits, medians.series.size]
@@ -254,103 +251,48 @@ def _merged(medians: _Medians, splits: list[int], deviation: float, critical: fl
 _TOGETHER = 1 << 16
 """Most splits that are scanned in one array: these arrays stay in a core's cache."""
 
-_SHORT = 64
-"""Rows up to which the sums of an interval are gathered one by one."""
 
-
-class Intervals(NamedTuple):
-    """The best split of each of some intervals.
-
-    Attributes:
-      series: int64[M], index of the interval's series, rising.
-      start: int64[M], first row of the interval in its series.
-      length: int64[M], rows of the interval.
-      split: int64[M], first row, in the series, after the change with the largest statistic.
-      statistic: float64[M].
-    """
-
-    series: np.ndarray
-    start: np.ndarray
-    length: np.ndarray
-    split: np.ndarray
-    statistic: np.ndarray
-
-
-def scan(score: np.ndarray, sizes: np.ndarray, least: float = 0.0) -> Iterator[Intervals]:
+def scan(score: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray]]:
     r"""Scans the intervals of 8, 16, 32, ... rows, half of which overlap the next, and the whole series.
 
     .. math:: \max_k \Big|S_k - \frac kL S_L\Big| \Big/ \sqrt{k (L - k) / L}
 
     Args:
-      score: float64[sum of the sizes], the series one after the other, in units of their deviation.
-      sizes: int64[N], rows of each series; of those with fewer than 8 nothing is scanned.
-      least: statistic above which an interval is returned.
+      score: float64[T, N], series in units of their deviation; of fewer than 8 rows nothing is scanned.
 
     Returns:
-      Intervals by rising length, in parts; series by series within one length.
+      By rising length L, in parts: int64[K], first rows of intervals; L; and float64[N, K, L - 7], the statistic of
+      each split of them, that after the fourth row first.
 
     Source: seeded binary segmentation, Kovacs, Buehlmann, Li and Munk 2023, Biometrika 110(1).
     """
-    offset = np.concatenate([[0], np.cumsum(sizes + 1)])[:-1]
-    sums = np.zeros(int(sizes.sum()) + sizes.size)
-    first = 0
-    for begin, size in zip(offset.tolist(), sizes.tolist(), strict=True):
-        np.cumsum(score[first : first + size], out=sums[begin + 1 : begin + 1 + size])
-        first += size
+    rows, workers = score.shape
+    sums = _summed(score)
     length = 2 * LEAST
-    long = np.flatnonzero(sizes >= length)
-    while long.size:
-        begin, spare, half = offset[long], sizes[long] - length, length // 2
-        count = -(-spare // half) + 1
-        number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        start = np.minimum(number * half, np.repeat(spare, count))
-        yield from _of_length(sums, np.repeat(begin, count), np.repeat(long, count), start, length, least)
-        length *= 2
-        long = long[sizes[long] >= length]
-    odd = np.array([i for i in range(sizes.size) if sizes[i] >= 2 * LEAST and not _doubled(int(sizes[i]))], int)
-    if odd.size:
-        yield _whole(sums, offset[odd], odd, sizes[odd], least)
+    while length <= rows:
+        spare, half = rows - length, length // 2
+        start = np.minimum(np.arange(-(-spare // half) + 1) * half, spare)
+        together = max(1, _TOGETHER // (length * workers))
+        for first in range(0, start.size, together):
+            part = start[first : first + together]
+            yield part, length, _statistic(sums, part, length)
+        length = 2 * length if 2 * length <= rows or length == rows else rows
 
 
-def _doubled(size: int) -> bool:
-    """Return whether a series of this size is itself one of the intervals of 8, 16, 32, ... rows."""
-    return size & (size - 1) == 0
+def _summed(score: np.ndarray) -> np.ndarray:
+    """Return the sums of the first rows of series, float64[T, N], from those of none on: float64[N, T + 1]."""
+    sums = np.zeros((score.shape[1], len(score) + 1))
+    np.cumsum(score.T, axis=1, out=sums[:, 1:])
+    return sums
 
 
-def _of_length(
-    sums: np.ndarray, offset: np.ndarray, series: np.ndarray, start: np.ndarray, length: int, least: float
-) -> Iterator[Intervals]:
+def _statistic(sums: np.ndarray, start: np.ndarray, length: int) -> np.ndarray:
+    """Return the statistic of all splits of the intervals of one length, float64[N, K, length - 7]."""
     cuts = np.arange(LEAST, length - LEAST + 1)
-    part, weight = (cuts / length)[:, None], np.sqrt(cuts * (length - cuts) / length)[:, None]
-    together = max(1, _TOGETHER // cuts.size)
-    windows = np.ndarray((sums.size - cuts.size + 1, cuts.size), buffer=sums, strides=sums.strides * 2)
-    for first in range(0, start.size, together):
-        own = slice(first, first + together)
-        flat = offset[own] + start[own]
-        begin, end = sums[flat], sums[flat + length]
-        # One row of the array for each split; long intervals are copied as they lie in memory.
-        stat = sums[flat + cuts[:, None]] if length <= _SHORT else windows[flat + LEAST].T
-        stat -= begin
-        stat -= (end - begin) * part
-        np.abs(stat, out=stat)
-        stat /= weight
-        largest = stat.max(axis=0)
-        keep = np.flatnonzero(largest > least)
-        if keep.size:
-            split = start[own][keep] + LEAST + stat[:, keep].argmax(axis=0)
-            yield Intervals(series[own][keep], start[own][keep], np.full(keep.size, length), split, largest[keep])
-
-
-def _whole(sums: np.ndarray, offset: np.ndarray, series: np.ndarray, size: np.ndarray, least: float) -> Intervals:
-    """Of each series the interval of all its rows."""
-    count = size - 2 * LEAST + 1
-    first = np.cumsum(count) - count
-    cuts = np.arange(count.sum()) - np.repeat(first, count) + LEAST
-    rows, flat = np.repeat(size, count), np.repeat(offset, count)
-    begin, end = sums[flat], sums[flat + rows]
-    stat = np.abs(sums[flat + cuts] - begin - (end - begin) * (cuts / rows)) / np.sqrt(cuts * (rows - cuts) / rows)
-    largest = np.maximum.reduceat(stat, first)
-    keep = np.flatnonzero(largest > least)
-    best = [int(stat[first[i] : first[i] + count[i]].argmax()) for i in keep]
-    split = np.array(best, int) + LEAST
-    return Intervals(series[keep], np.zeros_like(split), size[keep], split, largest[keep])
+    begin, end = sums[:, start, None], sums[:, start + length, None]
+    result = sums[:, start[:, None] + cuts]
+    result -= begin
+    result -= (end - begin) * (cuts / length)
+    np.abs(result, out=result)
+    result /= np.sqrt(cuts * (length - cuts) / length)
+    return result

@@ -1,19 +1,18 @@
-"""The diagnosis of a recording: who is slow, since when, how much, whether it still is, and what is only chance."""
+"""The diagnosis of a recording: who is slow, since when, how much, whether it still is, and what that costs."""
 
 import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
-from sgdlab.stragglers.diagnosis import blame, weighing
-from sgdlab.stragglers.diagnosis.causes import HEAVY_TAIL, Cause
-from sgdlab.stragglers.diagnosis.history import Episode, relative
+from sgdlab.stragglers import repairs
+from sgdlab.stragglers.diagnosis import blame
+from sgdlab.stragglers.diagnosis.blame import Repair
+from sgdlab.stragglers.diagnosis.causes import Cause
+from sgdlab.stragglers.diagnosis.history import Episode
 from sgdlab.stragglers.diagnosis.pauses import Pauses
-from sgdlab.stragglers.diagnosis.weighing import Repair
+from sgdlab.stragglers.repairs import AtMedian
 from sgdlab.traces import Recording
-
-SLOW = 1.2
-"""A worker counts as slow in a step if its run-time is more than this multiple of the step's median."""
 
 LEAST_SHARE, LEAST_SHARE_OF_SLIGHT = 0.002, 0.01
 """Least share of full synchrony's time that a cause costs, on average of mending it alone and after all the others; the
@@ -36,78 +35,123 @@ class Diagnosis:
       causes: what slows full synchrony, what costs most of the steps in which it shows first; empty if nothing
         stands out.
       histories: for each worker the stretches of steps in which it was slow; empty if it never was.
-      pauses: the steps that paused all workers or many.
-      ratio: float64[N], for each worker the median over the steps of its run-time divided by the step's median.
-      slow: float64[N], share of the steps in which the worker takes more than 1.2 times the step's median.
-      last: float64[N], share of the steps in which the worker finishes last.
       memory: correlation between consecutive steps of a worker's relative run-time, less the worker's own mean; None
         if too few recorded steps are consecutive.
       pairs: number of pairs of consecutive steps that `memory` is estimated from.
-      chance: share of full synchrony's time that would vanish if, after all the causes, every worker took at most the
-        median of its step: the waiting that no machine is to blame for.
     """
 
     causes: tuple[Cause, ...]
     histories: tuple[tuple[Episode, ...], ...]
-    pauses: Pauses
-    ratio: np.ndarray
-    slow: np.ndarray
-    last: np.ndarray
     memory: float | None
     pairs: int
-    chance: float
 
     @property
     def machines(self) -> tuple[Cause, ...]:
-        """The causes that are machines which are still slow: the candidates for leaving out."""
+        """Return the causes that are machines which are still slow: the candidates for leaving out."""
         return tuple(cause for cause in self.causes if cause.lasting)
 
 
 def find_causes(complete: Recording, pauses: Pauses) -> Diagnosis:
     """Finds the causes in the complete steps of a recording."""
-    runtimes = complete.runtimes
-    ratio = relative(runtimes)
-    following = np.flatnonzero(np.diff(complete.steps) == 1)
     suspects, histories = blame.find_suspects(complete, pauses)
-    causes, chance = _weighed(suspects, runtimes, _transfer(complete))
-    return Diagnosis(
-        causes=causes,
-        histories=histories,
-        pauses=pauses,
-        ratio=np.median(ratio, axis=0),
-        slow=(ratio > SLOW).mean(axis=0),
-        last=np.bincount(runtimes.argmax(axis=1), minlength=runtimes.shape[1]) / len(runtimes),
-        memory=_memory(ratio, following) if following.size >= _PAIRS else None,
-        pairs=int(following.size),
-        chance=chance,
-    )
+    following = np.flatnonzero(np.diff(complete.steps) == 1)
+    memory = _memory(complete.runtimes, following) if following.size >= _PAIRS else None
+    return Diagnosis(_weighed(suspects, complete), histories, memory, int(following.size))
 
 
-def _weighed(
-    suspects: Sequence[tuple[Cause, Repair]], runtimes: np.ndarray, transfer: np.ndarray
-) -> tuple[tuple[Cause, ...], float]:
-    """The causes with their shares, what costs most while it lasts first, and the share that is chance.
+def _weighed(suspects: Sequence[tuple[Cause, Repair]], complete: Recording) -> tuple[Cause, ...]:
+    """Give the causes their shares, what costs most while it lasts first.
 
     Two equally slow workers gain nothing if only one is mended, and everything if it is mended last: what a cause costs
     is the mean of both shares.
     """
-    single = [i for i, (cause, _) in enumerate(suspects) if cause.kind == HEAVY_TAIL]
-    weights = weighing.weigh_repairs([repair for _, repair in suspects], runtimes, transfer, single)
+    shares = weigh_repairs([repair for _, repair in suspects], complete.runtimes, np.nan_to_num(complete.transfer()))
     causes = []
-    for (cause, _), alone, last in zip(suspects, weights.alone, weights.last, strict=True):
+    for (cause, _), (alone, last) in zip(suspects, shares, strict=True):
         if (alone + last) / 2 >= (LEAST_SHARE if cause.factor >= SLIGHT else LEAST_SHARE_OF_SLIGHT):
             causes.append(dataclasses.replace(cause, share=alone, last_share=last))
     causes.sort(key=lambda cause: -(cause.share + cause.last_share))
     # What is short and grave is not hidden behind what is mild and lasts.
-    return tuple(sorted(causes[:MOST], key=lambda cause: -cause.intensity(len(runtimes)))), weights.chance
+    return tuple(sorted(causes[:MOST], key=lambda cause: -cause.intensity(len(complete.steps))))
 
 
-def _transfer(recording: Recording) -> np.ndarray:
-    transfer = getattr(recording, "transfer", None)
-    return np.zeros(len(recording.steps)) if transfer is None else np.nan_to_num(transfer())
+def weigh_repairs(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray) -> list[tuple[float, float]]:
+    """Weighs repairs.
+
+    Args:
+      made: the repairs, in the order in which they are made; first those of disjoint groups of workers.
+      runtimes: float64[T, N], seconds.
+      transfer: float64[T], seconds.
+
+    Returns:
+      Of each, the shares of full synchrony's time that it saves alone, and after all the others.
+    """
+    mended = runtimes
+    for repair in made:
+        mended = repair(mended)
+    now, least = _seconds(runtimes, transfer), _seconds(mended, transfer)
+    groups = [repair for repair in made if isinstance(repair, AtMedian)]
+    # The median of the others is at most the longest run-time of the workers that are in no group, if these are more
+    # than half of all: no worker at that median can be the slowest of its step. The other repairs, which come
+    # afterwards, hardly change the order of the workers of a step.
+    if groups and sum(len(group.workers) for group in groups) < (runtimes.shape[1] + 1) // 2:
+        alone, others = _by_columns(groups, made[len(groups) :], runtimes, transfer)
+    else:
+        alone = [_seconds(repair(runtimes), transfer) for repair in made]
+        others = _without_each(made, runtimes, transfer)
+    return [(1 - one / now, (other - least) / now) for one, other in zip(alone, others, strict=True)]
 
 
-def _memory(ratio: np.ndarray, following: np.ndarray) -> float:
+def _seconds(runtimes: np.ndarray, transfer: np.ndarray) -> float:
+    return float(repairs.synchronous_seconds(runtimes, transfer).sum())
+
+
+def _without_each(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray) -> list[float]:
+    result, before = [], runtimes
+    for i, repair in enumerate(made):
+        others = before
+        for other in made[i + 1 :]:
+            others = other(others)
+        result.append(_seconds(others, transfer))
+        before = repair(before)
+    return result
+
+
+def _by_columns(
+    groups: Sequence[AtMedian], later: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray
+) -> tuple[list[float], list[float]]:
+    """Seconds of all steps with each repair alone, and with all but each, from the longest run-times of each group."""
+
+    def longest(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return float64[T] of the workers that no group repairs, float64[len(groups), T] of each group in its rows."""
+        outside, own = times.copy(), np.full((len(groups), len(times)), -np.inf)
+        for i, group in enumerate(groups):
+            cells = np.ix_(np.arange(len(times))[slice(None) if group.rows is None else group.rows], group.workers)
+            own[i, cells[0][:, 0]] = times[cells].max(axis=1)
+            outside[cells] = -np.inf
+        return outside.max(axis=1), own
+
+    def seconds(outside: np.ndarray, own: np.ndarray) -> float:
+        return float((np.maximum(outside, own.max(axis=0, initial=-np.inf)) + transfer).sum())
+
+    outside, own = longest(runtimes)
+    alone = [seconds(outside, np.delete(own, i, axis=0)) for i in range(len(groups))]
+    alone += [_seconds(repair(runtimes), transfer) for repair in later]
+    times = runtimes
+    for repair in later:
+        times = repair(times)
+    outside, own = longest(times) if later else (outside, own)
+    others = [seconds(outside, own[i : i + 1]) for i in range(len(groups))]
+    for i in range(len(later)):
+        times = runtimes
+        for j, repair in enumerate(later):
+            times = repair(times) if i != j else times
+        others.append(seconds(longest(times)[0], own[:0]))
+    return alone, others
+
+
+def _memory(runtimes: np.ndarray, following: np.ndarray) -> float:
+    ratio = runtimes / np.median(runtimes, axis=1, keepdims=True)
     deviation = ratio - ratio.mean(axis=0)
     covariance = (deviation[following] * deviation[following + 1]).mean()
     variance = (deviation**2).mean()

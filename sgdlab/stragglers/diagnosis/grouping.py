@@ -3,12 +3,12 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from sgdlab.stragglers.diagnosis import change_points
-from sgdlab.stragglers.diagnosis.history import MOST_OF_NODE, Episode
+from sgdlab.stragglers.diagnosis.history import MOST_OF_NODE, Episode, of_nodes, runs
 
 _ALIKE = 0.6
 """Least share of common rows (over the rows of either) of two workers that are slow together."""
@@ -51,7 +51,7 @@ def find_groups(episodes: Sequence[Sequence[Episode]], slow: np.ndarray, nodes: 
     left.sort(key=lambda w: -cost[w])
     sample = slow[:: max(1, len(slow) // _ROWS)].astype(np.float32)  # counts up to 16 million are exact
     rows, both = sample.sum(axis=0), sample.T @ sample
-    groups = []
+    groups, members = [], of_nodes(nodes)
     while left:
         common = both[left[0], left]
         either = rows[left[0]] + rows[left] - common
@@ -61,18 +61,17 @@ def find_groups(episodes: Sequence[Sequence[Episode]], slow: np.ndarray, nodes: 
             if worker == left[0] or alike
         ]
         left = [worker for worker in left if worker not in set(together)]
-        groups += _named(sorted(together), episodes, slow, nodes)
+        groups += _named(sorted(together), episodes, slow, members)
     return groups
 
 
 def _named(
-    workers: list[int], episodes: Sequence[Sequence[Episode]], slow: np.ndarray, nodes: Sequence[str]
+    workers: list[int], episodes: Sequence[Sequence[Episode]], slow: np.ndarray, nodes: Mapping[str, np.ndarray]
 ) -> list[SlowGroup]:
     groups = []
-    for name in dict.fromkeys(nodes[worker] for worker in workers) if nodes else ():
-        size = sum(node == name for node in nodes)
-        inside = [worker for worker in workers if nodes[worker] == name]
-        if 2 <= size < len(nodes) and len(inside) >= MOST_OF_NODE * size:
+    for name, members in nodes.items():
+        inside = [worker for worker in members.tolist() if worker in workers]
+        if len(inside) >= MOST_OF_NODE * members.size:
             groups.append(_group(inside, name, episodes, slow))
             workers = [worker for worker in workers if worker not in inside]
     if not workers:
@@ -85,14 +84,10 @@ def _named(
 
 
 def _group(workers: list[int], node: str | None, episodes: Sequence[Sequence[Episode]], slow: np.ndarray) -> SlowGroup:
-    rows = np.flatnonzero(slow[:, workers].mean(axis=1) >= 0.5)
     found = []
-    for part in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
-        if part.size:
-            factors = [
-                math.log(e.factor) for w in workers for e in episodes[w] if e.first <= part[-1] and e.last >= part[0]
-            ]
-            found.append(Episode(int(part[0]), int(part[-1]), math.exp(float(np.median(factors)))))
+    for first, last in runs(np.flatnonzero(slow[:, workers].mean(axis=1) >= 0.5)):
+        factors = [math.log(e.factor) for w in workers for e in episodes[w] if e.first <= last and e.last >= first]
+        found.append(Episode(first, last, math.exp(float(np.median(factors)))))
     return SlowGroup(tuple(workers), node, calm(found))
 
 
@@ -122,7 +117,7 @@ def _contiguous(episodes: Sequence[Episode], alike: float, between: int) -> tupl
 
 
 def essential(episodes: Sequence[Episode], rows: int) -> tuple[tuple[Episode, ...], int, int | None]:
-    """The stretches that count, the first row of the slowness, and its last row, None if it lasts.
+    """Return the stretches that count, the first row of the slowness, and its last row, None if it lasts.
 
     Stretches that are much less slow than the worst lasting one do not count. The others are dated as if those with a
     few rows between them were one; if such a one has most of the slow rows, it is the only one that counts.

@@ -1,10 +1,9 @@
-"""When each worker was slow: change points of its run-time relative to the step."""
+"""Stretches of steps in which workers were slow: change points of their run-times relative to the step."""
 
 import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -25,12 +24,6 @@ _SCREEN = 0.7
 
 _JUMP = math.log(SLOWER)
 
-LARGE = 2_000_000
-"""Run-times from which what can hardly change the result is not computed."""
-
-_SAME = 0.1
-"""Deviation, in units of the workers' least noise, up to which two series of usual times have the same changes."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
@@ -48,7 +41,7 @@ class Episode:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return self.last - self.first + 1
 
 
@@ -73,8 +66,7 @@ def find_slow_stretches(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Hist
     """Finds the stretches of steps in which workers were slow.
 
     Twice: first relative to the median of the step, then to the median of the workers that were not slow the first
-    time, which is what they are compared to where many are slow; in large recordings the changes of the first time are
-    kept, if the two medians hardly differ. Where most workers of a node are slow together, by the
+    time, which is what they are compared to where many are slow. Where most workers of a node are slow together, by the
     median of the node's workers, all of the node are.
 
     Args:
@@ -84,31 +76,24 @@ def find_slow_stretches(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Hist
     logs = np.log(runtimes)
     median = np.median(runtimes, axis=1)
     slow = _jumped(logs, np.log(median))
-    splits: dict[Any, list[int]] = {}
-    before = median
     for _ in range(2):
         usual = reference(runtimes, slow) if slow.any() else median
         series = logs - np.log(usual)[:, None]
         noise = change_points.noise(series)
         episodes: list[tuple[Episode, ...]] = [()] * runtimes.shape[1]
-        if runtimes.size < LARGE or np.std(np.log(usual / before)) > _SAME * noise.deviation.min():
-            splits.clear()
         for worker in np.flatnonzero(_suspicious(series, noise)):
-            own, deviation = np.ascontiguousarray(series[:, worker]), float(noise.deviation[worker])
-            if worker not in splits:
-                splits[worker] = change_points.changes(own, deviation, noise.critical)
-            episodes[worker] = _episodes(own, splits[worker], deviation, noise.critical)
+            episodes[worker] = _episodes(series[:, worker], float(noise.deviation[worker]), noise.critical)
         for workers, together in _of_nodes(series, nodes):
             for worker in workers:
                 episodes[worker] = _joined(episodes[worker], together, series[:, worker])
-        before, slow_before, slow = usual, slow, among(episodes, len(runtimes))
+        slow_before, slow = slow, among(episodes, len(runtimes))
         if np.array_equal(slow_before, slow):
             break
     return Histories(tuple(episodes), slow, usual, noise)
 
 
 def among(episodes: Sequence[Sequence[Episode]], rows: int) -> np.ndarray:
-    """bool[T, N], whether a worker is in one of its episodes."""
+    """Return whether each worker is in one of its episodes, bool[T, N]."""
     slow = np.zeros((rows, len(episodes)), bool)
     for worker, own in enumerate(episodes):
         for episode in own:
@@ -116,20 +101,29 @@ def among(episodes: Sequence[Sequence[Episode]], rows: int) -> np.ndarray:
     return slow
 
 
-def _of_nodes(series: np.ndarray, nodes: Sequence[str]) -> Iterator[tuple[np.ndarray, tuple[Episode, ...]]]:
-    """The workers and the slow stretches of each node most of whose workers are slow in them."""
+def of_nodes(nodes: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the indices of the workers of each node that may be to blame: it has several, but not all of them."""
     names = np.array(nodes)
-    members = [np.flatnonzero(names == name) for name in dict.fromkeys(nodes)]
-    members = [workers for workers in members if 2 <= workers.size < series.shape[1]]
+    members = {name: np.flatnonzero(names == name) for name in dict.fromkeys(nodes)}
+    return {name: workers for name, workers in members.items() if 2 <= workers.size < len(nodes)}
+
+
+def runs(rows: np.ndarray) -> list[tuple[int, int]]:
+    """Return the first and last of each run of consecutive numbers, among rising ones."""
+    parts = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+    return [(int(part[0]), int(part[-1])) for part in parts if part.size]
+
+
+def _of_nodes(series: np.ndarray, nodes: Sequence[str]) -> Iterator[tuple[np.ndarray, tuple[Episode, ...]]]:
+    """Find the workers and the slow stretches of each node most of whose workers are slow in them."""
+    members = list(of_nodes(nodes).values())
     if not members:
         return
     middle = np.stack([np.median(series[:, workers], axis=1) for workers in members], axis=1)
     noise = change_points.noise(middle)
     for node in np.flatnonzero(_suspicious(middle, noise)):
         found = []
-        own, deviation = np.ascontiguousarray(middle[:, node]), float(noise.deviation[node])
-        splits = change_points.changes(own, deviation, noise.critical)
-        for episode in _episodes(own, splits, deviation, noise.critical):
+        for episode in _episodes(middle[:, node], float(noise.deviation[node]), noise.critical):
             own = np.median(series[episode.first : episode.last + 1, members[node]], axis=0)
             if np.mean(own >= math.log(episode.factor) / 2) >= MOST_OF_NODE:
                 found.append(episode)
@@ -143,10 +137,8 @@ def _joined(own: Sequence[Episode], together: Sequence[Episode], series: np.ndar
     result = [Episode(e.first, e.last, math.exp(float(np.median(series[e.first : e.last + 1])))) for e in together]
     for episode in own:
         outside = np.flatnonzero(~inside[episode.first : episode.last + 1]) + episode.first
-        parts = np.split(outside, np.flatnonzero(np.diff(outside) > 1) + 1)
-        result += [
-            Episode(int(part[0]), int(part[-1]), episode.factor) for part in parts if part.size >= change_points.LEAST
-        ]
+        parts = [Episode(first, last, episode.factor) for first, last in runs(outside)]
+        result += [part for part in parts if part.rows >= change_points.LEAST]
     return tuple(sorted(result, key=lambda e: e.first))
 
 
@@ -164,14 +156,15 @@ def _suspicious(series: np.ndarray, noise: Noise) -> np.ndarray:
     return result
 
 
-def _episodes(series: np.ndarray, splits: list[int], deviation: float, critical: float) -> tuple[Episode, ...]:
-    """The slow ones of a worker's stretches."""
-    found: list[Episode] = []
-    for first, end, level in change_points.levels(series, splits):
-        if level < _JUMP or level * math.sqrt(end - first) < critical * 1.2533 * deviation:
-            continue
-        found.append(Episode(first, end - 1, math.exp(level)))
-    return tuple(found)
+def _episodes(series: np.ndarray, deviation: float, critical: float) -> tuple[Episode, ...]:
+    """Find the slow ones of the stretches of a series."""
+    series = np.ascontiguousarray(series)
+    stretches = change_points.levels(series, change_points.changes(series, deviation, critical))
+    return tuple(
+        Episode(first, end - 1, math.exp(level))
+        for first, end, level in stretches
+        if level >= _JUMP and level * math.sqrt(end - first) >= critical * 1.2533 * deviation
+    )
 
 
 def _jumped(logs: np.ndarray, middle: np.ndarray) -> np.ndarray:
@@ -211,24 +204,8 @@ def _movers(own: np.ndarray, jump: float) -> np.ndarray:
     return own > stay[-1] if clear and 0.2 * own.size <= stay.size <= 0.8 * own.size else nobody
 
 
-def relative(runtimes: np.ndarray) -> np.ndarray:
-    r"""Run-time over the median of its step.
-
-    .. math:: r_{ti} = x_{ti} / \mathrm{median}_j x_{tj}
-
-    Returns:
-      float64[T, N].
-
-    Example:
-      >>> relative(np.array([[1.0, 2.0, 3.0], [4.0, 4.0, 8.0]]))
-      array([[0.5, 1. , 1.5],
-             [1. , 1. , 2. ]])
-    """
-    return runtimes / np.median(runtimes, axis=1, keepdims=True)
-
-
 def reference(runtimes: np.ndarray, slow: np.ndarray) -> np.ndarray:
-    """Median of each step over the workers that are not slow in it; over all workers, if all are slow.
+    """Return the median of each step over the workers that are not slow in it; over all workers, if all are slow.
 
     The plain median of a step is itself raised by its slow workers: with 4 workers a little, with half of them slow by
     half of the slowness.
@@ -245,10 +222,9 @@ def reference(runtimes: np.ndarray, slow: np.ndarray) -> np.ndarray:
       >>> reference(times, times >= 3.0).tolist(), np.median(times, axis=1).tolist()
       ([1.0, 1.5], [2.0, 2.5])
     """
-    result = np.median(runtimes, axis=1)
-    rows = np.flatnonzero(slow.any(axis=1) & ~slow.all(axis=1))
-    ordered = np.sort(np.where(slow[rows], np.inf, runtimes[rows]), axis=1)
-    count = np.count_nonzero(~slow[rows], axis=1)
-    row = np.arange(rows.size)
-    result[rows] = (ordered[row, (count - 1) // 2] + ordered[row, count // 2]) / 2
+    result, some = np.empty(len(runtimes)), slow.any(axis=1) & ~slow.all(axis=1)
+    result[~some] = np.median(runtimes[~some], axis=1)
+    ordered = np.sort(np.where(slow[some], np.inf, runtimes[some]), axis=1)
+    count, row = np.count_nonzero(~slow[some], axis=1), np.arange(len(ordered))
+    result[some] = (ordered[row, (count - 1) // 2] + ordered[row, count // 2]) / 2
     return result

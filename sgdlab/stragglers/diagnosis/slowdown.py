@@ -1,4 +1,4 @@
-"""Whether the whole cluster became slower: at a step, for a while, or gradually."""
+"""Slow times of the whole cluster: since a step, for a while, or gradually."""
 
 import dataclasses
 import itertools
@@ -62,7 +62,7 @@ def find_slowdown(usual: np.ndarray) -> FleetSlowdown:
 
 
 def _memory(series: np.ndarray) -> float:
-    """Correlation of consecutive rows around the first of: one level, a line, two levels, three, without a better one.
+    """Estimate the correlation of consecutive rows around one level, a line, two levels, or three, if these are better.
 
     A description is better if it takes a fifth off the sum of the absolute residuals: a memory lets any description of
     more parameters take off some.
@@ -80,7 +80,7 @@ def _memory(series: np.ndarray) -> float:
             ]
             if not splits:
                 break
-            around = [_levelled(series, sorted([*bounds, split])) for split in splits]
+            around = [series - change_points.levelled(series, sorted([*bounds[1:-1], split])) for split in splits]
             best = int(np.argmin([np.abs(each).sum() for each in around]))
             bounds = sorted([*bounds, splits[best]])
             residual = _better(residual, around[best])
@@ -91,11 +91,6 @@ def _memory(series: np.ndarray) -> float:
 
 def _better(residual: np.ndarray, other: np.ndarray) -> np.ndarray:
     return other if np.abs(other).sum() < _WORTH * np.abs(residual).sum() else residual
-
-
-def _levelled(series: np.ndarray, bounds: list[int]) -> np.ndarray:
-    parts = [series[first:end] for first, end in itertools.pairwise(bounds)]
-    return np.concatenate([part - np.median(part) for part in parts])
 
 
 def _autocorrelation(residual: np.ndarray) -> float:
@@ -146,8 +141,8 @@ def fit_trend(series: np.ndarray, deviation: float, critical: float) -> Trend:
       >>> fit_trend(np.linspace(0.0, 1.0, 40), 0.1, 4.0).rise
       1.0
     """
-    stretches = change_points.levels(series, change_points.changes(series, deviation, critical))
-    fitted = np.concatenate([np.full(end - first, level) for first, end, level in stretches])
+    splits = change_points.changes(series, deviation, critical)
+    stretches, fitted = change_points.levels(series, splits), change_points.levelled(series, splits)
     best = Trend(stretches, None, 0, fitted)
     if len(stretches) == 1:
         return best
@@ -167,7 +162,7 @@ def _cost(residual: np.ndarray, deviation: float) -> float:
 
 
 def line(series: np.ndarray, start: int, deviation: float) -> tuple[np.ndarray, float]:
-    """The line that is level up to `start`, by weighted least squares that ignore outliers, and its total rise."""
+    """Fit a line that is level up to `start`, by weighted least squares that ignore outliers; return its rise too."""
     slope = np.maximum(np.arange(series.size) - start, 0) / (series.size - 1 - start)
     weight = np.ones(series.size)
     for _ in range(4):

@@ -1,16 +1,17 @@
 """`Alarm`, something that was found in a trace while it grows, and the file of JSON lines that keeps alarms."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any
+
+from sgdlab.stragglers.diagnosis.causes import HANGS, PAUSES, SILENT, SLOW_NODE
 
 RAISED, NAMED, WORSE, CLEARED = "raised", "named", "worse", "cleared"
-SLOW_WORKER, SLOW_NODE, ALL_SLOWER, PAUSES, SILENT = "slow worker", "slow node", "all slower", "pauses", "silent worker"
-HANGS = "no steps"
 
 _NAMED = 4
 """More workers than this are counted, and the first ones named."""
@@ -32,7 +33,7 @@ class Alarm:
       workers: their names; empty where it concerns all.
       node: of a slow node, its name.
       factor: how many times slower; seconds of a pause, or without steps, over a usual step's; None of silence.
-      against_fleet: the workers' recent run-time over the median of all workers; None where it says nothing.
+      against_fleet: the workers' run-time since then over the others' median; None where it says nothing.
       against_itself: the same over the workers' own best; None where it says nothing.
       count: how many pauses there were.
       period: every how many steps they come; None if that is unknown.
@@ -55,11 +56,13 @@ class Alarm:
     @property
     def cause(self) -> tuple[str, tuple[str, ...], str | None]:
         """Return what a "raised" and its "cleared" have in common."""
-        return self.kind, () if self.kind in (SLOW_NODE, HANGS) else self.workers, self.node
+        if self.kind == SLOW_NODE:
+            return self.kind, (), self.node
+        return self.kind, () if self.kind == HANGS else self.workers, None
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """The same for an alarm that is found again when the trace is read again."""
+        """Return the same for an alarm that is found again when the trace is read again."""
         return self.event, *self.cause, self.since
 
     @property
@@ -72,13 +75,13 @@ class Alarm:
         return f"worker {', '.join(self.workers)}" if self.workers else "the whole cluster"
 
     def sentence(self) -> str:
-        """One line for a terminal.
+        """Say it in one line for a terminal.
 
         Example:
-          >>> alarm = Alarm(RAISED, SLOW_WORKER, 340, 300, ("5",), factor=1.6, evidence="in 39 of 40 steps")
+          >>> alarm = Alarm(RAISED, "slow worker", 340, 300, ("5",), factor=1.6, evidence="in 39 of 40 steps")
           >>> alarm.sentence()
           'step 340: worker 5 has been 1.60 times slower since step 300 (in 39 of 40 steps)'
-          >>> Alarm(CLEARED, SLOW_WORKER, 860, 812, ("5",)).sentence()
+          >>> Alarm(CLEARED, "slow worker", 860, 812, ("5",)).sentence()
           'step 860: worker 5 is back to normal since step 812'
         """
         why = f" ({self.evidence})" if self.evidence else ""
@@ -102,7 +105,7 @@ class Alarm:
         return f"{who} {has} been {self.factor:.2f} times slower since step {self.since}"
 
     def record(self) -> dict[str, Any]:
-        """The fields as JSON holds them, under their names."""
+        """Return the fields as JSON holds them, under their names."""
         return dataclasses.asdict(self) | {"workers": list(self.workers)}
 
 
@@ -111,7 +114,7 @@ def is_alarm(record: Mapping[str, Any]) -> bool:
     return {field.name for field in dataclasses.fields(Alarm)} <= set(record)
 
 
-class AlarmFile:
+class AlarmFile(contextlib.AbstractContextManager):
     """Adds alarms to a file of JSON lines, each at once; one that stands there already is not written again.
 
     The keys of a line are the fields of `Alarm`, `trace` (what was followed), `run` (a checksum of the beginning of the
@@ -153,9 +156,6 @@ class AlarmFile:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -6,9 +6,13 @@ many standard deviations x exceeds what is normal and an allowance a, and forget
 .. math:: S_b = \max(0, S_{b-1} + (x_b - \mu - a) / \sigma), \qquad a = \max(\log 1.1, \sigma / 2)
 
 The worker is slow where S reaches h. For a Gaussian x, this is the test that finds a shift of 2a fastest among all with
-the same number of blocks between two false alarms.
+the same number of blocks between two false alarms. That number, for blocks that are independent and a of k deviations,
 
-Source: Page 1954, "Continuous inspection schemes"; Siegmund 1985, "Sequential analysis", for the run length.
+.. math:: (e^{2 k h'} - 2 k h' - 1) / (2 k^2), \qquad h' = h + 1.166
+
+is 5.7e7 on average for h = 16 and k = 0.5.
+
+Source: Page 1954, "Continuous inspection schemes"; Siegmund 1985, "Sequential analysis", equation 2.57, for the number.
 """
 
 import math
@@ -33,34 +37,12 @@ _LEAST_OWN = 10
 """A worker is compared with itself after so many blocks."""
 
 
-def run_length(threshold: float = THRESHOLD, allowance: float = 0.5) -> float:
-    r"""Blocks between two false alarms of one chart, on average, where x is Gaussian and independent between blocks.
-
-    .. math:: (e^{2 k h'} - 2 k h' - 1) / (2 k^2), \qquad h' = h + 1.166
-
-    Args:
-      threshold: h.
-      allowance: k, in standard deviations.
-
-    Source: Siegmund 1985, "Sequential analysis", equation 2.57.
-
-    Example:
-      >>> f"{run_length():.1e}"
-      '5.7e+07'
-    """
-    exponent = 2 * allowance * (threshold + 1.166)
-    return (math.exp(exponent) - exponent - 1) / (2 * allowance**2)
-
-
 class Charts:
-    """Four charts for each worker: slower than the fleet, than itself, faster than ever, and back to normal.
+    """Four charts for each of N workers: slower than the fleet, than itself, faster than ever, and back to normal.
 
     What is normal for a worker itself is the mean of its blocks before it was slow; where it has become faster for
     good, it is learned anew. The standard deviation is that of differences between a worker's blocks, averaged over the
     fleet (for a worker that varies more, its own), and is increased where successive blocks are alike.
-
-    Args:
-      workers: N, how many there are.
 
     Attributes:
       slow: bool[N].
@@ -74,7 +56,7 @@ class Charts:
         self.sums, self._gain = np.zeros((4, 0), np.float32), np.zeros((4, 0), np.float32)
         self.since = np.zeros((4, 0), np.int32)
         self.slow, self.against_fleet = np.zeros(0, bool), np.zeros(0, bool)
-        self._any_slow, self._anew = False, np.zeros(0, np.int64)
+        self._any_slow = False
         self._own, self._spread = np.zeros(0, np.float32), np.zeros(0, np.float32)
         self._last, self._normal_when_slow = np.zeros(0, np.float32), np.zeros(0, np.float32)
         self._count, self._returned = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -90,7 +72,7 @@ class Charts:
         """Adds workers, up to so many."""
         more = workers - self.slow.size
         for name, value in vars(self).items():
-            if isinstance(value, np.ndarray) and name != "_anew":
+            if isinstance(value, np.ndarray):
                 fill = np.nan if name == "_last" else 0
                 width = [(0, 0)] * (value.ndim - 1) + [(0, more)]
                 setattr(self, name, np.pad(value, width, constant_values=fill))
@@ -98,7 +80,7 @@ class Charts:
         self._rescale()
 
     def learn(self, blocks: np.ndarray) -> None:
-        """The first standard deviation, from the first blocks, which `observe` is given afterwards.
+        """Learn the first standard deviation, from the first blocks, which `observe` is given afterwards.
 
         Args:
           blocks: float[B, N], x of each block and worker.
@@ -108,7 +90,7 @@ class Charts:
         steps = np.sort(steps[np.isfinite(steps)])
         kept = steps[: max(1, -(-steps.size * 15 // 16))]
         # Of few differences the mean may be too small by chance.
-        known = _of_differences(kept.mean()) * (1 + 1 / math.sqrt(kept.size)) if kept.size else 0.0
+        known = of_differences(kept.mean()) * (1 + 1 / math.sqrt(kept.size)) if kept.size else 0.0
         self._pooled = max(float(known), LEAST_SIGMA)
         self._pooled_count = len(blocks)
         self._rescale()
@@ -120,10 +102,8 @@ class Charts:
           x: float32[N], NaN where a worker has no run-time in the block.
 
         Returns:
-          bool[N], who has become slow, and bool[N], who is back to normal. Where a chart says so, `since` still tells
-          when that began, until the next block.
+          bool[N], who has become slow, and bool[N], who is back to normal.
         """
-        self._restart()
         missing = None if np.isfinite(x.sum()) else ~np.isfinite(x)
         if missing is not None:
             x = np.where(missing, self._last, x)
@@ -155,19 +135,19 @@ class Charts:
         return raised, cleared
 
     def elevated(self) -> np.ndarray:
-        """bool[N]: slow, or on the way to it."""
+        """Return the workers that are slow, or on the way to it, bool[N]."""
         return self.slow | (self.sums[:2].max(axis=0) >= THRESHOLD / 3)
 
     def returning(self, workers: np.ndarray) -> np.ndarray:
-        """bool[M]: which of these workers, int64[M], may soon be back to normal."""
+        """Return which of these workers, int64[M], may soon be back to normal, bool[M]."""
         return self.sums[_BACK, workers] >= BACK / 6
 
     def began(self, worker: int) -> int:
-        """The block in which a worker's slowness began, as its charts say."""
+        """Return the block in which a worker's slowness began, as its charts say."""
         return int(self.since[_FLEET if self.against_fleet[worker] else _ITSELF, worker])
 
     def back_since(self, worker: int) -> int:
-        """The block from which on a worker that was slow is back to normal."""
+        """Return the block from which on a worker that was slow is back to normal."""
         return int(self._returned[worker])
 
     def normal(self, worker: int) -> float:
@@ -186,17 +166,11 @@ class Charts:
         cleared = self.slow & (self.sums[_BACK] >= BACK)
         self.slow = (self.slow | raised) & ~cleared
         self._any_slow = bool(self.slow.any())
-        self._anew = np.flatnonzero(cleared)
         self.since[_BACK, raised] = self.block
         self._returned = np.where(cleared, self.since[_BACK], self._returned)
         np.minimum(self.sums[:2], THRESHOLD, out=self.sums[:2])
+        self.sums[:, cleared], self.since[:, cleared] = 0.0, self.block  # they begin anew
         return raised, cleared
-
-    def _restart(self) -> None:
-        """Charts of workers that were found to be back begin anew."""
-        if self._anew.size:
-            self.sums[:, self._anew], self.since[:, self._anew] = 0.0, self.block
-            self._anew = self._anew[:0]
 
     def _learn(self, x: np.ndarray, there: np.ndarray) -> None:
         faster = np.flatnonzero(there & (self.sums[_FASTER] >= THRESHOLD))
@@ -220,9 +194,9 @@ class Charts:
         difference = np.where(calm, np.minimum(np.abs(x - last), 4 / self._precision), np.float32(0))
         self._pooled_count += 1
         weight = 1.0 / min(self._pooled_count, _NOISE_HISTORY)
-        self._pooled += (max(_of_differences(difference.sum() / number), LEAST_SIGMA) - self._pooled) * weight
+        self._pooled += (max(of_differences(difference.sum() / number), LEAST_SIGMA) - self._pooled) * weight
         weights = (calm / np.minimum(np.maximum(self._count, 1), _NOISE_HISTORY)).astype(np.float32)
-        self._spread += (_of_differences(difference) - self._spread) * weights
+        self._spread += (of_differences(difference) - self._spread) * weights
         known = calm & (self._count > _LEAST_OWN)
         if known.any():
             now = np.clip((x - self._own) * self._precision, -3, 3)[known]
@@ -245,6 +219,6 @@ class Charts:
         )
 
 
-def _of_differences(mean: np.ndarray | float) -> np.ndarray | float:
-    """The standard deviation of a Gaussian whose draws differ by so much in the mean: by 2 / sqrt(pi) of it."""
+def of_differences(mean: np.ndarray | float) -> np.ndarray | float:
+    """Return the standard deviation of a Gaussian whose draws differ by so much in the mean: by 2 / sqrt(pi) of it."""
     return 0.5 * math.sqrt(math.pi) * mean

@@ -47,13 +47,7 @@ class ArrivalClock:
         self._live = False
 
     def read(self, steps: StepCollector, *, grew: bool, caught_up: bool) -> None:
-        """Notes what a look at the trace has brought.
-
-        Args:
-          steps: that were collected, with the newest of each worker.
-          grew: whether there was anything new.
-          caught_up: whether everything that is there has been read.
-        """
+        """Notes what a look at the trace has brought: whether it grew, and whether all that is there has been read."""
         now = self._clock()
         if grew:
             if self._live:
@@ -77,13 +71,10 @@ class ArrivalClock:
         return {int(worker): int(behind[worker]) for worker in np.flatnonzero(behind)}
 
     def overdue(self, usual: float) -> np.ndarray:
-        """Return bool[N]: the workers that steps no longer wait for.
+        """Return the workers that steps no longer wait for, bool[N], where a usual step takes so many seconds, or nan.
 
         The others are ahead of them, and they have had no row for ten usual steps, at least 5 s, and three times as
         long as they ever took.
-
-        Args:
-          usual: seconds of a step; nan if unknown.
         """
         if not self._live or not self._newest.size:
             return np.zeros(self._newest.size, bool)

@@ -1,4 +1,4 @@
-"""What happens to all workers together: single steps that are slow for all, and a cluster that has become slower."""
+"""Changes of all workers together: single steps that are slow for all, and a cluster that has become slower."""
 
 import itertools
 import math
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.stragglers.follow.charts import LEAST_FACTOR, THRESHOLD
+from sgdlab.stragglers.follow.charts import CLIP, LEAST_FACTOR, LEAST_SIGMA, THRESHOLD, of_differences
 
 PAUSE_FACTOR = 1.5
 """A step is slow for all where its median is so many times the usual one, at least."""
@@ -14,7 +14,6 @@ PAUSE_SIGMAS = 8.0
 LONGEST = 10
 """More slow steps in a row are no pause, but a slower cluster: an evaluation may take some."""
 _HISTORY, _LEAST_BLOCKS, _LEVELS = 200, 20, 5
-_LEAST_SIGMA = 0.005
 _HALF_OF_DIFFERENCES = 0.954
 """The median absolute difference of two draws of a Gaussian with standard deviation 1."""
 
@@ -37,7 +36,7 @@ class PauseCounter:
         self.named: int | None = None
         self._gaps: list[int] = []
         self._last = 0
-        self._run, self._run_first, self._run_factor, self._run_slow = 0, 0, 1.0, False
+        self._run: list[tuple[int, float, bool]] = []  # steps in a row: number, factor, whether it was slow for all
 
     def observe(self, steps: np.ndarray, high: np.ndarray, slow: np.ndarray, factors: np.ndarray) -> int:
         """Adds a block, and returns how many pauses ended in it.
@@ -48,36 +47,31 @@ class PauseCounter:
           slow: bool[B], which were slow for all, as one step of a pause must be.
           factors: float[B], of each over what is usual.
         """
-        if not high.any():
-            return self._end() if self._run else 0
-        found = 0
-        steps_of = zip(steps.tolist(), high.tolist(), slow.tolist(), factors.tolist(), strict=True)
-        for step, is_high, is_slow, factor in steps_of:
-            if not is_high:
-                found += self._end()
-                continue
-            if not self._run:
-                self._run_first, self._run_factor, self._run_slow = step, 1.0, False
-            self._run += 1
-            self._run_slow |= is_slow
-            self._run_factor = max(self._run_factor, factor)
-        return found
-
-    def _end(self) -> int:
-        run, self._run = self._run, 0
-        if not 1 <= run <= LONGEST or not self._run_slow:
+        if not self._run and not high.any():
             return 0
+        before = self.count
+        for row, is_high in enumerate(high.tolist()):
+            if not is_high:
+                self._end()
+            elif len(self._run) <= LONGEST:
+                self._run.append((int(steps[row]), float(factors[row]), bool(slow[row])))
+        return self.count - before
+
+    def _end(self) -> None:
+        run, self._run = self._run, []
+        if not 1 <= len(run) <= LONGEST or not any(slow for _, _, slow in run):
+            return
+        begin = run[0][0]
         self.count += 1
         if self.first is None:
-            self.first, self.factor = self._run_first, self._run_factor
+            self.first, self.factor = begin, max(factor for _, factor, _ in run)
         else:
-            self._gaps = [*self._gaps[-4:], self._run_first - self._last]
+            self._gaps = [*self._gaps[-4:], begin - self._last]
             usual = sorted(self._gaps)[len(self._gaps) // 2]
             # A pause may be missed or be in a step that was not recorded: gaps of several periods agree.
             off = [abs(gap - usual * max(1, round(gap / usual))) for gap in self._gaps]
             self.period = usual if len(off) >= 2 and max(off) <= max(1, 0.05 * usual) else None
-        self._last = self._run_first
-        return 1
+        self._last = begin
 
 
 class Common:
@@ -87,7 +81,7 @@ class Common:
 
     Attributes:
       slow: whether the cluster is slower than it was.
-      since: the block in which that began; or, in the block in which it ends, in which it was back.
+      since: the block in which that began; or, after it, in which it was back.
       normal: what is normal, a mean logarithm of seconds.
     """
 
@@ -96,10 +90,9 @@ class Common:
         self.block = 0
         self._levels: list[float] = []
         self._count, self._spread = 0, 0.0
-        self._steps_seen, self._between_steps = 0, 0.0
+        self._blocks_seen, self._between_steps = 0, 0.0
         self._sums = {"slower": 0.0, "back": 0.0, "faster": 0.0}
         self._began = dict.fromkeys(self._sums, 0)
-        self._faster_sum = 0.0
 
     def pauses(self, medians: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Find the steps of a block that are slow for all (bool[B]), and by what factor (float[B]).
@@ -116,68 +109,60 @@ class Common:
         # Half of the differences between steps are less than this; pauses, which are few, do not change it.
         differences = sorted(abs(one - other) for one, other in itertools.pairwise(known))
         difference = differences[len(differences) // 2] if differences else 0.0
-        self._steps_seen += 1
-        self._between_steps += (difference - self._between_steps) / min(self._steps_seen, _HISTORY)
+        self._blocks_seen += 1
+        self._between_steps += (difference - self._between_steps) / min(self._blocks_seen, _HISTORY)
         least = max(math.log(PAUSE_FACTOR), PAUSE_SIGMAS * self._between_steps / _HALF_OF_DIFFERENCES)
         if max(known) - level <= least:
             return np.zeros(medians.size, bool), np.ones(medians.size)
         above = np.where(np.isfinite(medians), medians, level) - level
         return above > least, np.exp(above)
 
-    def observe(self, medians: np.ndarray, slow: np.ndarray) -> str:
-        """Adds a block, and returns what was found: "raised", "cleared" or nothing.
+    def observe(self, medians: np.ndarray, left_out: np.ndarray) -> None:
+        """Adds a block.
 
         Args:
           medians: float[B], logarithms of the steps' medians; NaN where there is none.
-          slow: bool[B], which steps were slow for all; where most are, that is no pause.
+          left_out: bool[B], the pauses among these steps.
         """
-        is_pause = slow.tolist() if slow.any() and 2 * slow.sum() <= slow.size else [False] * slow.size
-        values = zip(medians.tolist(), is_pause, strict=True)
-        used = [median for median, left_out in values if not left_out and math.isfinite(median)]
         self.block += 1
-        if not used:
-            return ""
-        level = sum(used) / len(used)
-        found = self._test(level)
-        self._learn(level)
-        self._levels = [*self._levels[1 - _LEVELS :], level]
-        return found
+        values = zip(medians.tolist(), left_out.tolist(), strict=True)
+        used = [median for median, is_pause in values if not is_pause and math.isfinite(median)]
+        if used:
+            level = sum(used) / len(used)
+            if self._count >= _LEAST_BLOCKS:
+                self._test(level)
+            self._learn(level)
+            self._levels = [*self._levels[1 - _LEVELS :], level]
 
     def _sigma(self) -> float:
-        return max(0.5 * math.sqrt(math.pi) * self._spread, _LEAST_SIGMA)
+        return max(float(of_differences(self._spread)), LEAST_SIGMA)
 
-    def _test(self, level: float) -> str:
-        if self._count < _LEAST_BLOCKS:
-            return ""
+    def _test(self, level: float) -> None:
         sigma = self._sigma()
         allowance = max(math.log(LEAST_FACTOR), (0.5 + 2.5 / math.sqrt(self._count)) * sigma)
         self._add("slower", (level - self.normal - allowance) / sigma)
         self._add("faster", (self.normal - level - allowance) / sigma)
-        self._faster_sum = self._faster_sum + level if self._sums["faster"] > 0 else 0.0
         self._add("back", (self.normal + 0.5 * allowance - level) / sigma if self.slow else -math.inf)
         if not self.slow and self._sums["slower"] >= THRESHOLD:
             self.slow, self.since = True, self._began["slower"]
-            return "raised"
-        if self.slow and self._sums["back"] >= THRESHOLD / 2:
+        elif self.slow and self._sums["back"] >= CLIP:
             self.slow, self.since = False, self._began["back"]
             self._sums["slower"] = 0.0
-            return "cleared"
-        return ""
 
     def _add(self, name: str, gain: float) -> None:
-        self._sums[name] = max(0.0, min(self._sums[name], THRESHOLD) + min(max(gain, -THRESHOLD), THRESHOLD / 2))
+        self._sums[name] = max(0.0, min(self._sums[name], THRESHOLD) + min(gain, CLIP))
         if self._sums[name] == 0:
             self._began[name] = self.block
 
     def _learn(self, level: float) -> None:
         if self._sums["faster"] >= THRESHOLD:  # what is normal is learned anew
-            self.normal = self._faster_sum / max(self.block - self._began["faster"], 1)
+            newest = [*self._levels, level][self._began["faster"] - self.block :]
+            self.normal = sum(newest) / len(newest)
             self._sums["faster"] = 0.0
         if self.slow or self._sums["slower"] >= THRESHOLD / 3:
             return
         self._count += 1
-        weight = 1.0 / min(self._count, _HISTORY)
-        self.normal += (level - self.normal) * weight
+        self.normal += (level - self.normal) / min(self._count, _HISTORY)
         if self._levels:
             step = abs(level - self._levels[-1])
             if self._count > _LEAST_BLOCKS:

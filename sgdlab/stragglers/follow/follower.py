@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from sgdlab.report.words import counted, some
-from sgdlab.stragglers.follow import alarms as kinds
-from sgdlab.stragglers.follow.alarms import HANGS, Alarm
+from sgdlab.stragglers.diagnosis.causes import HANGS, PAUSES, SLOW_NODE, SLOW_WORKER
+from sgdlab.stragglers.follow.alarms import CLEARED, RAISED, Alarm
 from sgdlab.stragglers.follow.clock import ArrivalClock
 from sgdlab.stragglers.follow.monitor import STRIP, Monitor
 from sgdlab.stragglers.follow.tail import Tail
@@ -67,7 +67,7 @@ class Gain:
 
 
 def find_gains(runtimes: np.ndarray, causes: Mapping[str, Sequence[int]]) -> list[Gain]:
-    r"""The best fixed number of backup workers, and leaving out the workers to blame, each against full synchrony.
+    r"""Find what the best number of backup workers, and leaving out the workers to blame, gain over full synchrony.
 
     With run-times in order, :math:`t_{(1)} \le \dots \le t_{(N)}`, an update that waits for k of N workers takes
     :math:`t_{(k)}`, and brings k gradients. Over the steps, the gain is
@@ -96,25 +96,21 @@ def find_gains(runtimes: np.ndarray, causes: Mapping[str, Sequence[int]]) -> lis
     size = present.size
     if len(whole) < LEAST_STEPS or size < 2:
         return []
-    totals = np.sort(whole, axis=1).sum(axis=0)
-    rates = np.arange(1, size + 1) / totals
+    rates = np.arange(1, size + 1) / np.sort(whole, axis=1).sum(axis=0)
+
+    def gain(name: str, out: Sequence[int]) -> list[Gain]:
+        kept = ~np.isin(present, np.asarray(out, int))
+        rest = int(kept.sum())
+        if rest in (0, size):
+            return []
+        return [Gain(name, rest, rest, float(rest / whole[:, kept].max(axis=1).sum() / rates[-1]), len(whole))]
+
     wait = int(rates.argmax()) + 1
-    gains = []
-    if wait < size:
-        gains.append(Gain("", wait, size, float(rates[wait - 1] / rates[-1]), len(whole)))
-    parts = [_without(whole, rates[-1], np.isin(present, np.asarray(out, int)), name) for name, out in causes.items()]
+    gains = [Gain("", wait, size, float(rates[wait - 1] / rates[-1]), len(whole))] if wait < size else []
     if len(causes) > 1:
-        everyone = np.isin(present, np.concatenate([np.asarray(out, int) for out in causes.values()]))
-        gains += _without(whole, rates[-1], everyone, "all that are slow")
-    gains += sorted((gain for part in parts for gain in part), key=_order)[:MOST_CAUSES]
+        gains += gain("all that are slow", [worker for out in causes.values() for worker in out])
+    gains += sorted((each for name, out in causes.items() for each in gain(name, out)), key=_order)[:MOST_CAUSES]
     return sorted(gains, key=_order)
-
-
-def _without(whole: np.ndarray, rate: float, out: np.ndarray, name: str) -> list[Gain]:
-    rest = int((~out).sum())
-    if not rest or not out.any():
-        return []
-    return [Gain(name, rest, rest, float(rest / whole[:, ~out].max(axis=1).sum() / rate), len(whole))]
 
 
 def _order(gain: Gain) -> float:
@@ -138,14 +134,17 @@ class Follower:
 
     def __init__(self, path: str | os.PathLike[str], options: Options, *, clock: Callable[[], float] = time.monotonic):
         self.tail, self._clock = Tail(path, options), clock
+        self.restarts = 0
+        self._begin()
+
+    def _begin(self) -> None:
         self.monitor: Any = None  # Monitor | None
-        self.restarts, self.caught_up = 0, False
-        self.arrivals = ArrivalClock(clock)
+        self.caught_up = False
+        self.arrivals = ArrivalClock(self._clock)
         self._hangs: Alarm | None = None
         self._alarms: collections.deque[Alarm] = collections.deque(maxlen=_ALARMS_KEPT)
         self._gains: list[Gain] = []
-        self._gains_at = -_GAINS_EVERY
-        self._causes: dict[str, tuple[int, ...]] = {}
+        self._gains_of: tuple[int, dict[str, tuple[int, ...]]] = -_GAINS_EVERY, {}  # the steps, and the causes
 
     def poll(self, *, end: bool = False) -> list[Alarm]:
         """Reads what is new, and returns what was found in it.
@@ -160,10 +159,8 @@ class Follower:
         self.tail.overdue = self.arrivals.overdue(usual)
         taken = self.tail.poll(end=end)
         if taken is None:
-            self.monitor, self.restarts, self.caught_up = None, self.restarts + 1, False
-            self.arrivals, self._gains, self._gains_at = ArrivalClock(self._clock), [], -_GAINS_EVERY
-            self._alarms.clear()
-            self._hangs = None
+            self.restarts += 1
+            self._begin()
             return []
         self.caught_up = not self.tail.unread
         self.arrivals.read(self.tail.steps, grew=self.tail.bytes_read > read, caught_up=self.caught_up)
@@ -192,21 +189,16 @@ class Follower:
         seconds = None if end else self.arrivals.hangs(usual)
         if seconds is None:
             if self._hangs is not None and not end:
-                found.append(dataclasses.replace(self._hangs, event=kinds.CLEARED, step=latest, evidence=""))
+                found.append(dataclasses.replace(self._hangs, event=CLEARED, step=latest, evidence=""))
                 self._hangs = None
         elif self._hangs is None:
             # Who is silent already has an alarm of its own.
-            late = {steps.workers[worker]: count for worker, count in behind.items() if worker not in since} or {
-                steps.workers[worker]: count for worker, count in behind.items()
-            }
+            others = [worker for worker in behind if worker not in since] or list(behind)
+            late = {steps.workers[worker]: behind[worker] for worker in others}
+            last, names = max(newest, latest), tuple(late) if len(late) < len(steps.workers) else ()
+            factor = seconds / usual if math.isfinite(usual) and usual > 0 else None
             self._hangs = Alarm(
-                kinds.RAISED,
-                HANGS,
-                max(newest, latest),
-                max(newest, latest),
-                tuple(late) if len(late) < len(steps.workers) else (),
-                factor=seconds / usual if math.isfinite(usual) and usual > 0 else None,
-                evidence=_of_a_hang(seconds, usual, late),
+                RAISED, HANGS, last, last, names, factor=factor, evidence=_of_a_hang(seconds, factor, late)
             )
             found.append(self._hangs)
         return found
@@ -228,23 +220,24 @@ class Follower:
         if monitor is None or not monitor.blocks:
             return []
         index = {name: number for number, name in enumerate(monitor.workers)}
-        blamed = [alarm for alarm in self.standing if alarm.kind in (kinds.SLOW_WORKER, kinds.SLOW_NODE)]
+        blamed = [alarm for alarm in self.standing if alarm.kind in (SLOW_WORKER, SLOW_NODE)]
         causes = {alarm.who: tuple(index[name] for name in alarm.workers) for alarm in blamed}
-        if monitor.steps - self._gains_at >= _GAINS_EVERY or causes != self._causes:
+        steps, before = self._gains_of
+        if monitor.steps - steps >= _GAINS_EVERY or causes != before:
             numbers, runtimes, _ = monitor.recent.rows(pauses=True)
             # What was before the newest change says nothing of what comes.
-            changed = max((alarm.since for alarm in self._alarms if alarm.kind != kinds.PAUSES), default=numbers[0])
+            changed = max((alarm.since for alarm in self._alarms if alarm.kind != PAUSES), default=numbers[0])
             begin = min(int(np.searchsorted(numbers, changed)), max(numbers.size - _GAINS_LEAST, 0))
             self._gains = find_gains(runtimes[begin:], causes)
-            self._gains_at, self._causes = monitor.steps, causes
+            self._gains_of = monitor.steps, causes
         return self._gains
 
     def lacks(self) -> tuple[int, list[str]] | None:
-        """The step that is not whole yet, and the workers that it lacks, once the trace has been read."""
+        """Return the step that is not whole yet, and the workers that it lacks, once the trace has been read."""
         return self.tail.steps.lacks() if self.caught_up else None
 
     def state(self, *, finished: bool = False) -> dict[str, Any]:
-        """All that the page shows, as JSON holds it."""
+        """Return all that the page shows, as JSON holds it."""
         monitor, lacks = self.monitor, self.lacks()
         state: dict[str, Any] = {
             "title": self.tail.path,
@@ -308,9 +301,9 @@ class Follower:
         return steps, [[_rounded(ratio) for ratio in row] for row in ratios.tolist()]
 
 
-def _of_a_hang(seconds: float, usual: float, behind: Mapping[str, int]) -> str:
+def _of_a_hang(seconds: float, factor: float | None, behind: Mapping[str, int]) -> str:
     """Say for how long there were no steps, and who is behind the others."""
-    times = f", {seconds / usual:,.0f} times the usual" if math.isfinite(usual) and usual > 0 else ""
+    times = "" if factor is None else f", {factor:,.0f} times the usual"
     text = f"no step for {seconds:.0f} s{times}"
     if not behind:
         return f"{text}; all workers are equally far"

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.stragglers.follow import alarms as kinds
-from sgdlab.stragglers.follow import evidence
-from sgdlab.stragglers.follow.alarms import Alarm
+from sgdlab.stragglers.diagnosis import causes
+from sgdlab.stragglers.follow.alarms import CLEARED, NAMED, RAISED, Alarm
 from sgdlab.stragglers.follow.charts import Charts
 from sgdlab.stragglers.follow.common import PAUSE_FACTOR, Common, PauseCounter
 from sgdlab.stragglers.follow.naming import Naming, Silence
@@ -70,10 +69,8 @@ class Monitor:
         self.common, self.pauses = Common(), PauseCounter()
         self.strip = np.full((STRIP, number), np.nan, np.float32)
         self.missing = 0
-        self._naming = Naming(self.workers, self.nodes, self.charts, self.recent, self.start_of)
-        self._buffer = np.empty((BLOCK, number), np.float32)
-        self._numbers = np.empty(BLOCK, np.int64)
-        self._held = 0
+        self._naming = Naming(self.workers, self.nodes, self.charts, self.common, self.recent, self.start_of)
+        self._held = np.zeros(0, np.int64), np.zeros((0, number), np.float32)  # steps of the block that is not whole
         self.blocks = 0
         self._first: list[np.ndarray] | None = []  # x of the first blocks, before they are tested
         self._starts = np.zeros(max(STEPS // BLOCK, STRIP), np.int64)  # the first step of each of the last blocks
@@ -95,7 +92,7 @@ class Monitor:
         for part in (self.charts, self.recent):
             part.grow(len(workers))
         self.strip = np.pad(self.strip, [(0, 0), (0, more)], constant_values=np.nan)
-        self._buffer = np.pad(self._buffer, [(0, 0), (0, more)], constant_values=np.nan)
+        self._held = self._held[0], np.pad(self._held[1], [(0, 0), (0, more)], constant_values=np.nan)
         self._silence.grow(len(workers))
         if self._first is not None:
             self._first = [np.pad(x, (0, more), constant_values=np.nan) for x in self._first]
@@ -112,21 +109,16 @@ class Monitor:
             raise ValueError(
                 f"runtimes of shape {runtimes.shape} must be [{steps.size} steps, {len(self.workers)} workers]"
             )
-        found: list[Alarm] = []
-        at = 0
-        if self._held:
-            at = min(BLOCK - self._held, steps.size)
-            self._hold(steps[:at], runtimes[:at])
-            if self._held == BLOCK:
-                self._held = 0
-                found += self._batch(self._numbers.copy(), self._buffer)
-        while steps.size - at >= BLOCK:
-            size = min((steps.size - at) // BLOCK, _BATCH) * BLOCK
-            found += self._batch(steps[at : at + size], runtimes[at : at + size].astype(np.float32, copy=False))
-            at += size
-        self._hold(steps[at:], runtimes[at:])
         self.steps += steps.size
         self.newest = int(steps[-1]) if steps.size else self.newest
+        if self._held[0].size:
+            steps, runtimes = np.concatenate([self._held[0], steps]), np.concatenate([self._held[1], runtimes])
+        found: list[Alarm] = []
+        whole = steps.size // BLOCK * BLOCK
+        for at in range(0, whole, _BATCH * BLOCK):
+            rows = slice(at, min(at + _BATCH * BLOCK, whole))
+            found += self._batch(steps[rows], runtimes[rows].astype(np.float32, copy=False))
+        self._held = steps[whole:].astype(np.int64), runtimes[whole:].astype(np.float32)
         return found
 
     def silent(self, since: Mapping[int, int]) -> list[Alarm]:
@@ -146,26 +138,23 @@ class Monitor:
         return self._naming.open
 
     def scores(self) -> RecentScores:
-        """The two scores of every worker, over its last steps."""
+        """Return the two scores of every worker, over its last steps."""
         return self.recent.scores(self.charts.elevated())
 
     def standing(self) -> list[Alarm]:
         """Alarms that are not over, but for pauses, with what they say now."""
         return [
-            alarm if alarm.kind == kinds.SILENT else dataclasses.replace(self._current(alarm)[0], step=self.newest)
+            alarm
+            if alarm.kind == causes.SILENT
+            else dataclasses.replace(self._naming.current(alarm)[0], step=self.newest)
             for alarm in self.open.values()
-            if alarm.kind != kinds.PAUSES
+            if alarm.kind != causes.PAUSES
         ]
 
     def start_of(self, block: int) -> int:
-        """The first step of a block; of the oldest one that is remembered, if it was before."""
+        """Return the first step of a block; of the oldest one that is remembered, if it was before."""
         oldest = max(0, self.blocks - self._starts.size)
         return int(self._starts[max(block, oldest) % self._starts.size])
-
-    def _hold(self, steps: np.ndarray, runtimes: np.ndarray) -> None:
-        rows = slice(self._held, self._held + steps.size)
-        self._numbers[rows], self._buffer[rows] = steps, runtimes
-        self._held += steps.size
 
     def _batch(self, steps: np.ndarray, runtimes: np.ndarray) -> list[Alarm]:
         """Adds whole blocks; what concerns single steps is computed for all of them at once."""
@@ -217,12 +206,10 @@ class Monitor:
         last = int(steps[-1])
         found = self._pauses(last, steps, high, slow, factors)
         found += self._workers(last, x)
-        found += self._common(last, levels, slow)
+        found += self._common(last, levels, left_out)
         found += self._silence.observe(int(steps[0]), last, np.isfinite(x))
         self.blocks += 1
-        if self.blocks % _LOOK == 0:
-            found += self._worse(last)
-        return found
+        return found if self.blocks % _LOOK else found + self._naming.worse(last)
 
     def _pauses(
         self, last: int, steps: np.ndarray, high: np.ndarray, slow: np.ndarray, factors: np.ndarray
@@ -233,29 +220,27 @@ class Monitor:
         if not pauses.observe(steps, high, slow, factors):
             return []
         known = {"factor": pauses.factor, "count": pauses.count, "period": pauses.period}
-        found = Alarm(kinds.RAISED, kinds.PAUSES, last, pauses.first, **known)
+        found = Alarm(RAISED, causes.PAUSES, last, pauses.first, **known)
         if found.cause not in self._naming.open:
-            return [self._naming.opened(found)]
+            return [self._naming.kept(found)]
         if pauses.period is None or pauses.period == pauses.named:
             return []
         pauses.named = pauses.period
         words = f"{pauses.count} of them so far, since step {pauses.first}"
-        return [dataclasses.replace(found, event=kinds.NAMED, evidence=words)]
+        return [dataclasses.replace(found, event=NAMED, evidence=words)]
 
-    def _common(self, last: int, levels: np.ndarray, slow: np.ndarray) -> list[Alarm]:
-        event = self.common.observe(levels, slow)
-        is_open = self._naming.is_open(kinds.ALL_SLOWER, (), None)
-        self._waited = self._waited + 1 if self.common.slow else 0
-        if not event and self.common.slow and not is_open and (self._waited <= _PATIENCE or not self._waited % _LOOK):
-            event = kinds.RAISED  # it was not so for all workers until now
-        start = self.start_of(self.common.since)
-        if event == kinds.RAISED:
-            most, others = evidence.is_of_all(self.recent, self.charts, self.common, start)
-            if not others or (not most and self._waited < _PATIENCE):
-                return []
-        if not event or (event == kinds.CLEARED and not is_open):
-            return []
-        return self._naming.changed(evidence.all_slower(self.recent, self.common, event, last, start))
+    def _common(self, last: int, levels: np.ndarray, left_out: np.ndarray) -> list[Alarm]:
+        common = self.common
+        common.observe(levels, left_out)
+        self._waited = self._waited + 1 if common.slow else 0
+        if self._naming.is_open(causes.ALL_SLOWER):
+            return [] if common.slow else [self._naming.alarm(CLEARED, causes.ALL_SLOWER, last, common.since)]
+        # Later it may be so for all workers, even if it is not now.
+        if common.slow and (self._waited <= _PATIENCE or not self._waited % _LOOK):
+            most, others = self._naming.is_of_all(self.start_of(common.since))
+            if others and (most or self._waited >= _PATIENCE):
+                return [self._naming.alarm(RAISED, causes.ALL_SLOWER, last, common.since)]
+        return []
 
     def _workers(self, last: int, x: np.ndarray) -> list[Alarm]:
         blocks = [x]
@@ -273,27 +258,9 @@ class Monitor:
                 found += self._naming.slow(last, np.flatnonzero(raised), np.flatnonzero(cleared))
         return found + self._naming.settle(last)
 
-    def _current(self, alarm: Alarm) -> tuple[Alarm, float]:
-        return evidence.current(self.recent, self.charts, self.common, self._naming.members(alarm), alarm)
-
-    def _worse(self, last: int) -> list[Alarm]:
-        """Causes that have become slower still."""
-        found = []
-        for alarm in list(self.open.values()):
-            if alarm.kind in (kinds.PAUSES, kinds.SILENT):
-                continue
-            now, error = self._current(alarm)
-            # pyrefly: ignore[unsupported-operation]  # known, but of silence
-            if now.factor - 3 * error < evidence.WORSE * alarm.factor:
-                continue
-            self._naming.opened(dataclasses.replace(now, step=last))
-            since = max(alarm.since, int(self.recent.rows(WINDOW)[0][0]))
-            found.append(dataclasses.replace(now, event=kinds.WORSE, step=last, since=since))
-        return found
-
 
 def _mean(ratios: np.ndarray) -> np.ndarray:
-    """float32[blocks, N], means over the steps of each block; NaN where a worker has none."""
+    """Return the means over the steps of each block, float32[blocks, N]; NaN where a worker has none."""
     means = ratios.sum(axis=1) / np.float32(max(ratios.shape[1], 1))
     if np.isfinite(means.sum()):
         return means

@@ -1,27 +1,37 @@
-"""`Naming`, which alarm a finding is and which are not over; and `Silence`, workers that have no run-times any more."""
+"""`Naming`, what alarms say and which are not over; and `Silence`, workers that have no run-times any more."""
 
+import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from sgdlab.stragglers.follow import alarms as kinds
-from sgdlab.stragglers.follow import evidence
-from sgdlab.stragglers.follow.alarms import Alarm
-from sgdlab.stragglers.follow.charts import Charts
-from sgdlab.stragglers.follow.recent import BLOCK, Recent
+from sgdlab.stragglers.diagnosis import causes, change_points
+from sgdlab.stragglers.diagnosis.history import MOST_OF_NODE, of_nodes
+from sgdlab.stragglers.follow.alarms import CLEARED, RAISED, WORSE, Alarm
+from sgdlab.stragglers.follow.charts import LEAST_FACTOR, Charts
+from sgdlab.stragglers.follow.common import Common
+from sgdlab.stragglers.follow.recent import BLOCK, STEPS, WINDOW, Recent, medians_of
+
+OF_ALL = 0.75
+"""The whole cluster is slower where so many of the workers are."""
+
+_WORSE = 1.1
+"""A cause that has become so many times slower than was said is said again."""
 
 _TOGETHER = 10
 """Workers of a node that are back within so many blocks are so together."""
 
 
 class Naming:
-    """Keeps the alarms that are not over, and makes those of slow workers and nodes.
+    """Keeps the alarms that are not over, and makes those of something slow.
 
     Args:
       workers: names of the N workers.
       nodes: the machine of each worker; empty if unknown.
-      charts: the tests.
+      charts: the tests of workers.
+      common: the test of the whole cluster.
       recent: the last steps.
       start_of: the first step of a block.
 
@@ -37,11 +47,13 @@ class Naming:
         workers: Sequence[str],
         nodes: Sequence[str],
         charts: Charts,
+        common: Common,
         recent: Recent,
         start_of: Callable[[int], int],
     ):
         self.open: dict[tuple, Alarm] = {}
-        self._charts, self._recent, self._start_of = charts, recent, start_of
+        self._of_nodes: dict[Any, np.ndarray] = {}
+        self._charts, self._common, self._recent, self._start_of = charts, common, recent, start_of
         self.grow(workers, nodes)
 
     def grow(self, workers: Sequence[str], nodes: Sequence[str]) -> None:
@@ -52,90 +64,166 @@ class Naming:
         self._index = {name: index for index, name in enumerate(self.workers)}
         if self.nodes and len(self.nodes) != len(self.workers):
             raise ValueError(f"nodes={list(nodes)!r} must be one for each of the {len(workers)} workers, or empty")
+        self._of_nodes |= of_nodes(self.nodes)  # with those that were known, where they are unknown of a new worker
 
-    def opened(self, alarm: Alarm) -> Alarm:
-        """Keeps an alarm."""
-        self.open[alarm.cause] = alarm
+    def kept(self, alarm: Alarm) -> Alarm:
+        """Keeps an alarm, or forgets it where it says that its cause is over."""
+        if alarm.event == CLEARED:
+            self.open.pop(alarm.cause, None)
+        else:
+            self.open[alarm.cause] = alarm
         return alarm
 
-    def changed(self, alarm: Alarm) -> list[Alarm]:
-        """Keeps an alarm that is raised, and forgets one that is cleared."""
-        if alarm.event == kinds.RAISED:
-            return [self.opened(alarm)]
-        self.open.pop(alarm.cause, None)
-        return [alarm]
-
-    def is_open(self, kind: str, workers: tuple[str, ...], node: str | None) -> bool:
-        """Return whether an alarm is not over."""
-        return (kind, workers, node) in self.open
-
-    def members(self, alarm: Alarm) -> np.ndarray:
-        """int64[M]: the indices of an alarm's workers."""
-        if alarm.kind == kinds.SLOW_NODE:
-            return self._members(alarm.node)
-        return np.array([self._index[name] for name in alarm.workers], int)
+    def is_open(self, kind: str, worker: int | None = None, node: str | None = None) -> bool:
+        """Return whether an alarm is not over: of a worker, of a node, or of all."""
+        return (kind, () if worker is None else (self.workers[worker],), node) in self.open
 
     def node(self, worker: int) -> str | None:
-        """The machine of a worker."""
+        """Return the machine of a worker."""
         return self.nodes[worker] if self.nodes else None
 
     def slow(self, last: int, raised: np.ndarray, cleared: np.ndarray) -> list[Alarm]:
-        """The alarms of workers that have become slow, or are back to normal.
+        """Return the alarms of workers that have become slow, or are back to normal.
 
         A node in which most are slow is one cause; a worker is one only where its node is none.
         """
         found = []
-        for node in dict.fromkeys(self.nodes[worker] for worker in raised.tolist()) if self.nodes else ():
-            members = self._members(node)
+        for node in dict.fromkeys(self.node(worker) for worker in raised.tolist()):
+            if node not in self._of_nodes or self.is_open(causes.SLOW_NODE, node=node):
+                continue
+            members = self._of_nodes[node]
             slow = self._charts.elevated()[members]
-            is_one = 2 <= members.size < len(self.workers) and slow.sum() >= max(2, 2 / 3 * members.size)
-            if is_one and not self.is_open(kinds.SLOW_NODE, (), node):
-                found.append(self.opened(self._alarm(kinds.RAISED, kinds.SLOW_NODE, last, members, node)))
-        for worker in raised.tolist():
-            found += self._slow_worker(last, worker)
+            if slow.sum() >= max(2, MOST_OF_NODE * members.size):
+                began = min(self._charts.began(each) for each in members[slow].tolist())
+                found.append(self.alarm(RAISED, causes.SLOW_NODE, last, began, members.tolist(), node))
+        found += self._slow_workers(last, raised)
         for worker in cleared.tolist():
-            if self.is_open(kinds.SLOW_WORKER, (self.workers[worker],), self.node(worker)):
-                found += self.changed(
-                    self._alarm(kinds.CLEARED, kinds.SLOW_WORKER, last, np.array([worker]), self.node(worker))
-                )
+            if self.is_open(causes.SLOW_WORKER, worker):
+                began = self._charts.back_since(worker)
+                found.append(self.alarm(CLEARED, causes.SLOW_WORKER, last, began, [worker], self.node(worker)))
         return found
 
     def settle(self, last: int) -> list[Alarm]:
         """Nodes that are back to normal, and their workers that are not."""
         found = []
         for kind, _, node in list(self.open):
-            if kind != kinds.SLOW_NODE:
+            if kind != causes.SLOW_NODE:
                 continue
-            members = self._members(node)
+            members = self._of_nodes[node]
             slow = members[self._charts.elevated()[members]]
             # Workers are back at nearly the same time: those that are about to be are waited for.
             if 3 * slow.size <= members.size and not self._charts.returning(slow).any():
-                found += self.changed(self._alarm(kinds.CLEARED, kinds.SLOW_NODE, last, members, node))
-                for worker in slow[self._charts.slow[slow]].tolist():
-                    found += self._slow_worker(last, worker)
+                back = [self._charts.back_since(each) for each in members.tolist()]
+                began = min(block for block in back if block >= max(back) - _TOGETHER)
+                found.append(self.alarm(CLEARED, causes.SLOW_NODE, last, began, members.tolist(), node))
+                found += self._slow_workers(last, slow[self._charts.slow[slow]])
         return found
 
-    def _slow_worker(self, last: int, worker: int) -> list[Alarm]:
-        node = self.node(worker)
-        if self.is_open(kinds.SLOW_NODE, (), node) or self.is_open(kinds.SLOW_WORKER, (self.workers[worker],), node):
-            return []
-        return [self.opened(self._alarm(kinds.RAISED, kinds.SLOW_WORKER, last, np.array([worker]), node))]
+    def _slow_workers(self, last: int, workers: np.ndarray) -> list[Alarm]:
+        """Return the alarms of slow workers, unless they or their nodes have one already."""
+        found = []
+        for worker in workers.tolist():
+            node = self.node(worker)
+            if not self.is_open(causes.SLOW_NODE, node=node) and not self.is_open(causes.SLOW_WORKER, worker):
+                found.append(self.alarm(RAISED, causes.SLOW_WORKER, last, self._charts.began(worker), [worker], node))
+        return found
 
-    def _alarm(self, event: str, kind: str, last: int, members: np.ndarray, node: str | None) -> Alarm:
-        charts = self._charts
-        if event == kinds.RAISED:
-            slow = members[charts.elevated()[members]]
-            began = min(charts.began(each) for each in slow.tolist())
-        else:
-            returned = [charts.back_since(each) for each in members.tolist()]
-            began = min(block for block in returned if block >= max(returned) - _TOGETHER)
-        start = self._start_of(began - 1), self._start_of(began)
-        names = tuple(self.workers[each] for each in members.tolist())
-        known = {"event": event, "kind": kind, "step": last, "workers": names, "node": node}
-        return evidence.slow(self._recent, charts, members, start, known)
+    def alarm(
+        self, event: str, kind: str, last: int, began: int, workers: Sequence[int] = (), node: str | None = None
+    ) -> Alarm:
+        """Makes and keeps an alarm of something slow, or that it is back to normal.
 
-    def _members(self, node: str | None) -> np.ndarray:
-        return np.array([index for index, name in enumerate(self.nodes) if name == node], int)
+        Args:
+          event: "raised" or "cleared".
+          kind: of the cause.
+          last: the newest step.
+          began: the block in which it began, as the charts say.
+          workers: their indices; empty where it concerns all.
+          node: their machine.
+        """
+        numbers, ratios = self._ratios(kind, np.asarray(workers, int))
+        start, before = self._start_of(began), self._start_of(began - 1)
+        after = ratios[numbers >= start]
+        level = float(np.median(after)) if after.size else 1.0
+        usual = 1.0 if event == RAISED else LEAST_FACTOR**2
+        since = start
+        if after.size and before != start and (event == RAISED) == (level > usual):
+            near = numbers >= before
+            row = change_points.first_row_after(np.log(ratios[near]), math.log(usual), math.log(level))
+            since = int(numbers[near][row])
+        names = tuple(self.workers[worker] for worker in workers)
+        found, _ = self.current(Alarm(event, kind, last, since, names, node, factor=level), STEPS)
+        if event == CLEARED:
+            found = dataclasses.replace(found, factor=None, evidence="")
+        return self.kept(found)
+
+    def current(self, alarm: Alarm, last: int = WINDOW) -> tuple[Alarm, float]:
+        """Update an alarm of something slow, by so many of the last steps, and return its factor's standard error."""
+        members = self._of_nodes[alarm.node] if alarm.kind == causes.SLOW_NODE else self._named(alarm)
+        numbers, ratios = self._ratios(alarm.kind, members)
+        rows = np.flatnonzero(numbers >= alarm.since)[-last:]
+        ratios = ratios[rows]
+        if not rows.size:
+            return alarm, math.inf
+        factor = float(np.median(ratios))
+        # Of a Gaussian: the deviation is 1.48 times the median absolute one, that of a median 1.25 times a mean's.
+        error = 1.25 * 1.48 * float(np.median(np.abs(ratios - factor))) / math.sqrt(rows.size)
+        if alarm.kind == causes.ALL_SLOWER:
+            before = math.exp(self._common.normal)
+            words = f"the median of the workers was {before:.3g} s, and is {factor * before:.3g} s"
+            return dataclasses.replace(alarm, factor=factor, evidence=words), error
+        many = int((ratios >= LEAST_FACTOR).sum())
+        normal = self._normal(members)
+        whose = "the others' median" if normal == 1.0 else "its own usual"
+        words = f"more than {LEAST_FACTOR} times {whose} in {many} of {rows.size} steps"
+        own = self._recent.against_best(members, int(numbers[rows[0]]))
+        now = dataclasses.replace(
+            alarm, factor=factor, evidence=words, against_fleet=factor * normal, against_itself=own
+        )
+        return now, error
+
+    def worse(self, last: int) -> list[Alarm]:
+        """Return the alarms of causes that have become slower still."""
+        found = []
+        for alarm in list(self.open.values()):
+            if alarm.kind in (causes.PAUSES, causes.SILENT):
+                continue
+            now, error = self.current(alarm)
+            # pyrefly: ignore[unsupported-operation]  # known, but of silence
+            if now.factor - 3 * error < _WORSE * alarm.factor:
+                continue
+            self.kept(dataclasses.replace(now, step=last))
+            since = max(alarm.since, int(self._recent.rows(WINDOW)[0][0]))
+            found.append(dataclasses.replace(now, event=WORSE, step=last, since=since))
+        return found
+
+    def is_of_all(self, start: int) -> tuple[bool, bool]:
+        """Return whether most workers are slower since a step, and whether those that are not blamed are."""
+        numbers, runtimes, medians = self._recent.others(self._charts.elevated())
+        now, before = numbers >= start, numbers < start
+        others = float(np.nanmedian(medians[now])) / math.exp(self._common.normal) >= LEAST_FACTOR
+        if not before.any():
+            return True, others
+        each = medians_of(np.ascontiguousarray(runtimes[now].T)) / medians_of(np.ascontiguousarray(runtimes[before].T))
+        each = each[np.isfinite(each)]
+        return not each.size or float((each > math.sqrt(LEAST_FACTOR)).mean()) >= OF_ALL, others
+
+    def _ratios(self, kind: str, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers int64[R] of the last steps, and how many times as long as usual some workers, or all, took."""
+        if kind != causes.ALL_SLOWER:
+            numbers, ratios = self._recent.ratios(members, self._charts.elevated())
+            return numbers, ratios / self._normal(members)
+        numbers, _, medians = self._recent.rows()
+        known = np.isfinite(medians)
+        return numbers[known], medians[known].astype(np.float64) / math.exp(self._common.normal)
+
+    def _normal(self, members: np.ndarray) -> float:
+        """Return the usual ratio of workers that are slow against themselves; 1 of the others."""
+        itself = ~self._charts.against_fleet[members] & self._charts.slow[members]
+        return math.exp(float(np.mean([self._charts.normal(each) for each in members]))) if itself.all() else 1.0
+
+    def _named(self, alarm: Alarm) -> np.ndarray:
+        return np.array([self._index[name] for name in alarm.workers], int)
 
 
 SILENT_BLOCKS = 3
@@ -147,19 +235,14 @@ MOST_BLOCKS = 10
 class Silence:
     """Finds workers that had run-times, and have none any more.
 
-    Where more than half of the workers are silent, that is one alarm.
-
-    Args:
-      workers: N, how many there are.
-      naming: keeps the alarms.
-      recent: the last steps.
+    Where more than half of the N workers are silent, that is one alarm.
     """
 
     def __init__(self, workers: int, naming: Naming, recent: Recent):
         self._naming, self._recent = naming, recent
         self._heard, self._blocks = np.zeros(workers, bool), np.zeros(workers, np.int64)
         self._since = np.full(workers, np.iinfo(np.int64).min)
-        self._open: dict[tuple[int, ...], Alarm] = {}
+        self._open: set[tuple[int, ...]] = set()
 
     def grow(self, workers: int) -> None:
         """Adds workers, up to so many."""
@@ -168,71 +251,50 @@ class Silence:
         self._since = np.pad(self._since, (0, more), constant_values=np.iinfo(np.int64).min)
 
     def observe(self, first: int, last: int, there: np.ndarray) -> list[Alarm]:
-        """Adds a block.
-
-        Args:
-          first: its oldest step.
-          last: its newest step.
-          there: bool[N], which workers have a run-time in it.
-        """
+        """Adds a block, of its oldest and its newest step, and which workers have a run-time in it: bool[N]."""
         there = there & (first >= self._since)  # what came before a silence that the clock has told
         self._heard |= there
         gone = self._heard & ~there
         if not there.any() or not (gone.any() or self._blocks.any()):
             return []
         self._blocks = np.where(gone, self._blocks + 1, 0)
-        return self._cleared(last, there) + self._raised(last)
+        found = []
+        for group in sorted(self._open):
+            back = [worker for worker in group if there[worker]]
+            if 2 * len(back) > len(group):
+                self._open.remove(group)
+                since = min(self._recent.since(worker, there=True) for worker in back)
+                found.append(self._alarm(CLEARED, last, group, since))
+        return found + self._raised(last)
 
     def declared(self, last: int, since: Mapping[int, int]) -> list[Alarm]:
-        """Return the alarms of workers that are silent by the clock, before enough steps have come without them.
-
-        Args:
-          last: the newest step.
-          since: worker -> the first step that it lacks.
-        """
+        """Return the alarms of workers that are silent by the clock: {worker: the first step that it lacks}."""
         known = {worker for group in self._open for worker in group}
         found = []
         for worker in (worker for worker in since if worker not in known and self._heard[worker]):
             self._blocks[worker], self._since[worker] = SILENT_BLOCKS, since[worker]
             words = f"the others have steps up to {last}"
-            found.append(self._opened(last, (worker,), since[worker], words))
+            found.append(self._alarm(RAISED, last, (worker,), since[worker], words))
         return found
 
     def _raised(self, last: int) -> list[Alarm]:
         silent = self._blocks >= SILENT_BLOCKS
         most = 2 * silent.sum() > self._heard.sum()
-        known = [worker for group in self._open for worker in group]
         new = silent & (self._blocks >= MOST_BLOCKS) if most else silent.copy()
-        new[known] = False
+        new[[worker for group in self._open for worker in group]] = False
         workers = np.flatnonzero(new).tolist()
-        groups = [tuple(workers)] if most and workers else [(worker,) for worker in workers]
         rest = int(self._heard.sum() - silent.sum())
         found = []
-        for group in groups:
+        for group in [tuple(workers)] if most and workers else [(worker,) for worker in workers]:
             steps = BLOCK * int(self._blocks[list(group)].min())
             words = f"the {rest} others have {steps} steps or more since"
-            since = min(evidence.silent_since(self._recent, worker) for worker in group)
-            found.append(self._opened(last, group, since, words))
+            since = min(self._recent.since(worker, there=False) for worker in group)
+            found.append(self._alarm(RAISED, last, group, since, words))
         return found
 
-    def _opened(self, last: int, group: tuple[int, ...], since: int, words: str) -> Alarm:
-        alarm = Alarm(kinds.RAISED, kinds.SILENT, last, since, **self._who(group), evidence=words)
-        self._open[group] = alarm
-        return self._naming.opened(alarm)
-
-    def _cleared(self, last: int, there: np.ndarray) -> list[Alarm]:
-        found = []
-        for group in list(self._open):
-            back = [worker for worker in group if there[worker]]
-            if 2 * len(back) > len(group):
-                since = min(evidence.heard_since(self._recent, worker) for worker in back)
-                del self._open[group]
-                found += self._naming.changed(Alarm(kinds.CLEARED, kinds.SILENT, last, since, **self._who(group)))
-        return found
-
-    def _who(self, group: tuple[int, ...]) -> dict[str, Any]:
-        naming = self._naming
-        return {
-            "workers": tuple(naming.workers[worker] for worker in group),
-            "node": naming.node(group[0]) if len(group) == 1 else None,
-        }
+    def _alarm(self, event: str, last: int, group: tuple[int, ...], since: int, words: str = "") -> Alarm:
+        if event == RAISED:
+            self._open.add(group)
+        names: Any = tuple(self._naming.workers[worker] for worker in group)
+        node = self._naming.node(group[0]) if len(group) == 1 else None
+        return self._naming.kept(Alarm(event, causes.SILENT, last, since, names, node, evidence=words))

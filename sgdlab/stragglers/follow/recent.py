@@ -29,11 +29,7 @@ class RecentScores:
 
 
 class Recent:
-    """The last `STEPS` steps, and each worker's best; its size does not depend on how many steps there were.
-
-    Args:
-      workers: N, how many there are.
-    """
+    """The last `STEPS` steps, and each of N workers' best; its size does not depend on how many steps there were."""
 
     def __init__(self, workers: int):
         self._runtimes = np.full((STEPS, workers), np.nan, np.float32)
@@ -68,11 +64,9 @@ class Recent:
             self._best = np.fmin(self._best, self._window())
 
     def rows(self, last: int = STEPS, *, pauses: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The last steps: their numbers int64[R], run-times float32[R, N] and medians float32[R].
+        """Return the last steps, R at most: their numbers int64[R], run-times float32[R, N] and medians float32[R].
 
-        Args:
-          last: R is at most this.
-          pauses: whether to include steps that were slow for all.
+        Those that were slow for all are left out, unless `pauses` is true.
         """
         kept = min(self.count, STEPS, last)
         order = np.arange(self.count - kept, self.count) % STEPS
@@ -81,7 +75,7 @@ class Recent:
         return self._numbers[order], self._runtimes[order], self._medians[order]
 
     def scores(self, blamed: np.ndarray | None = None) -> RecentScores:
-        """The two scores of every worker.
+        """Return the two scores of every worker.
 
         Args:
           blamed: bool[N], workers whose run-times say nothing of what is usual, unless they are all.
@@ -93,22 +87,12 @@ class Recent:
         best = np.fmin(self._best, seconds)
         return RecentScores(seconds, seconds / fleet, np.where(there, seconds / best, np.nan))
 
-    def scores_since(self, workers: np.ndarray, since: int, blamed: np.ndarray) -> tuple[float | None, float | None]:
-        """The two scores of some workers together, over the last steps from one on; None where they have none.
-
-        Args:
-          workers: int64[M], their indices.
-          since: the number of the first step.
-          blamed: bool[N], workers whose run-times say nothing of what is usual.
-        """
-        numbers, runtimes, medians = self.others(blamed)
-        rows = numbers >= since
-        own = runtimes[rows][:, workers]
-        best = self._best[workers]
-        with np.errstate(invalid="ignore"):
-            scores = (medians_of((own / part).reshape(1, -1))[0] for part in (medians[rows, None], best))
-            fleet, itself = (float(score) if np.isfinite(score) and score > 0 else None for score in scores)
-        return fleet, itself
+    def against_best(self, workers: np.ndarray, since: int) -> float | None:
+        """Return the median of some workers' run-times over their own best, from a step on; None without any."""
+        numbers, runtimes, _ = self.rows()
+        ratios = runtimes[numbers >= since][:, workers] / self._best[workers]
+        score = float(medians_of(ratios.reshape(1, -1))[0])
+        return score if math.isfinite(score) and score > 0 else None
 
     def others(self, blamed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """As `rows`; the medians are those of the workers that are not blamed, where there are some."""
@@ -121,29 +105,34 @@ class Recent:
             self._of_others = key, (numbers, runtimes, medians)
         return self._of_others[1]
 
-    def ratios(self, worker: int | np.ndarray, blamed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers int64[R] of the last steps that a worker has, and its ratios float64[R] to the others' medians.
+    def ratios(self, workers: np.ndarray, blamed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers int64[R] of the last steps that workers have, and their ratios to the others' medians, float64[R].
 
-        Args:
-          worker: its index; several are averaged (geometrically).
-          blamed: bool[N], workers whose run-times say nothing of what is usual.
+        The ratios of several workers are averaged, geometrically.
         """
         numbers, runtimes, medians = self.others(blamed)
         with np.errstate(invalid="ignore", divide="ignore"):
-            logs = np.log(runtimes[:, np.atleast_1d(worker)] / medians[:, None])
+            logs = np.log(runtimes[:, workers] / medians[:, None])
         there = np.isfinite(logs)
         counts = there.sum(axis=1)
         mean = np.where(there, logs, 0.0).sum(axis=1)[counts > 0] / counts[counts > 0]
         return numbers[counts > 0], np.exp(mean.astype(np.float64))
 
+    def since(self, worker: int, *, there: bool) -> int:
+        """Return the first of the newest steps in a row that a worker has; or that it lacks, if that is asked for."""
+        numbers, runtimes, _ = self.rows(pauses=True)
+        is_so = np.isfinite(runtimes[:, worker]) == there
+        before = np.flatnonzero(~is_so[: np.flatnonzero(is_so)[-1]])
+        return int(numbers[before[-1] + 1 if before.size else 0])
+
     def _window(self) -> np.ndarray:
-        """float32[N], each worker's median over the last `WINDOW` steps that were not slow for all; NaN without."""
+        """Return each worker's median over the last `WINDOW` steps that were not slow for all, float32[N]; or NaN."""
         _, runtimes, _ = self.rows(WINDOW)
         return medians_of(np.ascontiguousarray(runtimes.T))
 
 
 def medians_of(rows: np.ndarray) -> np.ndarray:
-    """float32[R], the median of each row's numbers; NaN in a row without any.
+    """Return the median of each row's numbers, float32[R]; NaN in a row without any.
 
     Args:
       rows: float32[R, C], NaN where missing.
@@ -165,27 +154,3 @@ def medians_of(rows: np.ndarray) -> np.ndarray:
     row = np.arange(len(rows))
     middle = 0.5 * (ordered[row, np.maximum(count - 1, 0) // 2] + ordered[row, np.minimum(count // 2, size - 1)])
     return np.where(count > 0, middle, np.nan).astype(rows.dtype)
-
-
-def change_point(numbers: np.ndarray, ratios: np.ndarray, normal: float, factor: float) -> int | None:
-    """The first step of a slowness that lasts until the newest step: the one after which it explains the ratios best.
-
-    Args:
-      numbers: int64[R], of the steps.
-      ratios: float64[R], run-times over the step's median.
-      normal: what was normal before.
-      factor: what it is since.
-
-    Returns:
-      The step's number; None where there are no steps.
-
-    Example:
-      >>> change_point(np.arange(6), np.array([1.0, 1.1, 0.9, 1.6, 1.5, 1.7]), 1.0, 1.6)
-      3
-    """
-    if numbers.size == 0:
-        return None
-    low, high = math.log(normal), math.log(factor)
-    towards = np.clip(np.log(ratios), min(low, high), max(low, high)) - 0.5 * (low + high)
-    evidence = np.cumsum((towards if high > low else -towards)[::-1])[::-1]
-    return int(numbers[int(evidence.argmax())])

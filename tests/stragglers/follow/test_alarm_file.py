@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from sgdlab.stragglers.follow.alarms import CLEARED, RAISED, SLOW_NODE, SLOW_WORKER, Alarm, AlarmFile
+from sgdlab.stragglers.diagnosis.causes import SLOW_NODE, SLOW_WORKER
+from sgdlab.stragglers.follow.alarms import CLEARED, RAISED, Alarm, AlarmFile
 
 SLOW = Alarm(RAISED, SLOW_WORKER, 340, 300, ("5",), "n1", 1.6, 1.61, 1.58, evidence="in 39 of 40 steps")
 BACK = Alarm(CLEARED, SLOW_WORKER, 860, 812, ("5",), "n1")

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from sgdlab.stragglers.follow import charts
-from sgdlab.stragglers.follow.charts import BACK, CLIP, THRESHOLD, Charts, run_length
+from sgdlab.stragglers.follow.charts import BACK, CLIP, THRESHOLD, Charts
+
+
+def run_length(threshold, allowance=0.5):
+    """Blocks between two false alarms: Siegmund 1985, equation 2.57, as the module states it."""
+    exponent = 2 * allowance * (threshold + 1.166)
+    return (math.exp(exponent) - exponent - 1) / (2 * allowance**2)
 
 
 def naive(values, sigma):
@@ -83,7 +89,8 @@ def test_the_mean_time_to_a_false_alarm_is_that_of_the_formula():
         sums[sums >= threshold] = 0.0
     assert 2000 * 1500 / alarms == pytest.approx(run_length(threshold, allowance), rel=0.05)
     # 64 workers, 1,000 blocks and two charts: fewer than one of a hundred runs has a false alarm.
-    assert 64 * 1000 * 2 / run_length() < 0.01
+    assert 64 * 1000 * 2 / run_length(THRESHOLD) < 0.01
+    assert run_length(THRESHOLD) == pytest.approx(5.7e7, rel=0.01)
 
 
 def test_a_worker_without_run_times_stays_as_it_is():

@@ -6,7 +6,8 @@ from planted_traces import noise
 from test_follow import HEADER, Time, appending, followed, kept, text_of
 
 from sgdlab.commands import follow
-from sgdlab.stragglers.follow import alarms as kinds
+from sgdlab.stragglers.diagnosis import causes
+from sgdlab.stragglers.follow import alarms
 from sgdlab.stragglers.follow.alarms import AlarmFile
 from sgdlab.stragglers.follow.follower import Follower
 from sgdlab.traces.options import Options
@@ -36,7 +37,7 @@ class Live:
             self.time.now += seconds / max(1, round(2 * seconds / self.every))
             self.alarms += [(self.time.now, alarm) for alarm in self.follower.poll()]
 
-    def of(self, kind, event=kinds.RAISED):
+    def of(self, kind, event=alarms.RAISED):
         return [(when, alarm) for when, alarm in self.alarms if (alarm.kind, alarm.event) == (kind, event)]
 
 
@@ -46,19 +47,19 @@ def test_a_job_that_hangs_says_who_is_behind(tmp_path):
     live.go(1, without=[3])
     hung = live.time.now
     live.wait(29.0)
-    assert not live.of(kinds.HANGS)
+    assert not live.of(causes.HANGS)
     live.wait(3.0)
-    ((when, alarm),) = live.of(kinds.HANGS)
+    ((when, alarm),) = live.of(causes.HANGS)
     assert when - hung <= 32
     assert alarm.workers == ("3",)
     assert "no step for 3" in alarm.sentence()
     assert "times the usual; worker 3 is 1 step behind the others" in alarm.sentence()
     live.wait(60.0)
-    assert len(live.of(kinds.HANGS)) == 1
-    assert not live.of(kinds.SILENT)  # the others have stopped as well
-    assert [alarm.kind for alarm in live.follower.standing] == [kinds.HANGS]
+    assert len(live.of(causes.HANGS)) == 1
+    assert not live.of(causes.SILENT)  # the others have stopped as well
+    assert [alarm.kind for alarm in live.follower.standing] == [causes.HANGS]
     live.go(3)
-    ((_, cleared),) = live.of(kinds.HANGS, kinds.CLEARED)
+    ((_, cleared),) = live.of(causes.HANGS, alarms.CLEARED)
     assert cleared.sentence() == f"step {live.step - 3}: steps come again"
     assert not live.follower.standing
 
@@ -70,19 +71,19 @@ def test_a_dead_worker_is_told_within_ten_usual_steps(tmp_path, every):
     live.go(120)
     dead, first = live.time.now, live.step
     live.go(round(12.0 / every), without=[5])
-    ((when, alarm),) = live.of(kinds.SILENT)
+    ((when, alarm),) = live.of(causes.SILENT)
     assert when - dead <= max(5.0, 10 * 1.3 * every) + 2 * every
     assert (alarm.workers, alarm.since) == (("5",), first)
     assert live.follower.monitor.newest >= live.step - 2
     # Another fault does not wait for the dead worker.
     since = live.step
     live.go(60, without=[5], slow=2)
-    ((_, slow),) = live.of(kinds.SLOW_WORKER)
+    ((_, slow),) = live.of(causes.SLOW_WORKER)
     assert slow.workers == ("2",)
     assert slow.step - since <= 40
     # It is there again.
     live.go(40)
-    ((_, back),) = live.of(kinds.SILENT, kinds.CLEARED)
+    ((_, back),) = live.of(causes.SILENT, alarms.CLEARED)
     assert back.workers == ("5",)
 
 
@@ -94,9 +95,9 @@ def test_pauses_and_files_that_are_written_in_parts_are_waited_for(tmp_path):
     live.go(20)
     live.wait(60.0)
     live.go(5)
-    assert not live.of(kinds.HANGS)
+    assert not live.of(causes.HANGS)
     live.wait(200.0)
-    assert len(live.of(kinds.HANGS)) == 1
+    assert len(live.of(causes.HANGS)) == 1
 
 
 def test_a_worker_whose_rows_come_late_is_waited_for_as_long(tmp_path):
@@ -107,7 +108,7 @@ def test_a_worker_whose_rows_come_late_is_waited_for_as_long(tmp_path):
         late = "".join(f"1,{step},{live.runtimes[step, 1]:.6f}\n" for step in range(live.step - 8, live.step))
         appending(live.path, late)()
         live.wait(0.5)
-    assert not live.of(kinds.SILENT)
+    assert not live.of(causes.SILENT)
 
 
 def test_a_trace_that_is_read_when_it_is_whole_has_no_such_alarm(tmp_path):
@@ -117,7 +118,7 @@ def test_a_trace_that_is_read_when_it_is_whole_has_no_such_alarm(tmp_path):
     path.write_text(HEADER + text_of(runtimes).replace(",nan", ","))
     _, ended = followed(path, tmp_path, until_idle=0.0)
     assert ended
-    assert not [record for record in kept(tmp_path) if record["kind"] == kinds.HANGS]
+    assert not [record for record in kept(tmp_path) if record["kind"] == causes.HANGS]
 
 
 @pytest.mark.parametrize(("without", "code"), [((), 0), ((4,), follow.EXIT_SLOW)])
@@ -133,7 +134,7 @@ def test_a_job_that_has_ended_is_not_wrong(tmp_path, monkeypatch, without, code)
     with AlarmFile(tmp_path / "alarms.jsonl", str(path), clock=time.clock) as file:
         terminal = follow._Terminal(as_json=False)
         follow.follow(follower, file, terminal, until_idle=60.0, clock=time.clock, sleep=time.sleep)
-    hangs = [alarm for alarm in follower.standing if alarm.kind == kinds.HANGS]
+    hangs = [alarm for alarm in follower.standing if alarm.kind == causes.HANGS]
     assert len(hangs) == 1
     assert bool(hangs[0].workers) == bool(without)
     assert follow.exit_code(follower) == code

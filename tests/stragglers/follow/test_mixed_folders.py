@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from planted_traces import noise
 
-from sgdlab.stragglers.follow.alarms import RAISED, SLOW_WORKER, Alarm, AlarmFile
+from sgdlab.stragglers.diagnosis.causes import SLOW_WORKER
+from sgdlab.stragglers.follow.alarms import RAISED, Alarm, AlarmFile
 from sgdlab.stragglers.follow.tail import Tail
 from sgdlab.traces.options import Options
 

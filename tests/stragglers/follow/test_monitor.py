@@ -8,17 +8,8 @@ import numpy as np
 import pytest
 from planted_traces import brief, names, noise, watched
 
-from sgdlab.stragglers.follow.alarms import (
-    ALL_SLOWER,
-    CLEARED,
-    NAMED,
-    PAUSES,
-    RAISED,
-    SILENT,
-    SLOW_NODE,
-    SLOW_WORKER,
-    WORSE,
-)
+from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, PAUSES, SILENT, SLOW_NODE, SLOW_WORKER
+from sgdlab.stragglers.follow.alarms import CLEARED, NAMED, RAISED, WORSE
 from sgdlab.stragglers.follow.monitor import Monitor
 from sgdlab.stragglers.follow.recent import BLOCK
 
@@ -177,6 +168,19 @@ def test_workers_that_come_later_are_as_if_they_had_been_missing():
     found += monitor.observe(np.arange(405, 900), runtimes[405:])
     assert brief(found) == [(RAISED, SLOW_WORKER, ("11",))]
     assert abs(found[0].since - 600) <= 3
+
+
+def test_alarms_end_where_a_worker_comes_whose_node_is_unknown():
+    runtimes = noise(1500, 17, 0)
+    runtimes[400:900, [4, 5, 6, 7, 14]] *= 1.6
+    monitor = Monitor(names(16), [f"n{worker // 4}" for worker in range(16)])
+    found = monitor.observe(np.arange(600), runtimes[:600, :16])
+    monitor.grow(names(17))
+    found += monitor.observe(np.arange(600, 1500), runtimes[600:])
+    causes = {(SLOW_NODE, ("4", "5", "6", "7")), (SLOW_WORKER, ("14",))}
+    for event in (RAISED, CLEARED):
+        assert {(alarm.kind, alarm.workers) for alarm in found if alarm.event == event} == causes
+    assert not monitor.open
 
 
 def test_its_memory_does_not_grow():
