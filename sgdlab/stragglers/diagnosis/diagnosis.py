@@ -23,6 +23,9 @@ SLIGHT = 1.1
 MOST = 12
 """Most causes."""
 
+LARGE = 2_000_000
+"""Run-times from which what repairs save is computed by the longest run-times alone, many times faster."""
+
 _PAIRS = 5
 """Smallest number of pairs of consecutive recorded steps from which the correlation is estimated."""
 
@@ -92,9 +95,10 @@ def weigh_repairs(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.nda
     now, least = _seconds(runtimes, transfer), _seconds(mended, transfer)
     groups = [repair for repair in made if isinstance(repair, AtMedian)]
     # The median of the others is at most the longest run-time of the workers that are in no group, if these are more
-    # than half of all: no worker at that median can be the slowest of its step. The other repairs, which come
-    # afterwards, hardly change the order of the workers of a step.
-    if groups and sum(len(group.workers) for group in groups) < (runtimes.shape[1] + 1) // 2:
+    # than half of all: no worker at that median can be the slowest of its step. In large recordings, the repairs that
+    # come afterwards are taken to leave the order of the workers of a step as it is.
+    few = sum(len(group.workers) for group in groups) < (runtimes.shape[1] + 1) // 2
+    if groups and few and runtimes.size >= LARGE:
         alone, others = _by_columns(groups, made[len(groups) :], runtimes, transfer)
     else:
         alone = [_seconds(repair(runtimes), transfer) for repair in made]
