@@ -1,7 +1,8 @@
 """Repairs of a recorded trace: run-times as they would have been without one cause of waiting.
 
 A repair only shortens times: whoever was faster than the median stays as fast. So no repair can make full synchrony
-slower, and repairs can be made one after the other, in any order. Each returns a copy of the run-times, float64[T, N].
+slower, and repairs can be made one after the other, in any order. Each returns a copy of the run-times, float64[T, N];
+those of whole steps take operations of pipelines too, float64[O, T, N].
 
 Source: Lin et al. 2025, "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI), replays a
 trace with the times of some operations replaced by ideal ones. That a time is replaced only where the ideal one is
@@ -97,25 +98,23 @@ def pauses_removed(runtimes: np.ndarray, rows: np.ndarray, extra: np.ndarray, us
     return repaired
 
 
-def entries_at_own_median(runtimes: np.ndarray, entries: np.ndarray) -> np.ndarray:
+def rows_at_own_median(runtimes: np.ndarray, rows: Sequence[tuple[int | slice, np.ndarray]]) -> np.ndarray:
     """Some steps of some workers take at most as long as the median of the same worker's other steps.
 
     Args:
-      runtimes: float64[T, N], seconds.
-      entries: bool[T, N], the run-times to repair; no worker may have all.
+      runtimes: float64[..., T, N], seconds.
+      rows: pairs of a worker, or a slice of them, and of those of its steps that are repaired; not all.
 
     Example:
-      >>> runtimes = np.array([[1.0, 2.0], [5.0, 2.0], [3.0, 2.0]])
-      >>> entries_at_own_median(runtimes, runtimes == 5.0)
+      >>> rows_at_own_median(np.array([[1.0, 2.0], [5.0, 2.0], [3.0, 2.0]]), [(0, np.array([1]))])
       array([[1., 2.],
              [2., 2.],
              [3., 2.]])
     """
     repaired = runtimes.copy()
-    for worker in np.flatnonzero(entries.any(axis=0)):
-        mended = entries[:, worker]
-        usual = np.median(runtimes[~mended, worker])
-        repaired[mended, worker] = np.minimum(runtimes[mended, worker], usual)
+    for workers, mended in rows:
+        own = np.moveaxis(repaired[..., workers], runtimes.ndim - 2, 0)  # a view
+        own[mended] = np.minimum(own[mended], np.median(np.delete(own, mended, axis=0), axis=0))
     return repaired
 
 
@@ -123,7 +122,7 @@ def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.nd
     """All workers are faster by a factor in some steps: the whole cluster as it was before it became slower.
 
     Args:
-      runtimes: float64[T, N], seconds.
+      runtimes: float64[..., T, N], seconds.
       factor: what the run-times are divided by, at least 1; an array is of the chosen steps.
       rows: the steps, as a slice, indices or bool[T]; None: all.
 
@@ -133,18 +132,18 @@ def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.nd
     if not np.all(np.asarray(factor) >= 1):
         raise ValueError(f"factor={factor!r} must be at least 1: a repair does not make steps longer")
     repaired = runtimes.copy()
-    repaired[slice(None) if rows is None else rows] /= np.reshape(factor, (-1, 1))
+    repaired[..., slice(None) if rows is None else rows, :] /= np.reshape(factor, (-1, 1))
     return repaired
 
 
 def all_at_median(runtimes: np.ndarray) -> np.ndarray:
-    """Every worker takes at most as long as the median of its step: nobody straggles.
+    """Every worker takes at most as long as the median of its step, [..., T, N]: nobody straggles.
 
     Example:
       >>> all_at_median(np.array([[1.0, 9.0, 3.0]]))
       array([[1., 3., 3.]])
     """
-    return np.minimum(runtimes, np.median(runtimes, axis=1, keepdims=True))
+    return np.minimum(runtimes, np.median(runtimes, axis=-1, keepdims=True))
 
 
 def phase_at_usual(
@@ -168,14 +167,11 @@ def phase_at_usual(
     return np.maximum(runtimes - repaired, 0.0, out=repaired)
 
 
-def transfer_at_median(transfer: np.ndarray) -> np.ndarray:
-    """Communication takes at most its median over the steps.
-
-    Args:
-      transfer: float64[T], seconds.
+def at_median(seconds: np.ndarray) -> np.ndarray:
+    """All take at most the median of all, such as communication in the steps.
 
     Example:
-      >>> transfer_at_median(np.array([1.0, 2.0, 5.0]))
+      >>> at_median(np.array([1.0, 2.0, 5.0]))
       array([1., 2., 2.])
     """
-    return np.minimum(transfer, np.median(transfer))
+    return np.minimum(seconds, np.median(seconds))

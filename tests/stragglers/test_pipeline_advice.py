@@ -19,9 +19,8 @@ from sgdlab.stragglers.answer import headline, next_steps, publish
 from sgdlab.stragglers.comparison.comparison import ComparisonSettings
 from sgdlab.stragglers.diagnosis import pauses
 from sgdlab.stragglers.what_if import pipeline_words, table
-from sgdlab.stragglers.what_if.candidates import CHANCE, COMMUNICATION
+from sgdlab.stragglers.what_if.candidates import CHANCE, COMMUNICATION, LENGTHS, LINKS, LONG_STAGE, STAGE_OF_RANK
 from sgdlab.stragglers.what_if.micro_batches import whole_layers
-from sgdlab.stragglers.what_if.operation_times import LENGTHS, LINKS, LONG_STAGE, STAGE_OF_RANK, OperationTimes
 from sgdlab.traces.operations import of_pipeline
 from sgdlab.traces.options import Options
 
@@ -62,7 +61,7 @@ def test_a_repair_gives_the_job_without_the_cause():
     before, after = (job_of(planted.recorded(shape, one, np.random.default_rng(1))) for one in (given, slow))
     row = tried(after).lines[0]
     assert (row.kind, row.since, row.workers) == (STAGE_OF_RANK, 10, (1,))
-    mended = row.apply(OperationTimes(after.job)).seconds()
+    mended = row.apply(after.job).steps
     np.testing.assert_allclose(mended, before.job.steps, rtol=0.02)
     np.testing.assert_array_equal(mended[:10], after.job.steps[:10])
     assert row.alone == pytest.approx(after.job.steps.sum() - mended.sum())

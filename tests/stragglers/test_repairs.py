@@ -46,9 +46,7 @@ def test_a_worker_that_did_not_pause_stays_as_fast_as_it_was():
 
 
 def test_single_steps_of_a_worker_take_its_own_median():
-    entries = np.zeros(RUNTIMES.shape, bool)
-    entries[2, 0] = entries[0, 2] = True
-    repaired = repairs.entries_at_own_median(RUNTIMES, entries)
+    repaired = repairs.rows_at_own_median(RUNTIMES, [(0, np.array([2])), (2, np.array([0]))])
     expected = RUNTIMES.copy()
     expected[2, 0], expected[0, 2] = 1.5, 4.25  # of 1, 2; of 0.5, 8
     np.testing.assert_array_equal(repaired, expected)
@@ -76,7 +74,7 @@ def test_a_phase_takes_its_median_over_all_and_what_earlier_repairs_left_of_it()
 
 
 def test_communication_takes_its_median():
-    np.testing.assert_array_equal(repairs.transfer_at_median(np.array([0.5, 4.0, 1.0, 2.0])), [0.5, 1.5, 1.0, 1.5])
+    np.testing.assert_array_equal(repairs.at_median(np.array([0.5, 4.0, 1.0, 2.0])), [0.5, 1.5, 1.0, 1.5])
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,7 @@ def test_communication_takes_its_median():
     [
         lambda x: repairs.workers_at_median(x, [0, 5]),
         lambda x: repairs.pauses_removed(x, np.array([3, 4]), np.array([0.5, 9.0]), 1.0),
-        lambda x: repairs.entries_at_own_median(x, x > 1.5),
+        lambda x: repairs.rows_at_own_median(x, [(slice(None), np.array([3, 9]))]),
         lambda x: repairs.faster(x, 1.5),
         repairs.all_at_median,
         lambda x: repairs.phase_at_usual(x, x * 0.7, 0.5),
