@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import graphlib
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 
@@ -26,7 +27,6 @@ class StepGraph:
       parties: operations that begin together, once the last of them has come, each after all that it waits for; most
         are alone.
       across: bool[parties], where the party of each data-parallel rank also begins with those of all others.
-      met: bool[O], operations of which waiting can be told from transfer, since others begin with them.
       order: for each stage its computations, as they follow each other.
       notes: what was decided, in sentences.
     """
@@ -34,7 +34,6 @@ class StepGraph:
     before: tuple[tuple[int, ...], ...]
     parties: tuple[tuple[int, ...], ...]
     across: np.ndarray
-    met: np.ndarray
     order: tuple[tuple[int, ...], ...]
     notes: tuple[str, ...] = ()
 
@@ -219,17 +218,19 @@ class _Builder:
 
     def finished(self, pairs: Sequence[tuple[int, ...]]) -> StepGraph:
         ops = self.ops
-        parties = [*pairs]
-        parties += [(o,) for o in ops.of((kinds.GATHER, kinds.SCATTER, kinds.SEPARATE))]
-        parties += [tuple(party) for party in (ops.of(kinds.EMBEDDING), ops.of(kinds.CLIP)) if party]
+        parties = [*pairs, *(tuple(party) for party in (ops.of(kinds.EMBEDDING), ops.of(kinds.CLIP)) if party)]
         together = {o for party in parties for o in party}
-        met = np.isin(np.arange(len(ops.kind)), list(together))
-        met |= np.isin(ops.kind, sorted(TRANSFERS))  # one without a partner waits for nobody
         parties += [(o,) for o in range(len(ops.kind)) if o not in together]
-        before = tuple(tuple(sorted(needs)) for needs in self.before)
-        parties = _sorted(ops, before, parties)
+        of = {o: i for i, party in enumerate(parties) for o in party}
+        needs = {i: sorted({of[needed] for o in party for needed in self.before[o]}) for i, party in enumerate(parties)}
+        try:
+            parties = [parties[i] for i in graphlib.TopologicalSorter(needs).static_order()]
+        except graphlib.CycleError as error:
+            circle = ", ".join(ops.named(parties[i][0]) for i in error.args[1][:6])
+            raise NotAPipeline(f"operations wait for each other: {circle}") from error
         across = np.array([ops.kind[party[0]] in ACROSS for party in parties])
-        return StepGraph(before, parties, across, met, tuple(map(tuple, self.streams)), tuple(self.notes))
+        before = tuple(tuple(sorted(needed)) for needed in self.before)
+        return StepGraph(before, tuple(parties), across, tuple(map(tuple, self.streams)), tuple(self.notes))
 
 
 def _places(ops: Operations) -> np.ndarray:
@@ -267,27 +268,3 @@ def _matches(
         return [(o, i + (end == "recv")) for i, o in enumerate(real)]
     kind = ops.kind[transfers[0]] if transfers else end
     raise NotAPipeline(f"{len(real)} {kind} do not fit {len(work)} computations of stage {ops.stage[work[0]]}")
-
-
-def _sorted(
-    ops: Operations, before: Sequence[Sequence[int]], parties: Sequence[tuple[int, ...]]
-) -> tuple[tuple[int, ...], ...]:
-    """Sort parties such that each comes after all that it waits for."""
-    of = {o: i for i, party in enumerate(parties) for o in party}
-    after, waits = collections.defaultdict(set), []
-    for i, party in enumerate(parties):
-        needs = {of[needed] for o in party for needed in before[o]}
-        waits.append(len(needs))
-        for j in needs:
-            after[j].add(i)
-    ready, done = collections.deque(i for i, count in enumerate(waits) if not count), []
-    while ready:
-        done.append(i := ready.popleft())
-        for j in after[i]:
-            waits[j] -= 1
-            if not waits[j]:
-                ready.append(j)
-    if len(done) < len(parties):
-        circle = [ops.named(parties[i][0]) for i, count in enumerate(waits) if count][:6]
-        raise NotAPipeline(f"operations wait for each other: {', '.join(circle)}")
-    return tuple(parties[i] for i in done)

@@ -173,14 +173,14 @@ def arranged(rows: OperationRows, notes: Sequence[str] = ()) -> Operations:
     place = np.ravel_multi_index((o, t, n), shape)
     count = np.bincount(place, minlength=int(np.prod(shape))).reshape(shape)
     notes = [*notes]
-    if present_ranks := _lost(count, ranks, steps, notes):
-        return arranged(_of_ranks(rows, ranks[present_ranks]), notes)
     begin, end = np.full((2, *shape), np.nan)
     # Of several, the one that counts is written last.
     communicates = np.isin(kind, [names.index(name) for name in names if name in COMMUNICATION])
     order = np.argsort(np.where(communicates, -rows.seconds, rows.seconds), kind="stable")
     begin.flat[place[order]] = rows.start[order]
     end.flat[place[order]] = (rows.start + rows.seconds)[order]
+    stay = _staying(count, ranks, steps, notes)
+    ranks, count, begin, end = ranks[stay], count[:, :, stay], begin[:, :, stay], end[:, :, stay]
     if (several := int(count.max())) > 1:
         notes.append(
             f"operations are there up to {several} times, as of tensor-parallel devices: the longest computation and "
@@ -217,24 +217,17 @@ def arranged(rows: OperationRows, notes: Sequence[str] = ()) -> Operations:
     )
 
 
-def _lost(count: np.ndarray, ranks: np.ndarray, steps: np.ndarray, notes: list[str]) -> list[int]:
-    """The ranks that did not stop, where some have no operations in the last steps; nothing where none has stopped."""
+def _staying(count: np.ndarray, ranks: np.ndarray, steps: np.ndarray, notes: list[str]) -> np.ndarray:
+    """bool[N], the ranks that did not stop, if some have operations in the last steps and others have none."""
     there = (count > 0).sum(axis=0) > _USUAL * np.median((count > 0).sum(axis=0))  # [T, N]
-    last = np.array([int(np.flatnonzero(column)[-1]) if column.any() else -1 for column in there.T])
-    stopped = np.flatnonzero(last < there.shape[0] - max(_LEAST_GAP, there.shape[0] // 10))
-    if not stopped.size or stopped.size == ranks.size:
-        return []
-    for rank in stopped:
+    last = np.where(there.any(axis=0), steps.size - 1 - there[::-1].argmax(axis=0), -1)
+    stay = last >= steps.size - max(_LEAST_GAP, steps.size // 10)
+    if not stay.any():
+        return ~stay
+    for rank in np.flatnonzero(~stay):
         since = f"since step {steps[last[rank] + 1]}" if last[rank] >= 0 else "in any step"
         notes.append(f"rank {ranks[rank]} has no operations {since}: it is left out")
-    return np.setdiff1d(np.arange(ranks.size), stopped).tolist()
-
-
-def _of_ranks(rows: OperationRows, ranks: np.ndarray) -> OperationRows:
-    """The rows of some ranks."""
-    kept = np.isin(rows.rank, ranks)
-    columns = {name: column for name, column in vars(rows).items() if name != "kinds" and column is not None}
-    return dataclasses.replace(rows, **{name: column[kept] for name, column in columns.items()})
+    return stay
 
 
 def _counted(rows: OperationRows, kind: np.ndarray) -> np.ndarray:
