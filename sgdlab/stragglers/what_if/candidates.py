@@ -9,10 +9,10 @@ import numpy as np
 
 from sgdlab.report.words import counted, node_named, ordinal
 from sgdlab.stragglers import repairs
+from sgdlab.stragglers.diagnosis import periods
 from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT, Cause, named
 from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
 from sgdlab.stragglers.diagnosis.pauses import Pauses
-from sgdlab.stragglers.what_if import periods
 from sgdlab.stragglers.what_if.scores import above_median
 from sgdlab.traces.recording import Recording
 
@@ -190,13 +190,13 @@ def of_periods(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
         return
     relative = runtimes / np.median(runtimes, axis=1, keepdims=True)
     searched = np.argsort(-above_median(runtimes), kind="stable")
-    found = periods.find_periods(relative[:, searched[:_SEARCHED]], steps)
+    found = periods.of_workers(relative[:, searched[:_SEARCHED]], steps)
     lengths = sorted({period.every for period in found if period})
     if lengths and searched.size > _SEARCHED:  # of the other workers, only these periods are tried
-        found += periods.find_periods(relative[:, searched[_SEARCHED:]], steps, lengths)
+        found += periods.of_workers(relative[:, searched[_SEARCHED:]], steps, lengths)
     for every in lengths:
         rows = [
-            (int(worker), kept[period.rows])
+            (int(worker), kept[period.rows(steps)])
             for worker, period in zip(searched, found, strict=False)
             if period and period.every == every
         ]
