@@ -165,13 +165,3 @@ def phase_at_usual(
     repaired = np.maximum(phase - usual, 0.0)
     repaired *= scale
     return np.maximum(runtimes - repaired, 0.0, out=repaired)
-
-
-def at_median(seconds: np.ndarray) -> np.ndarray:
-    """All take at most the median of all, such as communication in the steps.
-
-    Example:
-      >>> at_median(np.array([1.0, 2.0, 5.0]))
-      array([1., 2., 2.])
-    """
-    return np.minimum(seconds, np.median(seconds))

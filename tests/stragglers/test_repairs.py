@@ -73,10 +73,6 @@ def test_a_phase_takes_its_median_over_all_and_what_earlier_repairs_left_of_it()
     np.testing.assert_array_equal(half, expected / 2)
 
 
-def test_communication_takes_its_median():
-    np.testing.assert_array_equal(repairs.at_median(np.array([0.5, 4.0, 1.0, 2.0])), [0.5, 1.5, 1.0, 1.5])
-
-
 @pytest.mark.parametrize(
     "repair",
     [

@@ -58,7 +58,6 @@ class Repair:
       since: number of the step since which it shows; None if it always does, comes and goes, or this is not known.
       over: whether it no longer shows in the last steps.
       parts: the repairs that are made together; empty if it is one.
-      phase: name of the phase it mends, if it is one.
       said: what was seen, without the capital and the full stop of a sentence; empty where the title says it.
       evident: whether it is a cause, and not merely the slowest of equals.
     """
@@ -71,7 +70,6 @@ class Repair:
     since: int | None = None
     over: bool = False
     parts: tuple["Repair", ...] = ()
-    phase: str = ""
     said: str = ""
     evident: bool = True
 
@@ -113,18 +111,15 @@ class Shown(NamedTuple):
     @classmethod
     def of(cls, cause: Cause, steps: np.ndarray) -> "Shown":
         """Return when a cause shows in steps of these numbers."""
-        first, count, over = cause.since or 0, len(cause.episodes), cause.until is not None
-        rows = np.zeros(len(steps), bool)
+        rows, first = np.zeros(len(steps), bool), cause.since or 0
         for episode in cause.episodes:
             rows[episode.first : episode.last + 1] = True
-        if not count:
-            rows[first : steps.size if cause.until is None else cause.until + 1] = True
-        if count > 1:
-            return cls(rows, None, over, f" ({count} times)")
-        words = f" (since step {steps[first]})" if first else ""
+        if len(cause.episodes) > 1:
+            return cls(rows, None, cause.until is not None, f" ({len(cause.episodes)} times)")
+        since = int(steps[first]) if first else None
         if cause.until is not None:
-            words = f" (steps {steps[first]} to {steps[cause.until]})"
-        return cls(rows, int(steps[first]) if first else None, over, words)
+            return cls(rows, since, over=True, words=f" (steps {steps[first]} to {steps[cause.until]})")
+        return cls(rows, since, over=False, words=f" (since step {since})" if first else "")
 
 
 def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cause: Cause | None = None) -> Repair:
@@ -213,16 +208,19 @@ def of_communication(recording: Recording) -> Iterator[Repair]:
 
 
 def _mend_transfer(times: Times) -> Times:
-    return dataclasses.replace(times, transfer=repairs.at_median(times.transfer))
+    return dataclasses.replace(times, transfer=np.minimum(times.transfer, np.median(times.transfer)))
 
 
-def of_phases(recording: Recording) -> Iterator[Repair]:
-    """Yield the repairs of the phases that the work of a step consists of, if the trace has more than one."""
-    if len(recording.phases) > 1:
-        for name, seconds in recording.phases.items():
-            apply = functools.partial(_mend_phase, phase=seconds, usual=float(np.median(seconds)))
-            mended = "never longer than its median over workers and steps"
-            yield Repair(PHASE, f"phase {name}", mended, apply, phase=name)
+def of_phases(recording: Recording) -> dict[str, Repair]:
+    """Return the repairs of the phases that the work of a step consists of, by name, if the trace has more than one."""
+    mended = "never longer than its median over workers and steps"
+    return {
+        name: Repair(
+            PHASE, f"phase {name}", mended, functools.partial(_mend_phase, phase=phase, usual=float(np.median(phase)))
+        )
+        for name, phase in recording.phases.items()
+        if len(recording.phases) > 1
+    }
 
 
 def _mend_phase(times: Times, phase: np.ndarray, usual: float) -> Times:

@@ -125,15 +125,15 @@ def _phases(complete: Recording, times: Times) -> Iterator[tuple[Repair, Times]]
     """Mends the phases of what is left, then all waiting for the slowest."""
     shares = np.divide(times.seconds, complete.runtimes, out=np.ones_like(times.seconds), where=complete.runtimes > 0)
     times = dataclasses.replace(times, scale=shares)
-    phases = list(candidates.of_phases(complete))
+    phases = candidates.of_phases(complete)
     before, whole = float(times.steps.sum()), complete.runtimes.sum()
-    gains = {repair: before - float(repair.apply(times).steps.sum()) for repair in phases}
-    for _ in phases[:_MOST_PHASES]:
-        chosen = min(phases, key=lambda repair, times=times: float(repair.apply(times).steps.sum()))
-        times = chosen.apply(times)
-        work = complete.phases[chosen.phase].sum() / whole
-        yield dataclasses.replace(chosen, evident=_outweighs(gains[chosen], sum(gains.values()), work)), times
-        phases.remove(chosen)
+    gains = {name: before - float(repair.apply(times).steps.sum()) for name, repair in phases.items()}
+    for _ in range(min(len(phases), _MOST_PHASES)):
+        name = min(phases, key=lambda name, times=times: float(phases[name].apply(times).steps.sum()))
+        work = complete.phases[name].sum() / whole
+        repair = dataclasses.replace(phases.pop(name), evident=_outweighs(gains[name], sum(gains.values()), work))
+        times = repair.apply(times)
+        yield repair, times
     chance = candidates.of_chance()
     yield chance, chance.apply(times)
 

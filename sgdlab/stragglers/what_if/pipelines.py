@@ -27,6 +27,8 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from sgdlab.pipelines.job import PipelineJob
 from sgdlab.pipelines.operations import COMMUNICATION as TRANSFERRING
 from sgdlab.stragglers import repairs
@@ -97,7 +99,7 @@ def _mend_transfers(job: PipelineJob, kinds: Iterable[str]) -> PipelineJob:
     for kind in kinds:
         for stage in job.operations.stages:
             if of := job.operations.of(kind, stage):
-                seconds[of] = repairs.at_median(seconds[of])
+                seconds[of] = np.minimum(seconds[of], np.median(seconds[of]))
     return dataclasses.replace(job, seconds=seconds)
 
 
