@@ -163,22 +163,21 @@ def arranged(rows: OperationRows, notes: Sequence[str] = ()) -> Operations:
     kinds = [SAME.get(name, name) for name in rows.kinds]
     names = sorted(set(kinds))
     kind = np.array([names.index(name) for name in kinds])[rows.kind]
-    first_stage = int(rows.stage.min())
     number = _counted(rows, kind) if rows.number is None else rows.number - rows.number.min()
     chunk = np.full(len(kind), -1) if rows.chunk is None else rows.chunk
     (steps, t), (ranks, n) = (np.unique(column, return_inverse=True) for column in (rows.step, rows.rank))
-    key = (kind * (rows.stage.max() + 1) + rows.stage) * (number.max() + 1) + number
+    key = np.ravel_multi_index((kind, rows.stage, number), (len(names), rows.stage.max() + 1, number.max() + 1))
     _, first, o = np.unique(key, return_index=True, return_inverse=True)
     shape = (first.size, steps.size, ranks.size)
     place = np.ravel_multi_index((o, t, n), shape)
     count = np.bincount(place, minlength=int(np.prod(shape))).reshape(shape)
-    notes = [*notes]
     begin, end = np.full((2, *shape), np.nan)
     # Of several, the one that counts is written last.
     communicates = np.isin(kind, [names.index(name) for name in names if name in COMMUNICATION])
     order = np.argsort(np.where(communicates, -rows.seconds, rows.seconds), kind="stable")
     begin.flat[place[order]] = rows.start[order]
     end.flat[place[order]] = (rows.start + rows.seconds)[order]
+    notes = [*notes]
     stay = _staying(count, ranks, steps, notes)
     ranks, count, begin, end = ranks[stay], count[:, :, stay], begin[:, :, stay], end[:, :, stay]
     if (several := int(count.max())) > 1:
@@ -186,27 +185,28 @@ def arranged(rows: OperationRows, notes: Sequence[str] = ()) -> Operations:
             f"operations are there up to {several} times, as of tensor-parallel devices: the longest computation and "
             "the shortest communication of them count"
         )
-    if first_stage == 1:
+    if from_one := int(rows.stage.min()) == 1:
         notes.append("stages count from 0 here, and from 1 in the trace")
     usual = (count > 0).mean(axis=(1, 2)) >= _USUAL
-    present = count[usual] > 0
-    whole = 1 - present.mean(axis=(0, 2)) <= MOST_LACKING if usual.any() else np.zeros(steps.size, bool)
     if not usual.all():
         notes.append(f"{int((~usual).sum())} operations that most steps lack were left out")
+    lacking = count[usual] == 0
+    whole = lacking.mean(axis=(0, 2)) <= MOST_LACKING if usual.any() else np.zeros(steps.size, bool)
+    lack = f"lack more than {100 * MOST_LACKING:g} % of their operations"
     if not whole.any():
-        raise NotAPipeline(f"all steps lack more than {100 * MOST_LACKING:g} % of their operations")
+        raise NotAPipeline(f"all steps {lack}")
     if not whole.all():
-        lacking = f"lack more than {100 * MOST_LACKING:g} % of their operations and were left out"
-        notes.append(f"{int((~whole).sum())} of {whole.size} steps {lacking}")
-    if filled := int((~present[:, whole]).sum()):
+        notes.append(f"{int((~whole).sum())} of {whole.size} steps {lack} and were left out")
+    lacking = lacking[:, whole]
+    if lacking.any():
         notes.append(
-            f"{filled} of {present[:, whole].size} operations lack, and count as long as others of their kind there"
+            f"{lacking.sum()} of {lacking.size} operations lack, and count as long as others of their kind there"
         )
     begin, end = begin[usual][:, whole], end[usual][:, whole]
     zero = np.nanmin(begin, axis=(0, 2))[:, None]
     return Operations(
         tuple(names[code] for code in kind[first][usual]),
-        rows.stage[first][usual] - (first_stage == 1),
+        rows.stage[first][usual] - from_one,
         number[first][usual],
         chunk[first][usual],
         steps[whole],
