@@ -156,7 +156,7 @@ class _Builder:
                 self.chain(transfers)
                 pairs = _matches(ops, transfers, work, end, outer=stage in (0, last))
                 beyond = stage == (0 if (way == "forward") == (end == "recv") else last)
-                if beyond and ops.chunks == len(ops.stages) > 1 and len(pairs) == len(work):
+                if beyond and ops.chunks == len(ops.stages) and len(pairs) == len(work):
                     raise NotAPipeline(
                         f"stage {stage} has a {way}-{end} for each computation: a stage beside it was not recorded, or "
                         "an interleaved schedule lacks the column 'gmc' or 'mc'"

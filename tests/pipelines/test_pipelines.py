@@ -282,11 +282,13 @@ def test_devices_of_a_stage_are_counted_apart():
     np.testing.assert_allclose(job.steps, PipelineJob.of(arranged(rows)).steps, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["interleaved", "last stage"])
+@pytest.mark.parametrize("name", ["interleaved", "last stage", "last of two stages"])
 def test_a_stage_beside_those_that_were_recorded(name):
     """Interleaved without chunks, the first stage receives; without the last stage, the one before sends."""
-    _, rows = made(SHAPES["interleaved" if name == "interleaved" else "1F1B"])
-    broken = dataclasses.replace(rows, chunk=None) if name == "interleaved" else kept(rows, rows.stage != 3)
+    _, rows = made(SHAPES[{"last stage": "1F1B", "last of two stages": "two stages"}.get(name, name)])
+    broken = (
+        dataclasses.replace(rows, chunk=None) if name == "interleaved" else kept(rows, rows.stage < rows.stage.max())
+    )
     with pytest.raises(
         NotAPipeline, match="for each computation: a stage beside it was not recorded, or an interleaved"
     ):

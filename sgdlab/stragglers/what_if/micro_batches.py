@@ -15,7 +15,7 @@ from sgdlab.stragglers.what_if.candidates import LENGTHS, LONG_STAGE, Repair, me
 from sgdlab.traces.recording import Recording
 
 LONGER = 1.1
-"""Multiple of the median of the others from which a stage is long."""
+"""Multiple of the median of the others, or of the shortest, from which a stage is long."""
 
 ALIKE = 0.9
 """Correlation from which micro-batches are long by themselves."""
@@ -105,13 +105,14 @@ def long_stage(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
     if work is None or len(job.operations.stages) < 2:
         return
     total, longest, layer = _stage_seconds(job, work)
-    if not total[longest] >= LONGER * layer:
+    usual = layer if total[longest] >= LONGER * layer else total.min()  # of more than half, the others are short
+    if not total[longest] >= LONGER * usual:
         return
     other = total - layer  # what a stage holds besides layers
     share = np.maximum((total.sum() / total.size - other) / layer, 0.0)
     share *= total.size / share.sum()
     shares = listed([f"{part:.2f}" for part in share])
-    long = [str(stage) for stage in np.flatnonzero(total >= LONGER * layer)]
+    long = [str(stage) for stage in np.flatnonzero(total >= LONGER * usual)]
     names, verb = (f"stage {long[0]}", "computes") if len(long) == 1 else (f"stages {listed(long)}", "compute up to")
     only = "; with a single rank, a slow machine would look the same" if len(recording.workers) == 1 else ""
     yield Repair(
@@ -119,7 +120,7 @@ def long_stage(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
         names,
         f"layers moved, so that the stages hold {shares} of what one holds now",
         mending(_moved, work.operations, stage=work.stage, share=share, longest=longest),
-        said=f"{names} {verb} {total[longest] / layer:.2f} times as long as the other stages, on all ranks{only}",
+        said=f"{names} {verb} {total[longest] / usual:.2f} times as long as the other stages, on all ranks{only}",
     )
 
 

@@ -15,6 +15,7 @@ from sgdlab.pipelines.job import PipelineJob
 from sgdlab.pipelines.operations import COMMUNICATION, COMPUTE, TRANSFERS
 from sgdlab.report.words import some
 from sgdlab.stragglers.diagnosis import blame, pauses
+from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT
 from sgdlab.stragglers.what_if.candidates import LINK, LINKS, STAGE_OF_RANK, Repair, Shown, mending
 from sgdlab.stragglers.what_if.in_turn import NOTHING
 from sgdlab.traces.recording import Recording
@@ -125,15 +126,15 @@ def _slow(
     values = np.concatenate([own / np.median(np.median(own, axis=0)) for _, own in seconds], axis=1)
     values = np.maximum(values, _LEAST)  # a step in which an operation took no time
     units = Recording(values, recording.steps, tuple(map(str, range(values.shape[1]))))
-    causes = [cause for cause, _ in blame.find_suspects(units, pauses.find_pauses(units))[0] if cause.workers]
-    causes = [cause for cause in causes if len(cause.workers) < values.shape[1]]
+    suspects = [cause for cause, _ in blame.find_suspects(units, pauses.find_pauses(units))[0]]
+    causes = [cause for cause in suspects if cause.workers or (kind == LINK and cause.kind in (ALL_SLOWER, DRIFT))]
     blamed = {unit for cause in causes for unit in cause.workers}
     slow = []
     for cause in causes:
         shown = Shown.of(cause, recording.steps)
-        for unit in cause.workers:
+        for unit in cause.workers or range(values.shape[1]):  # all links may be slow since a step
             (group, own), rank = seconds[unit // ranks], unit % ranks
-            well = [other for other in range(ranks) if unit - rank + other not in blamed]
+            well = [other for other in range(ranks) if cause.workers and unit - rank + other not in blamed]
             if well:
                 usual = np.median(own[shown.rows][:, well], axis=1)
             elif not shown.rows.all():
