@@ -28,15 +28,11 @@ class StepGraph:
       parties: operations that begin together, once the last of them has come, each after all that it waits for; most
         are alone.
       across: bool[parties], where the party of each data-parallel rank also begins with those of all others.
-      order: for each stage its computations, as they follow each other.
-      notes: what was decided, in sentences.
     """
 
     before: tuple[tuple[int, ...], ...]
     parties: tuple[tuple[int, ...], ...]
     across: np.ndarray
-    order: tuple[tuple[int, ...], ...]
-    notes: tuple[str, ...] = ()
 
 
 def build(ops: Operations) -> tuple[Operations, StepGraph]:
@@ -52,7 +48,7 @@ def build(ops: Operations) -> tuple[Operations, StepGraph]:
       ops: the operations.
 
     Returns:
-      The operations without those that are of no use, and the graph.
+      The operations without those that are of no use, with notes, and the graph.
 
     Raises:
       NotAPipeline: where a stage computes nothing, transfers do not fit the computations, or operations wait for each
@@ -66,7 +62,8 @@ def build(ops: Operations) -> tuple[Operations, StepGraph]:
     builder.check_stages()
     paired = builder.transfers()
     builder.collectives()
-    return ops, builder.finished(paired)
+    graph = builder.finished(paired)
+    return dataclasses.replace(ops, notes=(*ops.notes, *builder.notes)), graph
 
 
 def _understood(ops: Operations) -> Operations:
@@ -218,7 +215,7 @@ class _Builder:
             raise NotAPipeline(f"operations wait for each other: {circle}") from error
         across = np.array([ops.kind[party[0]] in ACROSS for party in parties])
         before = tuple(tuple(sorted(needed)) for needed in self.before)
-        return StepGraph(before, tuple(parties), across, tuple(map(tuple, self.streams)), tuple(self.notes))
+        return StepGraph(before, tuple(parties), across)
 
 
 def _places(ops: Operations) -> np.ndarray:

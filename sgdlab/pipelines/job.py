@@ -42,7 +42,7 @@ class PipelineJob:
     @property
     def notes(self) -> tuple[str, ...]:
         """Return what was decided, in sentences."""
-        return (*self.operations.notes, *self.graph.notes)
+        return self.operations.notes
 
     @functools.cached_property
     def recorded(self) -> np.ndarray:

@@ -118,13 +118,13 @@ def rows_at_own_median(runtimes: np.ndarray, rows: Sequence[tuple[int | slice, n
     return repaired
 
 
-def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.ndarray | None = None) -> np.ndarray:
+def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.ndarray = slice(None)) -> np.ndarray:
     """All workers are faster by a factor in some steps: the whole cluster as it was before it became slower.
 
     Args:
       runtimes: float64[..., T, N], seconds.
-      factor: what the run-times are divided by, at least 1; an array is of the chosen steps.
-      rows: the steps, as a slice, indices or bool[T]; None: all.
+      factor: what the run-times of these steps are divided by, at least 1.
+      rows: the steps, as a slice, indices or bool[T].
 
     Raises:
       ValueError: where the factor is below 1.
@@ -132,7 +132,7 @@ def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.nd
     if not np.all(np.asarray(factor) >= 1):
         raise ValueError(f"factor={factor!r} must be at least 1: a repair does not make steps longer")
     repaired = runtimes.copy()
-    repaired[..., slice(None) if rows is None else rows, :] /= np.reshape(factor, (-1, 1))
+    repaired[..., rows, :] /= factor
     return repaired
 
 
@@ -144,24 +144,3 @@ def all_at_median(runtimes: np.ndarray) -> np.ndarray:
       array([[1., 3., 3.]])
     """
     return np.minimum(runtimes, np.median(runtimes, axis=-1, keepdims=True))
-
-
-def phase_at_usual(
-    runtimes: np.ndarray, phase: np.ndarray, usual: float, scale: np.ndarray | float = 1.0
-) -> np.ndarray:
-    """One phase of the work takes at most a usual time, such as its median over workers and steps; the others stay.
-
-    Args:
-      runtimes: float64[T, N], seconds.
-      phase: float64[T, N], seconds of the run-times that the phase takes, as recorded.
-      usual: seconds that it takes at most.
-      scale: the part of the recorded run-times that earlier repairs have left, float64[T, N] or a number; the phase is
-        taken to have shrunk in the same proportion.
-
-    Example:
-      >>> phase_at_usual(np.array([[1.0, 4.0, 1.0]]), np.array([[0.5, 3.5, 0.25]]), 0.5)
-      array([[1., 1., 1.]])
-    """
-    repaired = np.maximum(phase - usual, 0.0)
-    repaired *= scale
-    return np.maximum(runtimes - repaired, 0.0, out=repaired)

@@ -118,14 +118,6 @@ def test_a_pause_that_is_once_left_out_is_not_claimed():
     assert found.period == 20
 
 
-def test_rows_that_follow_a_period_are_completed():
-    excess = np.zeros(60)
-    excess[4::10] = 0.2, 0.5, 0.5, 0.3, 0.5, 0.5
-    assert pauses._completed(np.array([14, 24, 44, 54]), excess, np.arange(60)).tolist() == [*range(14, 60, 10)]
-    excess[34] = 0.0  # then only 4 of the 6 steps are long
-    assert pauses._completed(np.array([14, 24, 44]), excess, np.arange(60)).tolist() == [14, 24, 44]
-
-
 def normal(steps, columns, seed=0, spread=0.05):
     return np.random.default_rng(seed).normal(1.0, spread, (steps, columns))
 

@@ -99,9 +99,8 @@ def find_pauses(recording: Recording) -> Pauses:
     that of the :math:`\log(x_{ti} / u_t)`. A step is a pause too if so many of its workers take long that chance would
     not bring them together in one step (a binomial law with the share of the long run-times of the other steps), at
     least a quarter of them, and not always the same ones, if they are a minority. Their run-times must be long by the
-    worker's own median of the 51 steps too. Steps between them that are long by half as much, and with them follow a
-    period, are added. A worker paused in one of all these steps if it took more than half of the pause's seconds longer
-    than its own median, or so much that the noise d explains the difference.
+    worker's own median of the 51 steps too. A worker paused in one of all these steps if it took more than half of the
+    pause's seconds longer than its own median, or so much that the noise d explains the difference.
 
     Returns:
       The `Pauses`.
@@ -113,15 +112,16 @@ def find_pauses(recording: Recording) -> Pauses:
     periodic = np.zeros(len(runtimes), bool)
     periodic[periods.of_all(middle, steps)] = True
     level = periods.around(middle, periodic)
-    noise = _noise(runtimes[~periodic], level[~periodic])
+    sample = np.flatnonzero(~periodic)[:: max(1, int((~periodic).sum()) // _SAMPLE)]
+    noise = periods.deviation(np.log(runtimes[sample] / level[sample, None]))
     together = _together(runtimes, middle, level, noise, periodic)
-    rows = _completed(np.union1d(np.flatnonzero(periodic), together), np.log(middle / level), steps)
+    rows = np.union1d(np.flatnonzero(periodic), together)
     others = np.ones(len(runtimes), bool)
     others[rows] = False
     excess = runtimes[rows] - _own(runtimes, rows, others)
     hit = _paused(excess, noise * level[rows])
     extra = np.array([np.median(row[paused]) for row, paused in zip(excess, hit, strict=True)], float)
-    period, offset = periods.common(rows, steps, ~others) or (None, None)
+    period, offset = periods.common(steps[rows], steps) or (None, None)
     usual = float(np.median(middle[others]))
     return Pauses(rows, extra, usual, period, offset, hit.sum(axis=1), runtimes.shape[1])
 
@@ -150,20 +150,6 @@ def _together(
     if rows.size >= periods.FEWEST and _same_minority(hit):
         rows = rows[count[rows] > workers / 2]
     return _short(rows)
-
-
-def _completed(rows: np.ndarray, excess: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Adds the steps of a period that pauses follow, if they are long too, though not enough to be found alone."""
-    typical = float(np.median(excess[rows])) if rows.size else 0.0
-    long = excess > typical / 2
-    period = periods.common(rows, steps, long) if typical >= periods.LONGER else None
-    return rows if period is None else np.union1d(rows, period.rows(steps)[long[period.rows(steps)]])
-
-
-def _noise(runtimes: np.ndarray, usual: np.ndarray) -> float:
-    """Deviation of the logarithm of a run-time from that of the usual one."""
-    rows = slice(None, None, max(1, len(runtimes) // _SAMPLE))
-    return periods.deviation(np.log(runtimes[rows] / usual[rows, None]))
 
 
 def _own(runtimes: np.ndarray, rows: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ WINDOW = 51
 _STRENGTH = 6.0
 """Least strength of a period of all workers: chance among a million periods and remainders has less."""
 
-LONGER = math.log(1.1)
+_LONGER = math.log(1.1)
 """Least excess of the steps of a period that is found by its steps' mean, not by each of them."""
 
 _LONGEST, _FEWEST_MILD = 1000, 8
@@ -177,36 +177,34 @@ def of_all(middle: np.ndarray, steps: np.ndarray) -> np.ndarray:
     excess = (logs - around(logs, without))[on]
     typical = float(np.median(excess))
     long = excess > typical / 2
-    return on[long] if typical >= LONGER and long.mean() >= REGULAR else on[:0]
+    return on[long] if typical >= _LONGER and long.mean() >= REGULAR else on[:0]
 
 
-def common(rows: np.ndarray, steps: np.ndarray, long: np.ndarray) -> Period | None:
-    """Find the period that 80 % of some rows follow, and of whose steps 80 % are long.
+def common(pauses: np.ndarray, steps: np.ndarray) -> Period | None:
+    """Find the period that 80 % of the pauses follow, and of whose steps 80 % are pauses.
 
     Args:
-      rows: int64[K], rising.
+      pauses: int64[K], numbers of the steps with a pause, rising.
       steps: int64[T], numbers of all steps.
-      long: bool[T].
 
     Returns:
       The period of which both shares are largest; None if there is none.
 
     Example:
-      >>> long = np.arange(1, 13) % 4 == 0
-      >>> common(np.flatnonzero(long), np.arange(1, 13), long)
+      >>> common(np.array([4, 8, 12]), np.arange(1, 13))
       Period(every=4, offset=0)
     """
-    if rows.size < FEWEST:
+    if pauses.size < FEWEST:
         return None
-    differences = np.diff(steps[rows])
+    differences = np.diff(pauses)
     pairs, whole = np.gcd(differences[1:], differences[:-1]), np.gcd.reduce(differences)
     best, found = 0.0, None
     for every in np.unique(np.concatenate([differences, pairs, [whole]])).tolist():
-        remainder = steps % every
-        offset = int(np.median(remainder[rows]))
-        followed, filled = np.mean(remainder[rows] == offset), np.mean(long[remainder == offset])
+        period = Period(every, int(np.median(pauses % every)))
+        on = period.rows(pauses).size
+        followed, filled = on / pauses.size, on / max(period.rows(steps).size, 1)
         if every > 1 and min(followed, filled) >= REGULAR and followed * filled > best:
-            best, found = followed * filled, Period(every, offset)
+            best, found = followed * filled, period
     return found
 
 

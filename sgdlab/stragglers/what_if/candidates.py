@@ -75,13 +75,7 @@ class Repair:
 
 
 def mending(repair: Callable[..., np.ndarray], operations: Any = None, **others: Any) -> Callable[[Any], Any]:
-    """Return what applies a repair of seconds, [..., T, N], to times: to all, or to some operations of pipelines.
-
-    Args:
-      repair: from the seconds before to those after, as an array of its own.
-      operations: indices of the operations; None: all seconds.
-      others: further arguments of the repair.
-    """
+    """Return what applies a repair of seconds, [..., T, N], to times: to all, or to some operations of pipelines."""
     return functools.partial(_mend, repair=functools.partial(repair, **others), operations=operations)
 
 
@@ -94,17 +88,10 @@ def _mend(times: Any, repair: Callable[[np.ndarray], np.ndarray], operations: An
 
 
 class Shown(NamedTuple):
-    """When a cause shows.
+    """When a cause shows, and the same in brackets; nothing is said if it always does."""
 
-    Attributes:
-      rows: bool[T], in these steps.
-      since: number of the step since which it does, unless it always has, or comes and goes.
-      over: whether it no longer does.
-      words: the same in brackets; empty if it always does.
-    """
-
-    rows: np.ndarray
-    since: int | None
+    rows: np.ndarray  # bool[T]
+    since: int | None  # number of the step since which it does, unless it always has, or comes and goes
     over: bool
     words: str
 
@@ -158,7 +145,7 @@ def of_fleet(
     if cause.kind in (ALL_SLOWER, DRIFT) and cause.factor > 1:
         rows, since, over, words = Shown.of(cause, recording.steps)
         # What has become slower gradually has the factor at the end.
-        factor = np.linspace(1, cause.factor, int(rows.sum())) if cause.kind == DRIFT else cause.factor
+        factor = np.linspace([1], [cause.factor], int(rows.sum())) if cause.kind == DRIFT else cause.factor
         apply = mending(repairs.faster, operations, factor=factor, rows=rows)
         yield Repair(SLOWER, who + words, "as fast as before", apply, since=since, over=over, said=said)
 
@@ -224,7 +211,10 @@ def of_phases(recording: Recording) -> dict[str, Repair]:
 
 
 def _mend_phase(times: Times, phase: np.ndarray, usual: float) -> Times:
-    return dataclasses.replace(times, seconds=repairs.phase_at_usual(times.seconds, phase, usual, times.scale))
+    """A phase takes at most a usual time; by earlier repairs it is taken to have shrunk as the run-times have."""
+    saved = np.maximum(phase - usual, 0.0)
+    saved *= times.scale
+    return dataclasses.replace(times, seconds=np.maximum(times.seconds - saved, 0.0, out=saved))
 
 
 def of_chance(who: str = "worker", title: str = "all compute", operations: Sequence[int] | None = None) -> Repair:

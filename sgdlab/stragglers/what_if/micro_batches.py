@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -39,9 +38,8 @@ def _work(job: PipelineJob) -> _Work | None:
     """The computations by micro-batch; None where stages have different numbers of them."""
     ops = job.operations
     found: dict[tuple[str, int], list[int]] = collections.defaultdict(list)
-    for operation in itertools.chain(*job.graph.order):
-        if ops.kind[operation] in COMPUTE:
-            found[ops.kind[operation], ops.chunk_of(operation)].append(operation)
+    for operation in ops.of(COMPUTE):
+        found[ops.kind[operation], ops.chunk_of(operation)].append(operation)
     chunks = sorted({chunk for _, chunk in found})
     operations = [[found[kind, chunk] for chunk in chunks] for kind in COMPUTE]
     if len({len(of_chunk) for of_kind in operations for of_chunk in of_kind}) != 1:

@@ -14,6 +14,7 @@ import numpy as np
 from sgdlab.pipelines.job import PipelineJob
 from sgdlab.pipelines.operations import COMMUNICATION, COMPUTE, TRANSFERS
 from sgdlab.report.words import some
+from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import blame, pauses
 from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT
 from sgdlab.stragglers.what_if.candidates import LINK, LINKS, STAGE_OF_RANK, Repair, Shown, mending
@@ -102,13 +103,9 @@ def slow_links(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
     for name, ways in slower.items():
         title = f"the {'' if len(ways) > 1 else f'{next(iter(ways))} '}{name}"
         factor = {operation: times for way, times in ways.items() for operation in usual[name, way][1]}
-        apply = mending(_divided, [*factor], factor=np.reshape([*factor.values()], (-1, 1, 1)))
+        apply = mending(repairs.faster, [*factor], factor=np.reshape([*factor.values()], (-1, 1, 1)))
         longest = f"{max(ways.values()):.2f} times as long as those between other stages, on all ranks"
         yield Repair(LINKS, title, "as fast as those between other stages", apply, said=f"{title} take {longest}")
-
-
-def _divided(seconds: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    return seconds / factor
 
 
 def _slow(
