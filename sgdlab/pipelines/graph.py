@@ -68,26 +68,23 @@ def build(ops: Operations) -> tuple[Operations, StepGraph]:
 
 def _understood(ops: Operations) -> Operations:
     """Leave out operations of unknown kinds that go on beside the computations of their stage; the others are work."""
-    beside = []
-    for kind in sorted(set(ops.kind) - KNOWN):
-        for operation in ops.of(kind):
-            work = ops.of(COMPUTE, int(ops.stage[operation]))
-            begin, end = ops.begin[operation], ops.end[operation]
-            overlaps = ((begin < ops.end[work] - _SLACK) & (end > ops.begin[work] + _SLACK)).any(axis=0)
-            if overlaps.mean() > 0.5:
-                beside.append(operation)
+    beside = [operation for kind in set(ops.kind) - KNOWN for operation in ops.of(kind) if _overlaps(ops, operation)]
     if beside:
         names = ", ".join(sorted({ops.kind[operation] for operation in beside}))
-        kept = [operation for operation in range(len(ops.kind)) if operation not in set(beside)]
-        ops = ops.keeping(kept, f"operations beside computation were left out: {names}")
+        ops = ops.without(beside, f"operations beside computation were left out: {names}")
     if others := sorted(set(ops.kind) - KNOWN):
         note = f"operations of other names count as computation of their stage: {', '.join(others)}"
-        ops = dataclasses.replace(ops, notes=(*ops.notes, note))
-    ends = {way: [bool(ops.of(f"forward-{way}")), bool(ops.of(f"backward-{way}"))] for way in ("send", "recv")}
-    if len(ops.stages) > 1 and any(map(any, ends.values())) and not all(map(all, ends.values())):
-        kept = [operation for operation, kind in enumerate(ops.kind) if kind not in TRANSFERS]
-        ops = ops.keeping(kept, "of sends and receives only some were recorded: they were left out")
+        ops = ops.without([], note)
+    if len(ops.stages) > 1 and 0 < len(TRANSFERS & set(ops.kind)) < len(TRANSFERS):
+        ops = ops.without(ops.of(TRANSFERS), "of sends and receives only some were recorded: they were left out")
     return ops
+
+
+def _overlaps(ops: Operations, operation: int) -> bool:
+    """Return whether an operation mostly goes on beside a computation of its stage."""
+    work = ops.of(COMPUTE, int(ops.stage[operation]))
+    before_end = ops.begin[operation] < ops.end[work] - _SLACK
+    return bool((before_end & (ops.end[operation] > ops.begin[work] + _SLACK)).any(axis=0).mean() > 0.5)
 
 
 class _Builder:

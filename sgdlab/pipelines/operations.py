@@ -99,15 +99,12 @@ class Operations:
         begin, end = (times[:, rows][:, :, ranks] for times in (self.begin, self.end))
         return dataclasses.replace(self, steps=self.steps[rows], ranks=self.ranks[ranks], begin=begin, end=end)
 
-    def keeping(self, operations: Sequence[int], note: str) -> "Operations":
-        """Return the same with fewer operations, and a note why."""
-        kept = np.asarray(operations, int)
-        return dataclasses.replace(
-            self,
-            kind=tuple(self.kind[operation] for operation in operations),
-            **{name: getattr(self, name)[kept] for name in ("stage", "number", "chunk", "begin", "end")},
-            notes=(*self.notes, note),
-        )
+    def without(self, operations: Sequence[int], note: str) -> "Operations":
+        """Return the same without some operations, and a note why."""
+        kept = np.delete(np.arange(len(self.kind)), operations)
+        columns = {name: getattr(self, name)[kept] for name in ("stage", "number", "chunk", "begin", "end")}
+        kind = tuple(self.kind[operation] for operation in kept)
+        return dataclasses.replace(self, kind=kind, **columns, notes=(*self.notes, note))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -233,10 +230,9 @@ def _staying(count: np.ndarray, ranks: np.ndarray, steps: np.ndarray, notes: lis
 def _counted(rows: OperationRows, kind: np.ndarray) -> np.ndarray:
     """int[R], the place of each row among those of its kind, stage, step and rank, by their start."""
     device = np.zeros(len(kind), int) if rows.device is None else rows.device
-    order = np.lexsort((rows.start, device, kind, rows.stage, rows.rank, rows.step))
-    columns = [column[order] for column in (device, kind, rows.stage, rows.rank, rows.step)]
-    fresh = np.concatenate([[True], np.any([np.diff(column) != 0 for column in columns], axis=0)])
-    first = np.flatnonzero(fresh)
-    number = np.empty(len(order), int)
-    number[order] = np.arange(len(order)) - np.repeat(first, np.diff([*first, len(order)]))
+    columns = (device, kind, rows.stage, rows.rank, rows.step)
+    order = np.lexsort((rows.start, *columns))
+    fresh = np.any([np.diff(column[order], prepend=-2) != 0 for column in columns], axis=0)
+    number, place = np.empty(len(order), int), np.arange(len(order))
+    number[order] = place - np.maximum.accumulate(np.where(fresh, place, 0))
     return number
