@@ -57,7 +57,6 @@ class Repair:
       workers: indices of the workers it concerns; empty if all.
       since: number of the step since which it shows; None if it always does, comes and goes, or this is not known.
       over: whether it no longer shows in the last steps.
-      parts: the repairs that are made together; empty if it is one.
       said: what was seen, without the capital and the full stop of a sentence; empty where the title says it.
       evident: whether it is a cause, and not merely the slowest of equals.
     """
@@ -69,7 +68,6 @@ class Repair:
     workers: tuple[int, ...] = ()
     since: int | None = None
     over: bool = False
-    parts: tuple["Repair", ...] = ()
     said: str = ""
     evident: bool = True
 

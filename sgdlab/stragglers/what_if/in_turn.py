@@ -73,7 +73,7 @@ def order(complete: Recording, pauses: Pauses, diagnosis: Diagnosis, times: Time
         yield chosen, times
         mended |= set(chosen.workers)
         lacking -= {chosen.kind} if chosen in slowest else set()
-        waiting = [repair for repair in waiting if repair is not chosen and repair not in chosen.parts]
+        waiting = [repair for repair in waiting if repair is not chosen]
     yield from _phases(complete, times)
 
 
@@ -94,7 +94,6 @@ def _together(named: Sequence[Repair], saved: dict[Repair, float], times: Times,
             workers,
             since.pop() if len(since) == 1 else None,
             all(part.over for part in parts),
-            parts,
         )
         gain = seconds - float(repair.apply(times).steps.sum())
         if gain > _HIDDEN * sum(saved[part] for part in parts):
