@@ -59,8 +59,8 @@ def order(complete: Recording, pauses: Pauses, diagnosis: Diagnosis, times: Time
     while True:
         slowest = [repair for repair in _slowest(complete, times, blamed | mended) if repair.kind in lacking]
         saved = {repair: seconds - float(repair.apply(times).steps.sum()) for repair in (*waiting, *slowest)}
-        for repair in [r for r in waiting if mended.issuperset(r.workers) and saved[r] < NOTHING * recorded]:
-            if repair.workers:
+        for repair in [r for r in waiting if r.workers and mended.issuperset(r.workers)]:
+            if saved[repair] < NOTHING * recorded:
                 waiting.remove(repair)
                 del saved[repair]
         saved |= _together([repair for repair in waiting if repair in named and repair.workers], saved, times, seconds)
@@ -108,16 +108,9 @@ def _all_of(times: Times, parts: Sequence[Repair]) -> Times:
 def _preferred(saved: dict[Repair, float]) -> Repair:
     """The repair that saves most; of those that save nearly as much, one of fewer workers, or of every n-th step."""
     best = max(saved, key=lambda repair: saved[repair])
-    whole = set(best.workers)
-    narrower = [
-        repair
-        for repair, seconds in saved.items()
-        if seconds >= _ENOUGH * saved[best]
-        and repair.workers
-        and whole.issuperset(repair.workers)
-        and (repair.kind == PERIOD or len(repair.workers) < len(whole))
-    ]
-    return min(narrower, key=lambda repair: (len(repair.workers), repair.kind != PERIOD, -saved[repair]), default=best)
+    whole, enough = set(best.workers), _ENOUGH * saved[best]
+    alike = [r for r, seconds in saved.items() if seconds >= enough and r.workers and whole.issuperset(r.workers)]
+    return min(alike, key=lambda repair: (len(repair.workers), repair.kind != PERIOD, -saved[repair]), default=best)
 
 
 def _phases(complete: Recording, times: Times) -> Iterator[tuple[Repair, Times]]:

@@ -53,11 +53,9 @@ class RepairRow(Repair):
 
     Attributes:
       alone: seconds saved if only this is mended.
-      alone_interval: the ends of its 90 % interval.
       times: how many times as fast full synchrony would be if only this were mended.
-      times_interval: the ends of its 90 % interval.
       in_turn: seconds saved if this is mended after the rows above.
-      in_turn_interval: the ends of its 90 % interval.
+      alone_interval, times_interval, in_turn_interval: the ends of their 90 % intervals.
       times_since: the same as `times`, of the steps from `since` on alone.
     """
 
