@@ -88,12 +88,12 @@ def test_unlikely_is_the_first_count_that_chance_hardly_reaches():
         assert pauses._unlikely(workers, rate, level) == expected
 
 
-def test_running_median_is_that_of_the_window():
+def test_the_usual_of_a_row_is_the_median_of_the_window():
     series = np.random.default_rng(5).random(120)
-    result = periods.running_median(series, 11)
+    result = periods.around(series)
     for i in range(120):
-        first = min(max(i - 5, 0), 120 - 11)
-        assert result[i] == np.median(series[first : first + 11])
+        first = min(max(i - 25, 0), 120 - 51)
+        assert result[i] == np.median(series[first : first + 51])
 
 
 @pytest.mark.parametrize(

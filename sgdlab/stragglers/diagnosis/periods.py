@@ -164,7 +164,7 @@ def of_all(middle: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """
     logs = np.log(middle)
     padded = np.pad(logs, 1, mode="edge")
-    residual = logs - running_median((padded[:-2] + 2 * logs + padded[2:]) / 4)
+    residual = logs - around((padded[:-2] + 2 * logs + padded[2:]) / 4)
     scores = np.clip(residual / max(deviation(residual), 1e-3), -3, 5)
     span = int(steps[-1] - steps[0]) + 1
     tried = range(2, min(span // _FEWEST_MILD, _LONGEST) + 1)
@@ -208,28 +208,19 @@ def common(pauses: np.ndarray, steps: np.ndarray) -> Period | None:
     return found
 
 
-def around(series: np.ndarray, without: np.ndarray) -> np.ndarray:
-    """Return the running median of the rows that are not left out, bool[T], interpolated in the others.
+def around(series: np.ndarray, without: np.ndarray | None = None) -> np.ndarray:
+    """Return the median of the 51 rows around each that are not left out, bool[T], at the ends of the nearest 51.
 
     Example:
       >>> around(np.array([1.0, 9.0, 1.0, 9.0]), np.array([False, True, False, True])).tolist()
       [1.0, 1.0, 1.0, 1.0]
     """
-    kept = np.flatnonzero(~without)
-    return np.interp(np.arange(series.size), kept, running_median(series[kept]))
-
-
-def running_median(series: np.ndarray, window: int = WINDOW) -> np.ndarray:
-    """Return for each entry the median of the `window` entries around it, at the ends of the nearest window.
-
-    Example:
-      >>> running_median(np.array([1.0, 9.0, 2.0, 3.0, 4.0]), 3).tolist()
-      [2.0, 2.0, 3.0, 3.0, 3.0]
-    """
-    if series.size <= window:
-        return np.full(series.shape, np.median(series))
-    inside = np.median(np.lib.stride_tricks.sliding_window_view(series, window), axis=1)
-    return np.pad(inside, (window // 2, window - 1 - window // 2), mode="edge")
+    rows = np.arange(series.size)
+    kept = rows if without is None else rows[~without]
+    if kept.size <= WINDOW:
+        return np.full(series.shape, np.median(series[kept]))
+    inside = np.median(np.lib.stride_tricks.sliding_window_view(series[kept], WINDOW), axis=1)
+    return np.interp(rows, kept, np.pad(inside, WINDOW // 2, mode="edge"))
 
 
 def deviation(values: np.ndarray) -> float:

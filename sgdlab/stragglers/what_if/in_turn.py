@@ -57,7 +57,7 @@ def order(complete: Recording, pauses: Pauses, diagnosis: Diagnosis, times: Time
     recorded = seconds = float(times.steps.sum())
     mended: set[int] = set()
     while True:
-        slowest = [repair for repair in _slowest(complete, times, blamed | mended) if repair.kind in lacking]
+        slowest = list(_slowest(complete, times, blamed | mended, lacking)) if lacking else []
         saved = {repair: seconds - float(repair.apply(times).steps.sum()) for repair in (*waiting, *slowest)}
         for repair in [r for r in waiting if r.workers and mended.issuperset(r.workers)]:
             if saved[repair] < NOTHING * recorded:
@@ -135,17 +135,17 @@ def _outweighs(gain: float, gains: float, work: float) -> bool:
     return gains > 0 and (gain / gains >= 2 * work or 1 - gain / gains <= (1 - work) / 2)
 
 
-def _slowest(recording: Recording, times: Times, left_out: set[int]) -> Iterator[Repair]:
-    """The slowest worker and the slowest node of several workers, as the times now are, though they be no causes."""
+def _slowest(recording: Recording, times: Times, left_out: set[int], kinds: set[str]) -> Iterator[Repair]:
+    """The slowest worker, or node of several workers, or both, as the times now are, though they be no causes."""
     excess = above_median(times.seconds)
     rest = np.setdiff1d(np.arange(excess.size), list(left_out))
     if not rest.size:
         return
     saved = waited_for(times.seconds) + 1e-9 * excess  # of equals, the slower one
-    found = [np.array([rest[saved[rest].argmax()]])]
+    found = [np.array([rest[saved[rest].argmax()]])] if WORKER in kinds else []
     names, of = np.unique(recording.nodes or ["one"] * excess.size, return_inverse=True)
     possible = np.flatnonzero((np.bincount(of) > 1) & (np.bincount(of[rest], minlength=names.size) > 0))
-    if names.size > 1 and possible.size:
+    if NODE in kinds and names.size > 1 and possible.size:
         by_node = np.argsort(of, kind="stable")
         first = np.searchsorted(of[by_node], np.arange(names.size))
         waited = waited_for(np.maximum.reduceat(times.seconds[:, by_node], first, axis=1))
