@@ -99,6 +99,8 @@ class Shown(NamedTuple):
         rows, first = np.zeros(len(steps), bool), cause.since or 0
         for episode in cause.episodes:
             rows[episode.first : episode.last + 1] = True
+        if not cause.episodes:
+            rows[first : len(steps) if cause.until is None else cause.until + 1] = True
         if len(cause.episodes) > 1:
             return cls(rows, None, cause.until is not None, f" ({len(cause.episodes)} times)")
         since = int(steps[first]) if first else None
@@ -108,13 +110,7 @@ class Shown(NamedTuple):
 
 
 def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cause: Cause | None = None) -> Repair:
-    """Return the repair of some workers, in all steps or in those in which a cause shows.
-
-    Args:
-      recording: the complete steps.
-      workers: their indices.
-      cause: of the diagnosis, which tells since when; None: they are repaired in all steps.
-    """
+    """Return the repair of some workers in the steps in which a cause shows; without one, in all."""
     workers = tuple(int(worker) for worker in workers)
     node = cause.node if cause else node_of(recording, workers)
     if node is not None:

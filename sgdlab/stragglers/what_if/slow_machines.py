@@ -67,10 +67,7 @@ class _Slow(NamedTuple):
 def slow_stages(job: PipelineJob, recording: Recording, *, medians: bool = True) -> Iterator[Repair]:
     """Yield the repair of all stages of a rank that compute, load or update longer than the same of the other ranks.
 
-    Args:
-      job: after earlier repairs.
-      recording: the complete steps.
-      medians: whether the median of the micro-batches tells, or their sum.
+    The median of their micro-batches tells, or without `medians` the sum.
     """
     ops, groups = job.operations, []
     others = sorted(set(ops.kind) - COMMUNICATION - {*COMPUTE})
@@ -90,21 +87,19 @@ def slow_links(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
             between.setdefault((low, high), []).extend(party)
     names = {f"messages between stages {low} and {high}": found for (low, high), found in between.items()}
     yield from _slow(job, recording, [_Group(f"the {name}", "take", of) for name, of in names.items()], LINK)
-    usual: dict[tuple[str, str], tuple[float, list[int]]] = {}
-    for name, found in names.items():
-        for way in ("forward", "backward"):
-            if of := [operation for operation in found if job.operations.kind[operation].startswith(way)]:
-                usual[name, way] = float(np.median(job.seconds[of])), of
-    slower: dict[str, dict[str, float]] = {}
-    for (name, way), (seconds, _) in usual.items():
-        others = [other for (place, its), (other, _) in usual.items() if place != name and its == way]
-        if others and seconds >= SLOWER_LINK * np.median(others) > 0:
-            slower.setdefault(name, {})[way] = seconds / float(np.median(others))
+    slower: dict[str, list[tuple[str, float, list[int]]]] = {}
+    for way in ("forward", "backward"):
+        of_way = {name: [o for o in found if job.operations.kind[o].startswith(way)] for name, found in names.items()}
+        usual = {name: float(np.median(job.seconds[found])) for name, found in of_way.items() if found}
+        for name, seconds in usual.items():
+            others = [other for place, other in usual.items() if place != name]
+            if others and seconds >= SLOWER_LINK * np.median(others) > 0:
+                slower.setdefault(name, []).append((way, seconds / float(np.median(others)), of_way[name]))
     for name, ways in slower.items():
-        title = f"the {'' if len(ways) > 1 else f'{next(iter(ways))} '}{name}"
-        factor = {operation: times for way, times in ways.items() for operation in usual[name, way][1]}
+        title = f"the {'' if len(ways) > 1 else f'{ways[0][0]} '}{name}"
+        factor = {operation: times for _, times, found in ways for operation in found}
         apply = mending(repairs.faster, [*factor], factor=np.reshape([*factor.values()], (-1, 1, 1)))
-        longest = f"{max(ways.values()):.2f} times as long as those between other stages, on all ranks"
+        longest = f"{max(factor.values()):.2f} times as long as those between other stages, on all ranks"
         yield Repair(LINKS, title, "as fast as those between other stages", apply, said=f"{title} take {longest}")
 
 
