@@ -34,7 +34,7 @@ _USUAL = 0.5
 
 
 class NotAPipeline(ValueError):
-    """Operations do not make steps whose order is understood; the message says what does not fit."""
+    """Says that operations do not make steps whose order is understood, and what does not fit."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

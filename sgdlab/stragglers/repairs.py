@@ -16,7 +16,7 @@ import numpy as np
 
 
 def synchronous_seconds(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> np.ndarray:
-    r"""Duration of each step under full synchrony, float64[T]: it waits for the slowest worker, then transfers.
+    r"""Return how long steps take under full synchrony, float64[T]: they wait for the slowest worker, then transfer.
 
     .. math:: \tau_t = \max_i x_{ti} + c_t
 
@@ -34,7 +34,7 @@ def synchronous_seconds(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0
 def workers_at_median(
     runtimes: np.ndarray, workers: Sequence[int] | np.ndarray, rows: slice | np.ndarray | None = None
 ) -> np.ndarray:
-    """Some workers take at most as long as the median of the others in the same step.
+    """Let some workers take at most as long as the median of the others in the same step.
 
     Args:
       runtimes: float64[T, N], seconds.
@@ -62,7 +62,7 @@ def workers_at_median(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AtMedian:
-    """The repair `workers_at_median` of some workers, which says whom it repairs.
+    """Holds the repair `workers_at_median` of some workers, to say whom it repairs.
 
     Attributes:
       workers: indices of the workers.
@@ -73,12 +73,12 @@ class AtMedian:
     rows: np.ndarray | None = None
 
     def __call__(self, runtimes: np.ndarray) -> np.ndarray:
-        """Run-times, float64[T, N], with the repair made."""
+        """Return the run-times, float64[T, N], with the repair made."""
         return workers_at_median(runtimes, self.workers, self.rows)
 
 
 def pauses_removed(runtimes: np.ndarray, rows: np.ndarray, extra: np.ndarray, usual: float) -> np.ndarray:
-    """Steps in which all workers paused take as long as the pause lets expect: without its seconds.
+    """Take its seconds from steps in which all workers paused.
 
     Args:
       runtimes: float64[T, N], seconds.
@@ -99,7 +99,7 @@ def pauses_removed(runtimes: np.ndarray, rows: np.ndarray, extra: np.ndarray, us
 
 
 def rows_at_own_median(runtimes: np.ndarray, rows: Sequence[tuple[int | slice, np.ndarray]]) -> np.ndarray:
-    """Some steps of some workers take at most as long as the median of the same worker's other steps.
+    """Let some steps of some workers take at most as long as the median of the same worker's other steps.
 
     Args:
       runtimes: float64[..., T, N], seconds.
@@ -119,7 +119,7 @@ def rows_at_own_median(runtimes: np.ndarray, rows: Sequence[tuple[int | slice, n
 
 
 def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.ndarray = slice(None)) -> np.ndarray:
-    """All workers are faster by a factor in some steps: the whole cluster as it was before it became slower.
+    """Make all workers faster by a factor in some steps: the whole cluster as it was before it became slower.
 
     Args:
       runtimes: float64[..., T, N], seconds.
@@ -137,7 +137,7 @@ def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.nd
 
 
 def all_at_median(runtimes: np.ndarray) -> np.ndarray:
-    """Every worker takes at most as long as the median of its step, [..., T, N]: nobody straggles.
+    """Let every worker take at most as long as the median of its step, [..., T, N]: nobody straggles.
 
     Example:
       >>> all_at_median(np.array([[1.0, 9.0, 3.0]]))

@@ -37,7 +37,7 @@ _WINDOWS = 1000
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pauses:
-    """Steps that took much longer than the steps around them, for all workers or for many.
+    """Holds the steps that took much longer than the steps around them, for all workers or for many.
 
     Attributes:
       rows: int64[K], rows of the recording's complete steps, rising.
@@ -58,13 +58,13 @@ class Pauses:
     fleet: int
 
     def among(self, rows: int) -> np.ndarray:
-        """bool[rows], whether each of the first `rows` rows is a pause."""
+        """Return bool[rows], whether each of the first `rows` rows is a pause."""
         result = np.zeros(rows, bool)
         result[self.rows[self.rows < rows]] = True
         return result
 
     def describe(self, steps: np.ndarray) -> str:
-        """A phrase that names the steps, their length and their period; empty if there are none.
+        """Name the steps, their length and their period in a phrase; empty if there are none.
 
         Args:
           steps: int64[T], numbers of the complete steps.
@@ -88,7 +88,7 @@ class Pauses:
 
 
 def find_pauses(recording: Recording) -> Pauses:
-    r"""Finds the pauses among the complete steps of a recording.
+    r"""Find the pauses among the complete steps of a recording.
 
     Those that come every n-th step, n at least 2, are found first (`periods.of_all`). The usual time :math:`u_t`
     of a step is the median of the medians of the 51 other steps around it. A run-time is long if it exceeds

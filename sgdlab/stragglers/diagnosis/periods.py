@@ -44,7 +44,7 @@ _WORK = 1e8
 
 
 class Period(NamedTuple):
-    """Every n-th step: those whose numbers have a remainder, `offset`, modulo n, `every`."""
+    """Names every n-th step: those whose numbers have a remainder, `offset`, modulo n, `every`."""
 
     every: int
     offset: int

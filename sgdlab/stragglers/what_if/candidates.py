@@ -27,7 +27,7 @@ _SEARCHED = 32
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Times:
-    """Hold the times of a trace between repairs, as `PipelineJob` holds those of the operations of pipelines.
+    """Holds the times of a trace between repairs, as `PipelineJob` holds those of the operations of pipelines.
 
     Attributes:
       seconds: float64[T, N], of each worker's own work.
@@ -47,7 +47,7 @@ class Times:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repair:
-    """One thing that could be mended.
+    """Holds one thing that could be mended.
 
     Attributes:
       kind: one of the constants of this module.
@@ -86,7 +86,7 @@ def _mend(times: Any, repair: Callable[[np.ndarray], np.ndarray], operations: An
 
 
 class Shown(NamedTuple):
-    """When a cause shows, and the same in brackets; nothing is said if it always does."""
+    """Holds when a cause shows, and the same in brackets; nothing is said if it always does."""
 
     rows: np.ndarray  # bool[T]
     since: int | None  # number of the step since which it does, unless it always has, or comes and goes

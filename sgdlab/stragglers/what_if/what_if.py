@@ -49,7 +49,7 @@ _DRAWS = 10_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RepairRow(Repair):
-    """One row: a repair, and what it gains.
+    """Holds one row: a repair, and what it gains.
 
     Attributes:
       alone: seconds saved if only this is mended.
