@@ -128,7 +128,7 @@ class _Builder:
             for (chunk, number), o in self.ends_of(way, "send", recorded=recorded).items():
                 if 0 <= chunk + after < ops.chunks:
                     if (chunk + after, number) not in receives:
-                        raise NotAPipeline(f"no receive belongs to {ops.named(o)}")
+                        raise NotAPipeline(f"no receive belongs to {ops.named(o)}: was the stage beside it recorded?")
                     pairs.append((o, receives[chunk + after, number]))
         if recorded:
             return pairs
