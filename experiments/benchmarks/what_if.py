@@ -51,22 +51,22 @@ class Planted:
 
 
 def slow_worker(generator: np.random.Generator) -> Planted:
-    """One worker is slow from a step in the first 60 % on."""
+    """Plant a worker that is slow from a step in the first 60 % on."""
     return _slow(generator, 1)
 
 
 def two_slow_workers(generator: np.random.Generator) -> Planted:
-    """Two workers are slow by the same factor from the first step on: each hides the other."""
+    """Plant two workers that are slow by the same factor from the first step on: each hides the other."""
     return _slow(generator, 2)
 
 
 def slow_node(generator: np.random.Generator) -> Planted:
-    """Return all workers of a node are slow from a step in the first 60 % on."""
+    """Plant a node whose workers are all slow from a step in the first 60 % on."""
     return _slow(generator, 0)
 
 
 def checkpoints(generator: np.random.Generator) -> Planted:
-    """Return every n-th step is 0.5 to 4 times longer for all workers, n from 10 to 50."""
+    """Make every n-th step 0.5 to 4 times longer for all workers, n from 10 to 50."""
     fleet = fleets.draw(generator)
     every = int(generator.integers(10, min(50, len(fleet.runtimes) // 5) + 1))
     runtimes = fleet.runtimes.copy()
@@ -75,17 +75,17 @@ def checkpoints(generator: np.random.Generator) -> Planted:
 
 
 def collected_by_all(generator: np.random.Generator) -> Planted:
-    """Every n-th step of each worker, n from 20 to 40, is 0.4 to 1 times longer; the steps differ between workers."""
+    """Make every n-th step of each worker 0.4 to 1 times longer, n from 20 to 40; the steps differ between workers."""
     return _collected(generator, each=True)
 
 
 def collected_by_one(generator: np.random.Generator) -> Planted:
-    """Return every n-th step of one worker, n from 5 to 20, is 0.4 to 1 times longer."""
+    """Make every n-th step of one worker 0.4 to 1 times longer, n from 5 to 20."""
     return _collected(generator, each=False)
 
 
 def communication(generator: np.random.Generator) -> Planted:
-    """Return the transfer takes 0.2 of a step, and in 10 to 30 % of the steps 2 to 6 times as long."""
+    """Let the transfer take 0.2 of a step, and in 10 to 30 % of the steps 2 to 6 times as long."""
     fleet = fleets.draw(generator)
     steps = len(fleet.runtimes)
     usual = 0.2 * generator.gamma(400.0, 1 / 400, steps)
@@ -96,7 +96,7 @@ def communication(generator: np.random.Generator) -> Planted:
 
 
 def data_loading(generator: np.random.Generator) -> Planted:
-    """The phase data, 5 % of the work, takes 0.3 to 1 of a step longer in 3 to 10 % of the run-times, of any worker."""
+    """Make the phase data, 5 % of the work, 0.3 to 1 of a step longer in 3 to 10 % of the run-times, of any worker."""
     fleet = fleets.draw(generator)
     shape = fleet.runtimes.shape
     hit = generator.random(shape) < generator.uniform(0.03, 0.1)
@@ -109,7 +109,7 @@ def data_loading(generator: np.random.Generator) -> Planted:
 
 
 def slower_cluster(generator: np.random.Generator) -> Planted:
-    """Return all workers are slower from a step in the middle 60 % on."""
+    """Make all workers slower from a step in the middle 60 % on."""
     fleet = fleets.draw(generator)
     runtimes = fleet.runtimes.copy()
     factor = max(1.15, 1 + 3 * max(fleet.common, fleet.noise / 2)) * generator.uniform(1.0, 1.5)
@@ -118,7 +118,7 @@ def slower_cluster(generator: np.random.Generator) -> Planted:
 
 
 def nothing(generator: np.random.Generator) -> Planted:
-    """No cause."""
+    """Plant no cause."""
     fleet = fleets.draw(generator)
     return _planted(fleet, fleet.runtimes, None, ())
 
@@ -137,7 +137,7 @@ PLANTS: tuple[Callable[[np.random.Generator], Planted], ...] = (
 
 
 def figures(draws: int = DRAWS, seed: int = 0) -> Iterator[Figure]:
-    """One line for each planted cause, and one for fleets without a cause."""
+    """Yield one line for each planted cause, and one for fleets without a cause."""
     plants = [*range(len(PLANTS)), -1]
     trials = [(plant, draw, seed) for plant in plants for draw in range(draws if plant >= 0 else 5 * draws)]
     outcomes = pooled(_outcome, trials)

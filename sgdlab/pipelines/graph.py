@@ -2,6 +2,8 @@
 
 import collections
 import dataclasses
+import graphlib
+import itertools
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 
@@ -26,17 +28,11 @@ class StepGraph:
       parties: operations that begin together, once the last of them has come, each after all that it waits for; most
         are alone.
       across: bool[parties], where the party of each data-parallel rank also begins with those of all others.
-      met: bool[O], operations of which waiting can be told from transfer, since others begin with them.
-      order: for each stage its computations, as they follow each other.
-      notes: what was decided, in sentences.
     """
 
     before: tuple[tuple[int, ...], ...]
     parties: tuple[tuple[int, ...], ...]
     across: np.ndarray
-    met: np.ndarray
-    order: tuple[tuple[int, ...], ...]
-    notes: tuple[str, ...] = ()
 
 
 def build(ops: Operations) -> tuple[Operations, StepGraph]:
@@ -52,7 +48,7 @@ def build(ops: Operations) -> tuple[Operations, StepGraph]:
       ops: the operations.
 
     Returns:
-      The operations without those that are of no use, and the graph.
+      The operations without those that are of no use, with notes, and the graph.
 
     Raises:
       NotAPipeline: where a stage computes nothing, transfers do not fit the computations, or operations wait for each
@@ -66,31 +62,29 @@ def build(ops: Operations) -> tuple[Operations, StepGraph]:
     builder.check_stages()
     paired = builder.transfers()
     builder.collectives()
-    return ops, builder.finished(paired)
+    graph = builder.finished(paired)
+    return dataclasses.replace(ops, notes=(*ops.notes, *builder.notes)), graph
 
 
 def _understood(ops: Operations) -> Operations:
     """Leave out operations of unknown kinds that go on beside the computations of their stage; the others are work."""
-    beside = []
-    for kind in sorted(set(ops.kind) - KNOWN):
-        for operation in ops.of(kind):
-            work = ops.of(COMPUTE, int(ops.stage[operation]))
-            begin, end = ops.begin[operation], ops.end[operation]
-            overlaps = ((begin < ops.end[work] - _SLACK) & (end > ops.begin[work] + _SLACK)).any(axis=0)
-            if overlaps.mean() > 0.5:
-                beside.append(operation)
+    beside = [operation for kind in set(ops.kind) - KNOWN for operation in ops.of(kind) if _overlaps(ops, operation)]
     if beside:
         names = ", ".join(sorted({ops.kind[operation] for operation in beside}))
-        kept = [operation for operation in range(len(ops.kind)) if operation not in set(beside)]
-        ops = ops.keeping(kept, f"operations beside computation were left out: {names}")
+        ops = ops.without(beside, f"operations beside computation were left out: {names}")
     if others := sorted(set(ops.kind) - KNOWN):
         note = f"operations of other names count as computation of their stage: {', '.join(others)}"
-        ops = dataclasses.replace(ops, notes=(*ops.notes, note))
-    ends = {way: [bool(ops.of(f"forward-{way}")), bool(ops.of(f"backward-{way}"))] for way in ("send", "recv")}
-    if len(ops.stages) > 1 and any(map(any, ends.values())) and not all(map(all, ends.values())):
-        kept = [operation for operation, kind in enumerate(ops.kind) if kind not in TRANSFERS]
-        ops = ops.keeping(kept, "of sends and receives only some were recorded: they were left out")
+        ops = ops.without([], note)
+    if len(ops.stages) > 1 and 0 < len(TRANSFERS & set(ops.kind)) < len(TRANSFERS):
+        ops = ops.without(ops.of(TRANSFERS), "of sends and receives only some were recorded: they were left out")
     return ops
+
+
+def _overlaps(ops: Operations, operation: int) -> bool:
+    """Return whether an operation mostly goes on beside a computation of its stage."""
+    work = ops.of(COMPUTE, int(ops.stage[operation]))
+    before_end = ops.begin[operation] < ops.end[work] - _SLACK
+    return bool((before_end & (ops.end[operation] > ops.begin[work] + _SLACK)).any(axis=0).mean() > 0.5)
 
 
 class _Builder:
@@ -102,17 +96,13 @@ class _Builder:
         self.place = _places(ops)
         self.work = {*COMPUTE, *(kind for kind in ops.kind if kind not in KNOWN)}
         self.streams = [self.in_order(self.work, stage) for stage in ops.stages]
-        self.last = ops.stages[-1]
 
     def check_stages(self) -> None:
-        stages = self.ops.stages
-        for stage in range(self.last + 1):
-            found = {self.ops.kind[o] for o in self.streams[stages.index(stage)]} if stage in stages else set()
-            if not found.issuperset(COMPUTE):
-                raise NotAPipeline(f"stage {stage} of {self.last + 1} must compute forward and backward")
-        other = np.zeros(self.ops.begin.shape[1:], bool)
-        for stream in self.streams:
-            other |= (np.diff(self.ops.begin[stream], axis=0) < 0).any(axis=0)
+        ops, last = self.ops, self.ops.stages[-1]
+        for stage in range(last + 1):
+            if not all(ops.of(kind, stage) for kind in COMPUTE):
+                raise NotAPipeline(f"stage {stage} of {last + 1} must compute forward and backward")
+        other = np.any([(np.diff(ops.begin[stream], axis=0) < 0).any(axis=0) for stream in self.streams], axis=0)
         if other.any():
             self.notes.append(f"in {other.sum()} of {other.size} (step, rank) the order of computation is another")
 
@@ -120,68 +110,60 @@ class _Builder:
         found = self.ops.of(sorted(kinds), stage)
         return sorted(found, key=lambda o: (self.place[o], self.ops.number[o], self.ops.kind[o]))
 
-    def chain(self, members: Iterable[int], after: int | None = None) -> None:
-        for operation in members:
-            if after is not None:
-                self.before[operation].add(after)
-            after = operation
+    def chain(self, members: Sequence[int]) -> None:
+        for first, second in itertools.pairwise(members):
+            self.before[second].add(first)
 
     def transfers(self) -> list[tuple[int, ...]]:
         """Chain what a stage computes and transfers, and return the pairs of a send and its receive."""
-        ops, recorded = self.ops, not TRANSFERS.isdisjoint(self.ops.kind)
-        ends: dict[tuple[str, str, int, int], int] = {}  # (way, send or recv, chunk, n-th of it) -> operation
-        for stage, stream in enumerate(self.streams):
+        ops, recorded, pairs = self.ops, not TRANSFERS.isdisjoint(self.ops.kind), []
+        for stage, stream in zip(ops.stages, self.streams, strict=True):
             self.chain(stream)
-            for way in ("forward", "backward"):
-                for end in ("send", "recv"):
-                    self._stage(stage, way, end, ends, recorded=recorded)
             # The first backward transfers are posted once the forward before the last of the warm-up is done.
             first = next(i for i, o in enumerate(stream) if ops.kind[o] == BACKWARD)
-            if first >= 2:
-                for kind in ("backward-send", "backward-recv"):
-                    for o in ops.of(kind, stage)[:1]:
-                        self.before[o].add(stream[first - 2])
-        partner = {}
-        for (way, end, chunk, number), o in ends.items():
-            other = chunk + (1 if way == "forward" else -1)
-            if end == "send" and 0 <= other < ops.chunks:
-                if (way, "recv", other, number) not in ends:
-                    raise NotAPipeline(f"no receive belongs to {ops.named(o)}")
-                partner[o] = ends[way, "recv", other, number]
+            for kind in ("backward-send", "backward-recv") if first >= 2 else ():
+                self.chain([stream[first - 2], *ops.of(kind, stage)[:1]])
+        for way, after in (("forward", 1), ("backward", -1)):
+            receives = self.ends_of(way, "recv", recorded=recorded)
+            for (chunk, number), o in self.ends_of(way, "send", recorded=recorded).items():
+                if 0 <= chunk + after < ops.chunks:
+                    if (chunk + after, number) not in receives:
+                        raise NotAPipeline(f"no receive belongs to {ops.named(o)}: was the stage beside it recorded?")
+                    pairs.append((o, receives[chunk + after, number]))
         if recorded:
-            return list(partner.items())
+            return pairs
         if len(self.streams) > 1:
             self.notes.append("sends and receives were not recorded: a stage begins when the one before it has ended")
-        for o, other in partner.items():
-            self.before[other].add(o)
+        for pair in pairs:
+            self.chain(pair)
         return []
 
-    def _stage(self, stage: int, way: str, end: str, ends: dict, *, recorded: bool) -> None:
-        ops = self.ops
-        work = [o for o in self.streams[stage] if ops.kind[o] == f"{way}-compute"]
-        transfers = self.in_order({f"{way}-{end}"}, stage)
-        self.chain(transfers)
-        count: collections.Counter[int] = collections.Counter()
-        if recorded:
-            pairs = _matches(ops, transfers, work, end, outer=stage in (0, self.last))
-            beyond = stage == (0 if (way == "forward") == (end == "recv") else self.last)
-            if beyond and ops.chunks == len(ops.stages) > 1 and len(pairs) == len(work):
-                raise NotAPipeline(
-                    f"stage {stage} has a {way}-{end} for each computation: a stage beside it was not recorded, or an "
-                    "interleaved schedule lacks the column 'gmc' or 'mc'"
-                )
-        else:
+    def ends_of(self, way: str, end: str, *, recorded: bool) -> dict[tuple[int, int], int]:
+        """The sends, or the receives, of the n-th computation of each chunk; if not recorded, the computations."""
+        ops, found, last = self.ops, {}, self.ops.stages[-1]
+        for stage, stream in zip(ops.stages, self.streams, strict=True):
+            work = [o for o in stream if ops.kind[o] == f"{way}-compute"]
+            count: collections.Counter[int] = collections.Counter()
             pairs = [(o, i) for i, o in enumerate(work)]
-        for o, i in pairs:
-            if recorded and end == "send":
-                self.before[o].add(work[i])
-            elif recorded:
-                self.before[work[i]].add(o)
-                if i:
-                    self.before[o].add(work[i - 1])
-            chunk = ops.chunk_of(work[i])
-            ends[way, end, chunk, count[chunk]] = o
-            count[chunk] += 1
+            if recorded:
+                transfers = self.in_order({f"{way}-{end}"}, stage)
+                self.chain(transfers)
+                pairs = _matches(ops, transfers, work, end, outer=stage in (0, last))
+                beyond = stage == (0 if (way == "forward") == (end == "recv") else last)
+                if beyond and ops.chunks == len(ops.stages) and len(pairs) == len(work):
+                    raise NotAPipeline(
+                        f"stage {stage} has a {way}-{end} for each computation: a stage beside it was not recorded, or "
+                        "an interleaved schedule lacks the column 'gmc' or 'mc'"
+                    )
+            for o, i in pairs:
+                if recorded and end == "send":
+                    self.chain([work[i], o])
+                elif recorded:
+                    self.chain([*work[max(i - 1, 0) : i], o, work[i]])
+                chunk = ops.chunk_of(work[i])
+                found[chunk, count[chunk]] = o
+                count[chunk] += 1
+        return found
 
     def collectives(self) -> None:
         """Chain what comes before the first and after the last computation of each stage."""
@@ -190,20 +172,19 @@ class _Builder:
             gathers, scatters = (self.in_order({kind}, stage) for kind in (kinds.GATHER, kinds.SCATTER))
             self.chain(gathers + scatters)
             for o, work in self._of_chunks(reversed(gathers), FORWARD, stream):  # the last gather of a chunk
-                self.before[work[0]].add(o)
+                self.chain([o, work[0]])
             tail = ops.of((kinds.COLLECT, kinds.NORM), stage)
-            tail += ops.of(kinds.EMBEDDING, stage) if stage in (0, self.last) else []
+            tail += ops.of(kinds.EMBEDDING, stage) if stage in (0, ops.stages[-1]) else []
             if overlap:  # gradients are reduced as soon as those of a chunk are there
                 for o, work in self._of_chunks(scatters, BACKWARD, stream):
-                    self.before[o].add(work[-1])
+                    self.chain([work[-1], o])
                 rest = ops.of(kinds.SEPARATE, stage)
                 after = [o for o in tail if ops.kind[o] != kinds.COLLECT] + rest
-                if scatters and after:
-                    self.before[after[0]].add(scatters[-1])
+                self.chain([*scatters[-1:], *after[:1]])
                 tail += rest
             else:
                 tail += scatters
-            self.chain([*tail, *ops.of((kinds.CLIP, kinds.UPDATE), stage)], stream[-1])
+            self.chain([stream[-1], *tail, *ops.of((kinds.CLIP, kinds.UPDATE), stage)])
 
     def _of_chunks(
         self, collectives: Iterable[int], kind: str, stream: Sequence[int]
@@ -219,17 +200,19 @@ class _Builder:
 
     def finished(self, pairs: Sequence[tuple[int, ...]]) -> StepGraph:
         ops = self.ops
-        parties = [*pairs]
-        parties += [(o,) for o in ops.of((kinds.GATHER, kinds.SCATTER, kinds.SEPARATE))]
-        parties += [tuple(party) for party in (ops.of(kinds.EMBEDDING), ops.of(kinds.CLIP)) if party]
+        parties = [*pairs, *(tuple(party) for party in (ops.of(kinds.EMBEDDING), ops.of(kinds.CLIP)) if party)]
         together = {o for party in parties for o in party}
-        met = np.isin(np.arange(len(ops.kind)), list(together))
-        met |= np.isin(ops.kind, sorted(TRANSFERS))  # one without a partner waits for nobody
         parties += [(o,) for o in range(len(ops.kind)) if o not in together]
-        before = tuple(tuple(sorted(needs)) for needs in self.before)
-        parties = _sorted(ops, before, parties)
+        of = {o: i for i, party in enumerate(parties) for o in party}
+        needs = {i: sorted({of[needed] for o in party for needed in self.before[o]}) for i, party in enumerate(parties)}
+        try:
+            parties = [parties[i] for i in graphlib.TopologicalSorter(needs).static_order()]
+        except graphlib.CycleError as error:
+            circle = ", ".join(ops.named(parties[i][0]) for i in error.args[1][:6])
+            raise NotAPipeline(f"operations wait for each other: {circle}") from error
         across = np.array([ops.kind[party[0]] in ACROSS for party in parties])
-        return StepGraph(before, parties, across, met, tuple(map(tuple, self.streams)), tuple(self.notes))
+        before = tuple(tuple(sorted(needed)) for needed in self.before)
+        return StepGraph(before, tuple(parties), across)
 
 
 def _places(ops: Operations) -> np.ndarray:
@@ -267,27 +250,3 @@ def _matches(
         return [(o, i + (end == "recv")) for i, o in enumerate(real)]
     kind = ops.kind[transfers[0]] if transfers else end
     raise NotAPipeline(f"{len(real)} {kind} do not fit {len(work)} computations of stage {ops.stage[work[0]]}")
-
-
-def _sorted(
-    ops: Operations, before: Sequence[Sequence[int]], parties: Sequence[tuple[int, ...]]
-) -> tuple[tuple[int, ...], ...]:
-    """Sort parties such that each comes after all that it waits for."""
-    of = {o: i for i, party in enumerate(parties) for o in party}
-    after, waits = collections.defaultdict(set), []
-    for i, party in enumerate(parties):
-        needs = {of[needed] for o in party for needed in before[o]}
-        waits.append(len(needs))
-        for j in needs:
-            after[j].add(i)
-    ready, done = collections.deque(i for i, count in enumerate(waits) if not count), []
-    while ready:
-        done.append(i := ready.popleft())
-        for j in after[i]:
-            waits[j] -= 1
-            if not waits[j]:
-                ready.append(j)
-    if len(done) < len(parties):
-        circle = [ops.named(parties[i][0]) for i, count in enumerate(waits) if count][:6]
-        raise NotAPipeline(f"operations wait for each other: {', '.join(circle)}")
-    return tuple(parties[i] for i in done)

@@ -42,7 +42,7 @@ class PipelineJob:
     @property
     def notes(self) -> tuple[str, ...]:
         """Return what was decided, in sentences."""
-        return (*self.operations.notes, *self.graph.notes)
+        return self.operations.notes
 
     @functools.cached_property
     def recorded(self) -> np.ndarray:
@@ -71,26 +71,10 @@ class PipelineJob:
 
         Nobody is waited for, and collectives with other ranks take no time.
         """
-        ops = self.operations
-        alone = [kind in ACROSS for kind in ops.kind]
-        until = [o for stream in self.graph.order for o in stream if ops.kind[o] in COMPUTE]
-        nothing = np.zeros(self.seconds.shape[1:])
-        return longest(
-            self.graph,
-            lambda operation: nothing if alone[operation] else self.seconds[operation],
-            meet=lambda begin: begin,
-            until=frozenset(until),
-        )
-
-    @functools.cached_property
-    def delays(self) -> np.ndarray:
-        """Return float64[O, T, N], the launch delay of each operation: from the end of all it waits for to its begin.
-
-        It is what was not recorded, such as the loading of data; of clocks that differ it holds the difference.
-        """
-        begin, end = self.operations.begin, self.operations.end
-        needs = self.graph.before
-        return np.stack([begin[o] - (end[list(of)].max(axis=0) if of else 0.0) for o, of in enumerate(needs)])
+        ops, nothing = self.operations, np.zeros(self.seconds.shape[1:])
+        alone = dataclasses.replace(self.graph, across=np.zeros_like(self.graph.across))
+        seconds = lambda operation: nothing if ops.kind[operation] in ACROSS else self.seconds[operation]
+        return longest(alone, seconds, until=frozenset(ops.of(COMPUTE)))
 
     def select(self, rows: Any = slice(None), ranks: Any = slice(None)) -> "PipelineJob":
         """Return the same with fewer steps or ranks; seconds stay those that were found among all ranks."""
@@ -107,7 +91,7 @@ def without_waiting(ops: Operations, graph: StepGraph) -> np.ndarray:
     """
     seconds = ops.end - ops.begin
     for party, across in zip(graph.parties, graph.across, strict=True):
-        if graph.met[party[0]]:
+        if across or len(party) > 1:
             of = list(party)
             seconds[of] = seconds[of].min(axis=(0, 2) if across else 0, keepdims=True)
     if not np.isnan(seconds).any():
@@ -122,14 +106,7 @@ def without_waiting(ops: Operations, graph: StepGraph) -> np.ndarray:
     return seconds
 
 
-def longest(
-    graph: StepGraph,
-    seconds: Callable[[int], np.ndarray],
-    *,
-    meet: Callable[[np.ndarray], np.ndarray] = lambda begin: begin.max(axis=-1, keepdims=True),
-    until: frozenset[int] | None = None,
-    delays: np.ndarray | None = None,
-) -> np.ndarray:
+def longest(graph: StepGraph, seconds: Callable[[int], np.ndarray], until: frozenset[int] | None = None) -> np.ndarray:
     r"""Return float64[..., T, N], when each rank has done a step.
 
     .. math:: b_o = \max_{p \text{ of its party}} \max_{q \text{ before } p} e_q, \qquad e_o = b_o + d_o
@@ -137,24 +114,17 @@ def longest(
     Args:
       graph: of the step.
       seconds: `(operation) -> d`, float64[..., T, N], or what is broadcast to it.
-      meet: maps the begins of parties of all ranks to the latest of them.
       until: operations that a step ends with; None: all.
-      delays: float64[O, T, N], before each operation; None: none.
     """
     uses = collections.Counter(needed for needs in graph.before for needed in needs)
     ends: dict[int, np.ndarray] = {}
     total: np.ndarray = np.zeros(())
     for party, across in zip(graph.parties, graph.across.tolist(), strict=True):
         begin: np.ndarray = np.zeros(())
-        if delays is None:
-            for needed in {needed for o in party for needed in graph.before[o]}:
-                begin = np.maximum(begin, ends[needed])
-        else:
-            for o in party:
-                ready = np.maximum.reduce([ends[needed] for needed in graph.before[o]] or [np.zeros(delays.shape[1:])])
-                begin = np.maximum(begin, ready + delays[o])
+        for needed in {needed for o in party for needed in graph.before[o]}:
+            begin = np.maximum(begin, ends[needed])
         if across and begin.ndim:
-            begin = meet(begin)
+            begin = begin.max(axis=-1, keepdims=True)
         for o in party:
             ends[o] = begin + seconds(o)
             if o in until if until is not None else not uses[o]:

@@ -34,7 +34,7 @@ _USUAL = 0.5
 
 
 class NotAPipeline(ValueError):
-    """Operations do not make steps whose order is understood; the message says what does not fit."""
+    """Says that operations do not make steps whose order is understood, and what does not fit."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -99,15 +99,12 @@ class Operations:
         begin, end = (times[:, rows][:, :, ranks] for times in (self.begin, self.end))
         return dataclasses.replace(self, steps=self.steps[rows], ranks=self.ranks[ranks], begin=begin, end=end)
 
-    def keeping(self, operations: Sequence[int], note: str) -> "Operations":
-        """Return the same with fewer operations, and a note why."""
-        kept = np.asarray(operations, int)
-        return dataclasses.replace(
-            self,
-            kind=tuple(self.kind[operation] for operation in operations),
-            **{name: getattr(self, name)[kept] for name in ("stage", "number", "chunk", "begin", "end")},
-            notes=(*self.notes, note),
-        )
+    def without(self, operations: Sequence[int], note: str) -> "Operations":
+        """Return the same without some operations, and a note why."""
+        kept = np.delete(np.arange(len(self.kind)), operations)
+        columns = {name: getattr(self, name)[kept] for name in ("stage", "number", "chunk", "begin", "end")}
+        kind = tuple(self.kind[operation] for operation in kept)
+        return dataclasses.replace(self, kind=kind, **columns, notes=(*self.notes, note))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -163,50 +160,50 @@ def arranged(rows: OperationRows, notes: Sequence[str] = ()) -> Operations:
     kinds = [SAME.get(name, name) for name in rows.kinds]
     names = sorted(set(kinds))
     kind = np.array([names.index(name) for name in kinds])[rows.kind]
-    first_stage = int(rows.stage.min())
     number = _counted(rows, kind) if rows.number is None else rows.number - rows.number.min()
     chunk = np.full(len(kind), -1) if rows.chunk is None else rows.chunk
     (steps, t), (ranks, n) = (np.unique(column, return_inverse=True) for column in (rows.step, rows.rank))
-    key = (kind * (rows.stage.max() + 1) + rows.stage) * (number.max() + 1) + number
+    key = np.ravel_multi_index((kind, rows.stage, number), (len(names), rows.stage.max() + 1, number.max() + 1))
     _, first, o = np.unique(key, return_index=True, return_inverse=True)
     shape = (first.size, steps.size, ranks.size)
     place = np.ravel_multi_index((o, t, n), shape)
     count = np.bincount(place, minlength=int(np.prod(shape))).reshape(shape)
-    notes = [*notes]
-    if present_ranks := _lost(count, ranks, steps, notes):
-        return arranged(_of_ranks(rows, ranks[present_ranks]), notes)
     begin, end = np.full((2, *shape), np.nan)
     # Of several, the one that counts is written last.
     communicates = np.isin(kind, [names.index(name) for name in names if name in COMMUNICATION])
     order = np.argsort(np.where(communicates, -rows.seconds, rows.seconds), kind="stable")
     begin.flat[place[order]] = rows.start[order]
     end.flat[place[order]] = (rows.start + rows.seconds)[order]
+    notes = [*notes]
+    stay = _staying(count, ranks, steps, notes)
+    ranks, count, begin, end = ranks[stay], count[:, :, stay], begin[:, :, stay], end[:, :, stay]
     if (several := int(count.max())) > 1:
         notes.append(
             f"operations are there up to {several} times, as of tensor-parallel devices: the longest computation and "
             "the shortest communication of them count"
         )
-    if first_stage == 1:
+    if from_one := int(rows.stage.min()) == 1:
         notes.append("stages count from 0 here, and from 1 in the trace")
     usual = (count > 0).mean(axis=(1, 2)) >= _USUAL
-    present = count[usual] > 0
-    whole = 1 - present.mean(axis=(0, 2)) <= MOST_LACKING if usual.any() else np.zeros(steps.size, bool)
     if not usual.all():
         notes.append(f"{int((~usual).sum())} operations that most steps lack were left out")
+    lacking = count[usual] == 0
+    whole = lacking.mean(axis=(0, 2)) <= MOST_LACKING if usual.any() else np.zeros(steps.size, bool)
+    lack = f"lack more than {100 * MOST_LACKING:g} % of their operations"
     if not whole.any():
-        raise NotAPipeline(f"all steps lack more than {100 * MOST_LACKING:g} % of their operations")
+        raise NotAPipeline(f"all steps {lack}")
     if not whole.all():
-        lacking = f"lack more than {100 * MOST_LACKING:g} % of their operations and were left out"
-        notes.append(f"{int((~whole).sum())} of {whole.size} steps {lacking}")
-    if filled := int((~present[:, whole]).sum()):
+        notes.append(f"{int((~whole).sum())} of {whole.size} steps {lack} and were left out")
+    lacking = lacking[:, whole]
+    if lacking.any():
         notes.append(
-            f"{filled} of {present[:, whole].size} operations lack, and count as long as others of their kind there"
+            f"{lacking.sum()} of {lacking.size} operations lack, and count as long as others of their kind there"
         )
     begin, end = begin[usual][:, whole], end[usual][:, whole]
     zero = np.nanmin(begin, axis=(0, 2))[:, None]
     return Operations(
         tuple(names[code] for code in kind[first][usual]),
-        rows.stage[first][usual] - (first_stage == 1),
+        rows.stage[first][usual] - from_one,
         number[first][usual],
         chunk[first][usual],
         steps[whole],
@@ -217,33 +214,25 @@ def arranged(rows: OperationRows, notes: Sequence[str] = ()) -> Operations:
     )
 
 
-def _lost(count: np.ndarray, ranks: np.ndarray, steps: np.ndarray, notes: list[str]) -> list[int]:
-    """The ranks that did not stop, where some have no operations in the last steps; nothing where none has stopped."""
+def _staying(count: np.ndarray, ranks: np.ndarray, steps: np.ndarray, notes: list[str]) -> np.ndarray:
+    """bool[N], the ranks that did not stop, if some have operations in the last steps and others have none."""
     there = (count > 0).sum(axis=0) > _USUAL * np.median((count > 0).sum(axis=0))  # [T, N]
-    last = np.array([int(np.flatnonzero(column)[-1]) if column.any() else -1 for column in there.T])
-    stopped = np.flatnonzero(last < there.shape[0] - max(_LEAST_GAP, there.shape[0] // 10))
-    if not stopped.size or stopped.size == ranks.size:
-        return []
-    for rank in stopped:
+    last = np.where(there.any(axis=0), steps.size - 1 - there[::-1].argmax(axis=0), -1)
+    stay = last >= steps.size - max(_LEAST_GAP, steps.size // 10)
+    if not stay.any():
+        return ~stay
+    for rank in np.flatnonzero(~stay):
         since = f"since step {steps[last[rank] + 1]}" if last[rank] >= 0 else "in any step"
         notes.append(f"rank {ranks[rank]} has no operations {since}: it is left out")
-    return np.setdiff1d(np.arange(ranks.size), stopped).tolist()
-
-
-def _of_ranks(rows: OperationRows, ranks: np.ndarray) -> OperationRows:
-    """The rows of some ranks."""
-    kept = np.isin(rows.rank, ranks)
-    columns = {name: column for name, column in vars(rows).items() if name != "kinds" and column is not None}
-    return dataclasses.replace(rows, **{name: column[kept] for name, column in columns.items()})
+    return stay
 
 
 def _counted(rows: OperationRows, kind: np.ndarray) -> np.ndarray:
     """int[R], the place of each row among those of its kind, stage, step and rank, by their start."""
     device = np.zeros(len(kind), int) if rows.device is None else rows.device
-    order = np.lexsort((rows.start, device, kind, rows.stage, rows.rank, rows.step))
-    columns = [column[order] for column in (device, kind, rows.stage, rows.rank, rows.step)]
-    fresh = np.concatenate([[True], np.any([np.diff(column) != 0 for column in columns], axis=0)])
-    first = np.flatnonzero(fresh)
-    number = np.empty(len(order), int)
-    number[order] = np.arange(len(order)) - np.repeat(first, np.diff([*first, len(order)]))
+    columns = (device, kind, rows.stage, rows.rank, rows.step)
+    order = np.lexsort((rows.start, *columns))
+    fresh = np.any([np.diff(column[order], prepend=-2) != 0 for column in columns], axis=0)
+    number, place = np.empty(len(order), int), np.arange(len(order))
+    number[order] = place - np.maximum.accumulate(np.where(fresh, place, 0))
     return number

@@ -10,9 +10,6 @@ from jaxtyping import Float64
 from sgdlab.pipelines.job import PipelineJob, longest
 from sgdlab.pipelines.operations import COMMUNICATION, TRANSFERS
 
-_BLOCK = 2**22
-"""Numbers of an operation that are held at once, over scenarios, steps and ranks."""
-
 SLOWEST = 0.03
 """Share of the (stage, rank) that count as the slowest in M_W."""
 
@@ -62,35 +59,28 @@ class Slowdown:
 
 def measure(job: PipelineJob) -> Slowdown:
     """Compute the slowdowns of a job."""
-    ops = job.operations
-    shape = (len(ops.kind), len(ops.ranks))
-    merged = [f"{kind.split('-')[0]}-pp-comm" if kind in TRANSFERS else kind for kind in ops.kind]
-    names = sorted(set(merged))
-    ideal = ideals(job)
-    stages = [ops.stage == stage for stage in ops.stages]
-    rows = [np.zeros(len(ops.kind), bool), *(np.array(merged) == np.array(names)[:, None]), *stages, ~stages[-1]]
-    times = _keeping(job, ideal, np.broadcast_to(np.array(rows)[:, :, None], (len(rows), *shape))).mean(axis=1)
-    whole, of_kinds, of_stages = times[0], times[1 : 1 + len(names)], times[1 + len(names) : -1] / times[0]
-    base = job.steps
-    alone = _each_rank(job, ideal).mean(axis=1) if len(ops.ranks) > 1 else base.mean()[None]
-    of_ranks = alone / whole
+    ops, base, ideal = job.operations, job.steps.mean(), ideals(job)
+    merged = np.array([f"{kind.split('-')[0]}-pp-comm" if kind in TRANSFERS else kind for kind in ops.kind])
+    keeping = lambda keep: _mean_step(job, ideal, np.broadcast_to(keep, (ops.ranks.size, len(merged))).T)
+    whole = keeping(False)
+    of_stages = np.array([keeping(ops.stage == stage) for stage in ops.stages]) / whole
+    of_ranks = _each_rank(job, ideal) / whole
     score = np.minimum(of_ranks[None, :], of_stages[:, None])  # [S, N]
     count = math.ceil(SLOWEST * score.size - 1e-9)
-    slowest = [divmod(int(worker), len(ops.ranks)) for worker in np.argsort(-score.ravel(), kind="stable")[:count]]
-    keep = np.ones(shape, bool)
+    slowest = [divmod(int(worker), ops.ranks.size) for worker in np.argsort(-score.ravel(), kind="stable")[:count]]
+    others = np.ones((ops.ranks.size, len(merged)), bool)
     for stage, rank in slowest:
-        keep[stages[stage], rank] = False
-    waiting = base.mean() - whole
-    without = _keeping(job, ideal, keep[None]).mean()
+        others[rank, ops.stage == ops.stages[stage]] = False
+    explained = lambda keep: float((base - keeping(keep)) / (base - whole)) if base > whole else math.nan
     return Slowdown(
         job.recorded,
-        base,
-        float(whole),
-        {name: float(time / whole) for name, time in zip(names, of_kinds, strict=True)},
+        job.steps,
+        whole,
+        {str(name): keeping(merged == name) / whole for name in np.unique(merged)},
         of_ranks,
         of_stages,
-        float((base.mean() - without) / waiting) if waiting > 0 else math.nan,
-        float((base.mean() - times[-1]) / waiting) if waiting > 0 else math.nan,
+        explained(others),
+        explained(ops.stage != ops.stages[-1]),
         tuple(slowest),
     )
 
@@ -104,21 +94,18 @@ def ideals(job: PipelineJob) -> np.ndarray:
     return found
 
 
-def _keeping(job: PipelineJob, ideal: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    """float64[K, T], step times where only operations in keep, bool[K, O, N], take as long as recorded."""
-    block = max(1, _BLOCK // job.seconds[0].size)
-    parts = []
-    for first in range(0, len(keep), block):
-        part = keep[first : first + block]
-        end = longest(job.graph, lambda o, part=part: np.where(part[:, o, None, :], job.seconds[o], ideal[o]))
-        parts.append(end.max(axis=-1))
-    return np.concatenate(parts)
+def _mean_step(job: PipelineJob, ideal: np.ndarray, keep: np.ndarray) -> float:
+    """Mean seconds of a step where only operations in keep, bool[O, N], take as long as recorded."""
+    end = longest(job.graph, lambda o: np.where(keep[o], job.seconds[o], ideal[o]))
+    return float(end.max(axis=-1).mean())
 
 
 def _each_rank(job: PipelineJob, ideal: np.ndarray) -> np.ndarray:
-    """float64[N, T], step times where one data-parallel rank alone takes as long as recorded.
+    """float64[N], mean seconds of a step where one data-parallel rank alone takes as long as recorded.
 
     All others are alike, so that one stands for them: an axis of two instead of N scenarios of N ranks.
     """
+    if job.seconds.shape[2] == 1:
+        return job.steps.mean(keepdims=True)
     end = longest(job.graph, lambda o: np.stack(np.broadcast_arrays(job.seconds[o], ideal[o]), axis=-1))
-    return end.max(axis=-1).T
+    return end.max(axis=-1).mean(axis=0)

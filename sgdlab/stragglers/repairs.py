@@ -1,7 +1,8 @@
 """Repairs of a recorded trace: run-times as they would have been without one cause of waiting.
 
 A repair only shortens times: whoever was faster than the median stays as fast. So no repair can make full synchrony
-slower, and repairs can be made one after the other, in any order. Each returns a copy of the run-times, float64[T, N].
+slower, and repairs can be made one after the other, in any order. Each returns a copy of the run-times, float64[T, N];
+those of whole steps take operations of pipelines too, float64[O, T, N].
 
 Source: Lin et al. 2025, "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI), replays a
 trace with the times of some operations replaced by ideal ones. That a time is replaced only where the ideal one is
@@ -15,7 +16,7 @@ import numpy as np
 
 
 def synchronous_seconds(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> np.ndarray:
-    r"""Duration of each step under full synchrony, float64[T]: it waits for the slowest worker, then transfers.
+    r"""Return how long steps take under full synchrony, float64[T]: they wait for the slowest worker, then transfer.
 
     .. math:: \tau_t = \max_i x_{ti} + c_t
 
@@ -33,7 +34,7 @@ def synchronous_seconds(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0
 def workers_at_median(
     runtimes: np.ndarray, workers: Sequence[int] | np.ndarray, rows: slice | np.ndarray | None = None
 ) -> np.ndarray:
-    """Some workers take at most as long as the median of the others in the same step.
+    """Let some workers take at most as long as the median of the others in the same step.
 
     Args:
       runtimes: float64[T, N], seconds.
@@ -61,7 +62,7 @@ def workers_at_median(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AtMedian:
-    """The repair `workers_at_median` of some workers, which says whom it repairs.
+    """Holds the repair `workers_at_median` of some workers, to say whom it repairs.
 
     Attributes:
       workers: indices of the workers.
@@ -72,12 +73,12 @@ class AtMedian:
     rows: np.ndarray | None = None
 
     def __call__(self, runtimes: np.ndarray) -> np.ndarray:
-        """Run-times, float64[T, N], with the repair made."""
+        """Return the run-times, float64[T, N], with the repair made."""
         return workers_at_median(runtimes, self.workers, self.rows)
 
 
 def pauses_removed(runtimes: np.ndarray, rows: np.ndarray, extra: np.ndarray, usual: float) -> np.ndarray:
-    """Steps in which all workers paused take as long as the pause lets expect: without its seconds.
+    """Take its seconds from steps in which all workers paused.
 
     Args:
       runtimes: float64[T, N], seconds.
@@ -97,35 +98,33 @@ def pauses_removed(runtimes: np.ndarray, rows: np.ndarray, extra: np.ndarray, us
     return repaired
 
 
-def entries_at_own_median(runtimes: np.ndarray, entries: np.ndarray) -> np.ndarray:
-    """Some steps of some workers take at most as long as the median of the same worker's other steps.
+def rows_at_own_median(runtimes: np.ndarray, rows: Sequence[tuple[int | slice, np.ndarray]]) -> np.ndarray:
+    """Let some steps of some workers take at most as long as the median of the same worker's other steps.
 
     Args:
-      runtimes: float64[T, N], seconds.
-      entries: bool[T, N], the run-times to repair; no worker may have all.
+      runtimes: float64[..., T, N], seconds.
+      rows: pairs of a worker, or a slice of them, and of those of its steps that are repaired; not all.
 
     Example:
-      >>> runtimes = np.array([[1.0, 2.0], [5.0, 2.0], [3.0, 2.0]])
-      >>> entries_at_own_median(runtimes, runtimes == 5.0)
+      >>> rows_at_own_median(np.array([[1.0, 2.0], [5.0, 2.0], [3.0, 2.0]]), [(0, np.array([1]))])
       array([[1., 2.],
              [2., 2.],
              [3., 2.]])
     """
     repaired = runtimes.copy()
-    for worker in np.flatnonzero(entries.any(axis=0)):
-        mended = entries[:, worker]
-        usual = np.median(runtimes[~mended, worker])
-        repaired[mended, worker] = np.minimum(runtimes[mended, worker], usual)
+    for workers, mended in rows:
+        own = np.moveaxis(repaired[..., workers], runtimes.ndim - 2, 0)  # a view
+        own[mended] = np.minimum(own[mended], np.median(np.delete(own, mended, axis=0), axis=0))
     return repaired
 
 
-def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.ndarray | None = None) -> np.ndarray:
-    """All workers are faster by a factor in some steps: the whole cluster as it was before it became slower.
+def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.ndarray = slice(None)) -> np.ndarray:
+    """Make all workers faster by a factor in some steps: the whole cluster as it was before it became slower.
 
     Args:
-      runtimes: float64[T, N], seconds.
-      factor: what the run-times are divided by, at least 1; an array is of the chosen steps.
-      rows: the steps, as a slice, indices or bool[T]; None: all.
+      runtimes: float64[..., T, N], seconds.
+      factor: what the run-times of these steps are divided by, at least 1.
+      rows: the steps, as a slice, indices or bool[T].
 
     Raises:
       ValueError: where the factor is below 1.
@@ -133,49 +132,15 @@ def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.nd
     if not np.all(np.asarray(factor) >= 1):
         raise ValueError(f"factor={factor!r} must be at least 1: a repair does not make steps longer")
     repaired = runtimes.copy()
-    repaired[slice(None) if rows is None else rows] /= np.reshape(factor, (-1, 1))
+    repaired[..., rows, :] /= factor
     return repaired
 
 
 def all_at_median(runtimes: np.ndarray) -> np.ndarray:
-    """Every worker takes at most as long as the median of its step: nobody straggles.
+    """Let every worker take at most as long as the median of its step, [..., T, N]: nobody straggles.
 
     Example:
       >>> all_at_median(np.array([[1.0, 9.0, 3.0]]))
       array([[1., 3., 3.]])
     """
-    return np.minimum(runtimes, np.median(runtimes, axis=1, keepdims=True))
-
-
-def phase_at_usual(
-    runtimes: np.ndarray, phase: np.ndarray, usual: float, scale: np.ndarray | float = 1.0
-) -> np.ndarray:
-    """One phase of the work takes at most a usual time, such as its median over workers and steps; the others stay.
-
-    Args:
-      runtimes: float64[T, N], seconds.
-      phase: float64[T, N], seconds of the run-times that the phase takes, as recorded.
-      usual: seconds that it takes at most.
-      scale: the part of the recorded run-times that earlier repairs have left, float64[T, N] or a number; the phase is
-        taken to have shrunk in the same proportion.
-
-    Example:
-      >>> phase_at_usual(np.array([[1.0, 4.0, 1.0]]), np.array([[0.5, 3.5, 0.25]]), 0.5)
-      array([[1., 1., 1.]])
-    """
-    repaired = np.maximum(phase - usual, 0.0)
-    repaired *= scale
-    return np.maximum(runtimes - repaired, 0.0, out=repaired)
-
-
-def transfer_at_median(transfer: np.ndarray) -> np.ndarray:
-    """Communication takes at most its median over the steps.
-
-    Args:
-      transfer: float64[T], seconds.
-
-    Example:
-      >>> transfer_at_median(np.array([1.0, 2.0, 5.0]))
-      array([1., 2., 2.])
-    """
-    return np.minimum(transfer, np.median(transfer))
+    return np.minimum(runtimes, np.median(runtimes, axis=-1, keepdims=True))

@@ -7,8 +7,7 @@ import pytest
 from toy_traces import noise, recording_of
 
 from experiments.benchmarks.planted import trials
-from sgdlab.stragglers.diagnosis import pauses
-from sgdlab.stragglers.what_if import periods
+from sgdlab.stragglers.diagnosis import pauses, periods
 
 
 def test_checkpoints_every_hundredth_step():
@@ -89,12 +88,12 @@ def test_unlikely_is_the_first_count_that_chance_hardly_reaches():
         assert pauses._unlikely(workers, rate, level) == expected
 
 
-def test_running_median_is_that_of_the_window():
+def test_the_usual_of_a_row_is_the_median_of_the_window():
     series = np.random.default_rng(5).random(120)
-    result = pauses.running_median(series, 11)
+    result = periods.around(series)
     for i in range(120):
-        first = min(max(i - 5, 0), 120 - 11)
-        assert result[i] == np.median(series[first : first + 11])
+        first = min(max(i - 25, 0), 120 - 51)
+        assert result[i] == np.median(series[first : first + 51])
 
 
 @pytest.mark.parametrize(
@@ -119,14 +118,6 @@ def test_a_pause_that_is_once_left_out_is_not_claimed():
     assert found.period == 20
 
 
-def test_rows_that_follow_a_period_are_completed():
-    excess = np.zeros(60)
-    excess[4::10] = 0.2, 0.5, 0.5, 0.3, 0.5, 0.5
-    assert pauses.completed(np.array([14, 24, 44, 54]), excess, np.arange(60)).tolist() == [*range(14, 60, 10)]
-    excess[34] = 0.0  # then only 4 of the 6 steps are long
-    assert pauses.completed(np.array([14, 24, 44]), excess, np.arange(60)).tolist() == [14, 24, 44]
-
-
 def normal(steps, columns, seed=0, spread=0.05):
     return np.random.default_rng(seed).normal(1.0, spread, (steps, columns))
 
@@ -135,10 +126,10 @@ def normal(steps, columns, seed=0, spread=0.05):
 def test_a_planted_period_is_found_in_its_column_alone(every, offset):
     times = normal(600, 4)
     times[offset::every, 2] += 0.4
-    found = periods.find_periods(times, np.arange(600))
+    found = periods.of_workers(times, np.arange(600))
     assert [period is None for period in found] == [True, True, False, True]
     assert (found[2].every, found[2].offset) == (every, offset)
-    np.testing.assert_array_equal(found[2].rows, np.arange(offset, 600, every))
+    np.testing.assert_array_equal(found[2].rows(np.arange(600)), np.arange(offset, 600, every))
 
 
 def test_steps_with_gaps_are_counted_by_their_numbers():
@@ -146,14 +137,14 @@ def test_steps_with_gaps_are_counted_by_their_numbers():
     steps = np.sort(rng.choice(3000, 900, replace=False))
     times = normal(900, 1, seed=2)
     times[steps % 40 == 11] += 0.5
-    (period,) = periods.find_periods(times, steps)
+    (period,) = periods.of_workers(times, steps)
     assert (period.every, period.offset) == (40, 11)
 
 
 def test_slow_from_a_step_on_is_no_period():
     times = normal(400, 3, seed=3)
     times[200:, 1] *= 1.6
-    assert periods.find_periods(times, np.arange(400)) == [None] * 3
+    assert periods.of_workers(times, np.arange(400)) == [None] * 3
 
 
 def test_noise_and_heavy_tails_have_no_period():
@@ -161,10 +152,10 @@ def test_noise_and_heavy_tails_have_no_period():
     found = 0
     for draw in range(40):
         times = rng.gamma(50.0, 0.02, (200, 8)) * np.where(rng.random((200, 8)) < 0.05 * (draw % 2), 3.0, 1.0)
-        found += sum(period is not None for period in periods.find_periods(times, np.arange(200)))
+        found += sum(period is not None for period in periods.of_workers(times, np.arange(200)))
     assert found == 0  # of 320 columns; each draw may find one with a probability of 1 %
 
 
 def test_times_that_never_change_and_short_traces_have_no_period():
-    assert periods.find_periods(np.ones((50, 2)), np.arange(50)) == [None, None]
-    assert periods.find_periods(normal(7, 2), np.arange(7)) == [None, None]
+    assert periods.of_workers(np.ones((50, 2)), np.arange(50)) == [None, None]
+    assert periods.of_workers(normal(7, 2), np.arange(7)) == [None, None]

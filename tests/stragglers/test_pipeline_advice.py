@@ -19,9 +19,8 @@ from sgdlab.stragglers.answer import headline, next_steps, publish
 from sgdlab.stragglers.comparison.comparison import ComparisonSettings
 from sgdlab.stragglers.diagnosis import pauses
 from sgdlab.stragglers.what_if import pipeline_words, table
-from sgdlab.stragglers.what_if.candidates import CHANCE, COMMUNICATION
+from sgdlab.stragglers.what_if.candidates import CHANCE, COMMUNICATION, LENGTHS, LINK, LINKS, LONG_STAGE, STAGE_OF_RANK
 from sgdlab.stragglers.what_if.micro_batches import whole_layers
-from sgdlab.stragglers.what_if.operation_times import LENGTHS, LINKS, LONG_STAGE, STAGE_OF_RANK, OperationTimes
 from sgdlab.traces.operations import of_pipeline
 from sgdlab.traces.options import Options
 
@@ -62,7 +61,7 @@ def test_a_repair_gives_the_job_without_the_cause():
     before, after = (job_of(planted.recorded(shape, one, np.random.default_rng(1))) for one in (given, slow))
     row = tried(after).lines[0]
     assert (row.kind, row.since, row.workers) == (STAGE_OF_RANK, 10, (1,))
-    mended = row.apply(OperationTimes(after.job)).seconds()
+    mended = row.apply(after.job).steps
     np.testing.assert_allclose(mended, before.job.steps, rtol=0.02)
     np.testing.assert_array_equal(mended[:10], after.job.steps[:10])
     assert row.alone == pytest.approx(after.job.steps.sum() - mended.sum())
@@ -100,6 +99,30 @@ def test_messages_between_two_stages_of_all_ranks():
     assert (first.kind, first.title) == (LINKS, "the messages between stages 1 and 2")
     assert re.search(r"take (19|20)\.\d\d times as long as those between other stages, on all ranks", first.said)
     assert "Look at the network of the messages between stages 1 and 2" in pipeline_words.advice(result)
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_messages_of_all_ranks_that_become_slow(stages):
+    """With two stages there are no others to compare them with, but their own steps before."""
+
+    def slow(given):
+        given.messages[0, 0, :, 20:] *= 40
+        given.messages[1, 1, :, 20:] *= 40
+
+    result, said = said_of(planted_in(slow, planted.Shape(stages=stages)))
+    (row,) = pipeline_words.told(result)
+    assert (row.kind, row.title) == (LINK, "the messages between stages 0 and 1 of all ranks")
+    assert row.since == 20
+    assert "all ranks take" in said
+    assert "times as long as in other steps (since step 20)" in said
+
+
+def test_stages_that_are_long_are_told_though_they_be_the_most():
+    result, said = said_of(planted_in(lambda given: given.work[:, :3].__imul__(2.5)))
+    (row,) = pipeline_words.told(result)
+    assert (row.kind, row.title) == (LONG_STAGE, "stages 0, 1 and 2")
+    assert "compute up to 2.50 times as long as the other stages" in said.replace("2.51", "2.50")
+    assert "hold 0.85, 0.85, 0.85 and 1.45 of what" in said
 
 
 def test_whole_layers_are_the_best_split():

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from sgdlab.stragglers import repairs
+from sgdlab.stragglers.what_if import candidates
+from sgdlab.stragglers.what_if.candidates import Times
+from sgdlab.traces.recording import Recording
 
 RUNTIMES = np.array([[1.0, 2.0, 6.0, 3.0], [2.0, 1.0, 0.5, 4.0], [9.0, 8.0, 8.0, 7.0]])
 
@@ -46,9 +49,7 @@ def test_a_worker_that_did_not_pause_stays_as_fast_as_it_was():
 
 
 def test_single_steps_of_a_worker_take_its_own_median():
-    entries = np.zeros(RUNTIMES.shape, bool)
-    entries[2, 0] = entries[0, 2] = True
-    repaired = repairs.entries_at_own_median(RUNTIMES, entries)
+    repaired = repairs.rows_at_own_median(RUNTIMES, [(0, np.array([2])), (2, np.array([0]))])
     expected = RUNTIMES.copy()
     expected[2, 0], expected[0, 2] = 1.5, 4.25  # of 1, 2; of 0.5, 8
     np.testing.assert_array_equal(repaired, expected)
@@ -56,7 +57,7 @@ def test_single_steps_of_a_worker_take_its_own_median():
 
 def test_a_cluster_as_fast_as_before():
     np.testing.assert_array_equal(repairs.faster(RUNTIMES, 2.0, slice(2, None))[2], [4.5, 4.0, 4.0, 3.5])
-    ramp = repairs.faster(RUNTIMES, np.array([1.0, 2.0]), slice(1, None))
+    ramp = repairs.faster(RUNTIMES, np.array([[1.0], [2.0]]), slice(1, None))
     np.testing.assert_array_equal(ramp, [RUNTIMES[0], RUNTIMES[1], RUNTIMES[2] / 2])
     with pytest.raises(ValueError, match=r"factor=0\.5"):
         repairs.faster(RUNTIMES, 0.5)
@@ -70,13 +71,11 @@ def test_a_phase_takes_its_median_over_all_and_what_earlier_repairs_left_of_it()
     phase = np.array([[0.5, 1.0, 5.0, 1.0], [1.0, 0.5, 0.25, 1.0], [1.0, 3.0, 1.0, 1.0]])  # median 1
     expected = RUNTIMES.copy()
     expected[0, 2], expected[2, 1] = 2.0, 6.0
-    np.testing.assert_array_equal(repairs.phase_at_usual(RUNTIMES, phase, np.median(phase)), expected)
-    half = repairs.phase_at_usual(RUNTIMES / 2, phase, np.median(phase), 0.5)
-    np.testing.assert_array_equal(half, expected / 2)
-
-
-def test_communication_takes_its_median():
-    np.testing.assert_array_equal(repairs.transfer_at_median(np.array([0.5, 4.0, 1.0, 2.0])), [0.5, 1.5, 1.0, 1.5])
+    phases = {"data": phase, "rest": RUNTIMES - phase}
+    repair = candidates.of_phases(Recording(RUNTIMES, np.arange(3), tuple("abcd"), phases=phases))["data"]
+    transfer = np.zeros(3)
+    np.testing.assert_array_equal(repair.apply(Times(RUNTIMES, transfer)).seconds, expected)
+    np.testing.assert_array_equal(repair.apply(Times(RUNTIMES / 2, transfer, 0.5)).seconds, expected / 2)
 
 
 @pytest.mark.parametrize(
@@ -84,10 +83,9 @@ def test_communication_takes_its_median():
     [
         lambda x: repairs.workers_at_median(x, [0, 5]),
         lambda x: repairs.pauses_removed(x, np.array([3, 4]), np.array([0.5, 9.0]), 1.0),
-        lambda x: repairs.entries_at_own_median(x, x > 1.5),
+        lambda x: repairs.rows_at_own_median(x, [(slice(None), np.array([3, 9]))]),
         lambda x: repairs.faster(x, 1.5),
         repairs.all_at_median,
-        lambda x: repairs.phase_at_usual(x, x * 0.7, 0.5),
     ],
 )
 def test_no_repair_makes_a_time_longer_or_changes_what_was_given(repair):

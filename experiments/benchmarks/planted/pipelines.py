@@ -11,7 +11,7 @@ from sgdlab.pipelines import OperationRows, PipelineJob, arranged
 from sgdlab.stragglers import what_if
 from sgdlab.stragglers.diagnosis import pauses
 from sgdlab.stragglers.what_if import pipeline_words
-from sgdlab.stragglers.what_if.operation_times import LENGTHS, LINK, LONG_STAGE, STAGE_OF_RANK
+from sgdlab.stragglers.what_if.candidates import LENGTHS, LINK, LONG_STAGE, STAGE_OF_RANK
 from sgdlab.traces.operations import of_pipeline
 
 WAYS = ("forward", "backward")

@@ -2,15 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from sgdlab.report.words import counted, figure, ordinal, some
+from sgdlab.stragglers.diagnosis import periods
 from sgdlab.traces import Recording
-
-_WINDOW = 51
-"""Rows around a step whose median is a worker's usual time."""
 
 _LEAST_FACTOR, _SURE_FACTOR = 1.2, 1.5
 """A run-time is long from the first multiple of the usual on if the run-times vary little, from the second in any case
@@ -28,12 +25,8 @@ _CHANCE = 0.01
 _LONGEST = 5
 """Most consecutive rows of one pause; a longer stretch is a slow time of the cluster, not a pause."""
 
-_REGULAR = 0.8
-"""Share of the pauses from which a worker is hit always; least share of the pauses that follow a period, and of the
-period's steps that are pauses."""
-
-_FEWEST = 3
-"""Fewest pauses from which a period, or workers that are always hit, are seen."""
+_OFTEN = 0.8
+"""Share of the pauses from which a worker is hit always."""
 
 _SAMPLE = 2048
 """Rows from which the deviation of the run-times is estimated."""
@@ -44,7 +37,7 @@ _WINDOWS = 1000
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pauses:
-    """Steps that took much longer than the steps around them, for all workers or for many.
+    """Holds the steps that took much longer than the steps around them, for all workers or for many.
 
     Attributes:
       rows: int64[K], rows of the recording's complete steps, rising.
@@ -65,13 +58,13 @@ class Pauses:
     fleet: int
 
     def among(self, rows: int) -> np.ndarray:
-        """bool[rows], whether each of the first `rows` rows is a pause."""
+        """Return bool[rows], whether each of the first `rows` rows is a pause."""
         result = np.zeros(rows, bool)
         result[self.rows[self.rows < rows]] = True
         return result
 
     def describe(self, steps: np.ndarray) -> str:
-        """A phrase that names the steps, their length and their period; empty if there are none.
+        """Name the steps, their length and their period in a phrase; empty if there are none.
 
         Args:
           steps: int64[T], numbers of the complete steps.
@@ -95,9 +88,9 @@ class Pauses:
 
 
 def find_pauses(recording: Recording) -> Pauses:
-    r"""Finds the pauses among the complete steps of a recording.
+    r"""Find the pauses among the complete steps of a recording.
 
-    Those that come every n-th step, n at least 2, are found first (`search_period`). The usual time :math:`u_t`
+    Those that come every n-th step, n at least 2, are found first (`periods.of_all`). The usual time :math:`u_t`
     of a step is the median of the medians of the 51 other steps around it. A run-time is long if it exceeds
 
     .. math:: u_t \exp(\max\{6 s, \min\{\log 1.5, \max\{\log 1.2, 4 d\}\}\})
@@ -106,9 +99,8 @@ def find_pauses(recording: Recording) -> Pauses:
     that of the :math:`\log(x_{ti} / u_t)`. A step is a pause too if so many of its workers take long that chance would
     not bring them together in one step (a binomial law with the share of the long run-times of the other steps), at
     least a quarter of them, and not always the same ones, if they are a minority. Their run-times must be long by the
-    worker's own median of the 51 steps too. Steps between them that are long by half as much, and with them follow a
-    period, are added. A worker paused in one of all these steps if it took more than half of the pause's seconds longer
-    than its own median, or so much that the noise d explains the difference.
+    worker's own median of the 51 steps too. A worker paused in one of all these steps if it took more than half of the
+    pause's seconds longer than its own median, or so much that the noise d explains the difference.
 
     Returns:
       The `Pauses`.
@@ -118,17 +110,18 @@ def find_pauses(recording: Recording) -> Pauses:
     runtimes, steps = recording.runtimes, recording.steps
     middle = np.median(runtimes, axis=1)
     periodic = np.zeros(len(runtimes), bool)
-    periodic[search_period(middle, steps)] = True
-    level = around(middle, periodic)
-    noise = _noise(runtimes[~periodic], level[~periodic])
+    periodic[periods.of_all(middle, steps)] = True
+    level = periods.around(middle, periodic)
+    sample = np.flatnonzero(~periodic)[:: max(1, int((~periodic).sum()) // _SAMPLE)]
+    noise = periods.deviation(np.log(runtimes[sample] / level[sample, None]))
     together = _together(runtimes, middle, level, noise, periodic)
-    rows = completed(np.union1d(np.flatnonzero(periodic), together), np.log(middle / level), steps)
+    rows = np.union1d(np.flatnonzero(periodic), together)
     others = np.ones(len(runtimes), bool)
     others[rows] = False
     excess = runtimes[rows] - _own(runtimes, rows, others)
     hit = _paused(excess, noise * level[rows])
     extra = np.array([np.median(row[paused]) for row, paused in zip(excess, hit, strict=True)], float)
-    period, offset = common_period(steps[rows], steps)
+    period, offset = periods.common(steps[rows], steps) or (None, None)
     usual = float(np.median(middle[others]))
     return Pauses(rows, extra, usual, period, offset, hit.sum(axis=1), runtimes.shape[1])
 
@@ -139,12 +132,12 @@ def _together(
     """Rows, besides the periodic ones, in which more workers took long than chance brings together."""
     steps, workers = runtimes.shape
     mild = min(max(math.log(_LEAST_FACTOR), _OWN_DEVIATIONS * noise), math.log(_SURE_FACTOR))
-    shared = _deviation(np.log(middle[~periodic] / usual[~periodic]))
+    shared = periods.deviation(np.log(middle[~periodic] / usual[~periodic]))
     factor = math.exp(min(max(_DEVIATIONS * shared, mild), 5.0))
     count = (runtimes > factor * usual[:, None]).sum(axis=1)
     few = count < workers / 2
     overall = (count[few].sum() + 1) / (few.sum() * workers + 2)
-    typical = around(count.astype(float), periodic)  # around a step many may be slow by themselves
+    typical = periods.around(count.astype(float), periodic)  # around a step many may be slow by themselves
     least = np.zeros(steps)
     for number in np.unique(typical):
         rate = min(max(float(overall), number / workers), 0.99)
@@ -154,19 +147,9 @@ def _together(
     hit = runtimes[rows] > factor * np.maximum(usual[rows][:, None], _own(runtimes, rows, ~periodic))
     kept = hit.sum(axis=1) >= least[rows]
     rows, hit = rows[kept], hit[kept]
-    if rows.size >= _FEWEST and _same_minority(hit):
+    if rows.size >= periods.FEWEST and _same_minority(hit):
         rows = rows[count[rows] > workers / 2]
     return _short(rows)
-
-
-def _noise(runtimes: np.ndarray, usual: np.ndarray) -> float:
-    """Deviation of the logarithm of a run-time from that of the usual one."""
-    rows = slice(None, None, max(1, len(runtimes) // _SAMPLE))
-    return _deviation(np.log(runtimes[rows] / usual[rows, None]))
-
-
-def _deviation(values: np.ndarray) -> float:
-    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
 
 
 def _own(runtimes: np.ndarray, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -176,8 +159,8 @@ def _own(runtimes: np.ndarray, rows: np.ndarray, others: np.ndarray) -> np.ndarr
     stride = 1 + rows.size // _WINDOWS
     for i in range(0, rows.size, stride):
         middle = int(np.searchsorted(kept, rows[i]))
-        first = min(max(middle - _WINDOW // 2, 0), max(kept.size - _WINDOW, 0))
-        result[i : i + stride] = np.median(runtimes[kept[first : first + _WINDOW]], axis=0)
+        first = min(max(middle - periods.WINDOW // 2, 0), max(kept.size - periods.WINDOW, 0))
+        result[i : i + stride] = np.median(runtimes[kept[first : first + periods.WINDOW]], axis=0)
     return result
 
 
@@ -202,8 +185,8 @@ def _unlikely(workers: int, rate: float, level: float) -> int:
 def _same_minority(hit: np.ndarray) -> bool:
     """Return whether the same few workers are hit always: then they are slow at times, and nobody else pauses."""
     often = hit.mean(axis=0)
-    always = often >= _REGULAR
-    return bool(always.sum() < 0.5 * hit.shape[1] and hit[:, always].sum() >= _REGULAR * hit.sum())
+    always = often >= _OFTEN
+    return bool(always.sum() < 0.5 * hit.shape[1] and hit[:, always].sum() >= _OFTEN * hit.sum())
 
 
 def _short(rows: np.ndarray) -> np.ndarray:
@@ -211,162 +194,3 @@ def _short(rows: np.ndarray) -> np.ndarray:
     stretches = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
     kept = [stretch for stretch in stretches if stretch.size <= _LONGEST]
     return np.concatenate(kept) if kept else rows[:0]
-
-
-_STRENGTH = 6.0
-"""Least strength of a period, in standard deviations: chance among a million periods and remainders has less."""
-
-_LONGER = math.log(1.1)
-"""Least excess of the steps of a period that is found by its steps' mean, not by each of them."""
-
-_LONGEST_PERIOD = 1000
-"""Longest period that is searched so."""
-
-_FEWEST_MILD = 8
-"""Fewest pauses that are found by their period alone."""
-
-
-def search_period(middle: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    r"""Finds every n-th step, n at least 2, that is at least 10 % longer than the steps around it.
-
-    The logarithms of the medians, less the running median of their mean with the neighbours (which every second long
-    step does not move), are clipped at -3 and 5 deviations. With r_t the result less its mean, and v its variance, n
-    and the remainder o are those of the largest sum over their K of the T steps, in its deviations under permutation,
-
-    .. math:: \frac{1}{\sqrt{K (1 - K / T) v}} \sum_{t \equiv o \bmod n} r_t
-
-    if it is above 6, and if 80 % of these steps are long: more than half as far above the median of the other steps
-    around them as they are at the median.
-
-    Args:
-      middle: float64[T], seconds, medians of the steps.
-      steps: int64[T], numbers of the steps.
-
-    Returns:
-      int64[K], those of these steps that are long; empty if there are none.
-
-    Source: the standardised sum of a sample without replacement; the rest is own definition.
-
-    Example:
-      >>> times = 1 + 0.01 * np.random.default_rng(0).standard_normal(200)
-      >>> times[1::2] *= 1.3
-      >>> search_period(times, np.arange(200))[:4].tolist()
-      [1, 3, 5, 7]
-    """
-    logs = np.log(middle)
-    nobody = np.zeros(logs.size, bool)
-    padded = np.pad(logs, 1, mode="edge")
-    residual = logs - around((padded[:-2] + 2 * logs + padded[2:]) / 4, nobody)
-    score = np.clip(residual / max(_deviation(residual), 1e-3), -3, 5)
-    spread = float(score.std())
-    if spread == 0:
-        return np.zeros(0, np.int64)
-    score = (score - score.mean()) / spread
-    best, found = _STRENGTH, np.zeros(0, np.int64)
-    span = int(steps[-1] - steps[0]) + 1
-    for period in range(2, min(span // _FEWEST_MILD, _LONGEST_PERIOD) + 1):
-        phase = steps % period
-        size = np.bincount(phase, minlength=period)
-        total = np.bincount(phase, score, minlength=period)
-        scale = np.sqrt(np.maximum(size * (1 - size / logs.size), 1))
-        strength = np.where((size >= _FEWEST_MILD) & (size < logs.size), total / scale, 0.0)
-        offset = int(strength.argmax())
-        if strength[offset] > best:
-            on = phase == offset
-            excess = (logs - around(logs, on))[on]
-            typical = float(np.median(excess))
-            if typical >= _LONGER and np.mean(excess > typical / 2) >= _REGULAR:
-                best, found = float(strength[offset]), np.flatnonzero(on)[excess > typical / 2]
-    return found
-
-
-def around(series: np.ndarray, without: np.ndarray) -> np.ndarray:
-    """The running median of the rows that are not left out, interpolated in the others.
-
-    Args:
-      series: float64[T].
-      without: bool[T], rows that are left out; not all.
-
-    Returns:
-      float64[T].
-
-    Example:
-      >>> around(np.array([1.0, 9.0, 1.0, 9.0]), np.array([False, True, False, True])).tolist()
-      [1.0, 1.0, 1.0, 1.0]
-    """
-    kept = np.flatnonzero(~without)
-    return np.interp(np.arange(series.size), kept, running_median(series[kept]))
-
-
-def running_median(series: np.ndarray, window: int = _WINDOW) -> np.ndarray:
-    """float64[T]: for each entry the median of the `window` entries around it, at the ends of the nearest window.
-
-    Example:
-      >>> running_median(np.array([1.0, 9.0, 2.0, 3.0, 4.0]), 3).tolist()
-      [2.0, 2.0, 3.0, 3.0, 3.0]
-    """
-    if series.size <= window:
-        return np.full(series.shape, np.median(series))
-    inside = np.median(np.lib.stride_tricks.sliding_window_view(series, window), axis=1)
-    return np.pad(inside, (window // 2, window - 1 - window // 2), mode="edge")
-
-
-def common_period(pauses: np.ndarray, steps: np.ndarray) -> tuple[int | None, int | None]:
-    """Period and remainder of the numbers of the pauses' steps, if they have one.
-
-    Args:
-      pauses: int64[K], numbers of the steps with a pause, rising.
-      steps: int64[T], numbers of all steps.
-
-    Example:
-      >>> common_period(np.array([4, 8, 12]), np.arange(1, 13))
-      (4, 0)
-    """
-    if pauses.size < _FEWEST:
-        return None, None
-    best: tuple[float, int, int] | None = None
-    for period in _periods(pauses):
-        remainders = pauses % period
-        offset = int(np.bincount(remainders).argmax()) if period < 10**6 else int(remainders[0])
-        on = np.count_nonzero(remainders == offset)
-        grid = np.count_nonzero(steps % period == offset)
-        followed, filled = on / pauses.size, on / grid
-        if on >= _FEWEST and min(followed, filled) >= _REGULAR and (best is None or followed * filled > best[0]):
-            best = followed * filled, period, offset
-    return best[1:] if best else (None, None)
-
-
-def completed(pauses: np.ndarray, excess: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Adds the steps of a period that the pauses follow, if they are long too, though not enough to be found alone.
-
-    Args:
-      pauses: int64[K], rows of the pauses, rising.
-      excess: float64[T], logarithm of the median worker's time over the usual.
-      steps: int64[T], numbers of the steps.
-
-    Returns:
-      int64[L], the rows, rising.
-
-    Example:
-      >>> excess = np.where(np.arange(12) % 3 == 0, 0.5, 0.0)
-      >>> completed(np.array([0, 3, 9]), excess, np.arange(12)).tolist()
-      [0, 3, 6, 9]
-    """
-    typical = float(np.median(excess[pauses])) if pauses.size >= _FEWEST else 0.0
-    if typical < _LONGER:
-        return pauses
-    long = excess > typical / 2
-    for period in _periods(steps[pauses]):
-        remainders = steps[pauses] % period
-        offset = int(np.median(remainders))
-        on = steps % period == offset
-        if np.mean(remainders == offset) >= _REGULAR and np.mean(long[on]) >= _REGULAR:
-            return np.union1d(pauses, np.flatnonzero(on & long))
-    return pauses
-
-
-def _periods(pauses: np.ndarray) -> Sequence[int]:
-    differences = np.diff(pauses)
-    pairs = np.gcd(differences[1:], differences[:-1])
-    whole = np.gcd.reduce(differences)
-    return [int(n) for n in np.unique(np.concatenate([differences, pairs, [whole]])) if n > 1]

@@ -3,21 +3,23 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sgdlab.report.words import counted, node_named, ordinal
 from sgdlab.stragglers import repairs
+from sgdlab.stragglers.diagnosis import periods
 from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT, Cause, named
 from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
 from sgdlab.stragglers.diagnosis.pauses import Pauses
-from sgdlab.stragglers.what_if import periods
 from sgdlab.stragglers.what_if.scores import above_median
 from sgdlab.traces.recording import Recording
 
 WORKER, WORKERS, NODE, SLOWER = "worker", "workers", "node", "all slower"
 PERIOD, STEPS, COMMUNICATION, PHASE, CHANCE = "every n-th step", "slow steps", "communication", "phase", "chance"
+STAGE_OF_RANK, LINK, LINKS = "stage of a rank", "link", "links"
+LENGTHS, LONG_STAGE, PAUSED = "sequence lengths", "long stage", "pauses"
 
 _SEARCHED = 32
 """Most workers whose own steps are searched for a period: those whose excess is largest."""
@@ -25,38 +27,38 @@ _SEARCHED = 32
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Times:
-    """The times of a trace, between repairs.
+    """Holds the times of a trace between repairs, as `PipelineJob` holds those of the operations of pipelines.
 
     Attributes:
-      runtimes: float64[T, N], seconds of each worker's own work.
+      seconds: float64[T, N], of each worker's own work.
       transfer: float64[T], seconds of communication.
       scale: what earlier repairs have left of the recorded run-times, float64[T, N] or 1.
     """
 
-    runtimes: np.ndarray
+    seconds: np.ndarray
     transfer: np.ndarray
     scale: np.ndarray | float = 1.0
 
-    def seconds(self) -> np.ndarray:
-        """Duration of each step under full synchrony, float64[T]."""
-        return repairs.synchronous_seconds(self.runtimes, self.transfer)
+    @functools.cached_property
+    def steps(self) -> np.ndarray:
+        """Return float64[T], the duration of each step under full synchrony."""
+        return repairs.synchronous_seconds(self.seconds, self.transfer)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repair:
-    """One thing that could be mended.
+    """Holds one thing that could be mended.
 
     Attributes:
       kind: one of the constants of this module.
       title: what is mended, in a few words.
       mended: what it would be like instead.
-      apply: from the times before to the times after, both `Times`, or of pipelines `OperationTimes`.
+      apply: from the times before to the times after, both `Times`, or of pipelines `PipelineJob`.
       workers: indices of the workers it concerns; empty if all.
       since: number of the step since which it shows; None if it always does, comes and goes, or this is not known.
       over: whether it no longer shows in the last steps.
-      parts: the repairs that are made together; empty if it is one.
-      phase: name of the phase it mends, if it is one.
       said: what was seen, without the capital and the full stop of a sentence; empty where the title says it.
+      evident: whether it is a cause, and not merely the slowest of equals.
     """
 
     kind: str
@@ -66,19 +68,49 @@ class Repair:
     workers: tuple[int, ...] = ()
     since: int | None = None
     over: bool = False
-    parts: tuple["Repair", ...] = ()
-    phase: str = ""
     said: str = ""
+    evident: bool = True
+
+
+def mending(repair: Callable[..., np.ndarray], operations: Any = None, **others: Any) -> Callable[[Any], Any]:
+    """Return what applies a repair of seconds, [..., T, N], to times: to all, or to some operations of pipelines."""
+    return functools.partial(_mend, repair=functools.partial(repair, **others), operations=operations)
+
+
+def _mend(times: Any, repair: Callable[[np.ndarray], np.ndarray], operations: Any) -> Any:
+    if operations is None:
+        return dataclasses.replace(times, seconds=repair(times.seconds))
+    seconds = times.seconds.copy()
+    seconds[operations] = repair(seconds[operations])
+    return dataclasses.replace(times, seconds=seconds)
+
+
+class Shown(NamedTuple):
+    """Holds when a cause shows, and the same in brackets; nothing is said if it always does."""
+
+    rows: np.ndarray  # bool[T]
+    since: int | None  # number of the step since which it does, unless it always has, or comes and goes
+    over: bool
+    words: str
+
+    @classmethod
+    def of(cls, cause: Cause, steps: np.ndarray) -> "Shown":
+        """Return when a cause shows in steps of these numbers."""
+        rows, first = np.zeros(len(steps), bool), cause.since or 0
+        for episode in cause.episodes:
+            rows[episode.first : episode.last + 1] = True
+        if not cause.episodes:
+            rows[first : len(steps) if cause.until is None else cause.until + 1] = True
+        if len(cause.episodes) > 1:
+            return cls(rows, None, cause.until is not None, f" ({len(cause.episodes)} times)")
+        since = int(steps[first]) if first else None
+        if cause.until is not None:
+            return cls(rows, since, over=True, words=f" (steps {steps[first]} to {steps[cause.until]})")
+        return cls(rows, since, over=False, words=f" (since step {since})" if first else "")
 
 
 def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cause: Cause | None = None) -> Repair:
-    """The repair of some workers, in all steps or in those in which a cause shows.
-
-    Args:
-      recording: the complete steps.
-      workers: their indices.
-      cause: of the diagnosis, which tells since when; None: they are repaired in all steps.
-    """
+    """Return the repair of some workers in the steps in which a cause shows; without one, in all."""
     workers = tuple(int(worker) for worker in workers)
     node = cause.node if cause else node_of(recording, workers)
     if node is not None:
@@ -86,34 +118,34 @@ def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cau
     else:
         kind = WORKER if len(workers) == 1 else WORKERS
         title = f"{named(recording.workers, workers)}{' together' * (len(workers) > 1)}"
-    rows, since, shown = None, None, ""
-    if cause is not None:
-        rows = rows_of(cause, len(recording.steps))
-        since = since_of(cause, recording.steps)
-        shown = when(cause, recording.steps)
-    apply = functools.partial(_mend, repair=repairs.AtMedian(workers, rows))
-    over = cause is not None and cause.until is not None
-    return Repair(kind, title + shown, "as fast as the median of the others", apply, workers, since, over)
+    rows, since, over, words = Shown.of(cause, recording.steps) if cause else (None, None, False, "")
+    apply = mending(repairs.workers_at_median, workers=workers, rows=rows)
+    return Repair(kind, title + words, "as fast as the median of the others", apply, workers, since, over)
 
 
-def of_diagnosis(recording: Recording, diagnosis: Diagnosis | None) -> Iterator[Repair]:
-    """The repairs of the causes that a diagnosis names: workers, nodes, and a cluster that has become slower."""
-    for cause in diagnosis.causes if diagnosis else ():
+def of_diagnosis(recording: Recording, diagnosis: Diagnosis) -> Iterator[Repair]:
+    """Yield the repairs of the causes that a diagnosis names: workers, nodes, and a cluster that has become slower."""
+    for cause in diagnosis.causes:
         if 0 < len(cause.workers) < len(recording.workers):
             yield of_workers(recording, cause.workers, cause=cause)
-        elif cause.kind in (ALL_SLOWER, DRIFT) and cause.factor > 1:
-            rows, shown = rows_of(cause, len(recording.steps)), when(cause, recording.steps)
-            # What has become slower gradually has the factor at the end.
-            ramp = np.linspace(1, cause.factor, int(rows.sum())) if cause.kind == DRIFT else cause.factor
-            apply = functools.partial(_mend, repair=repairs.faster, factor=ramp, rows=rows)
-            since = since_of(cause, recording.steps)
-            yield Repair(
-                SLOWER, f"the whole cluster{shown}", "as fast as before", apply, (), since, cause.until is not None
-            )
+        else:
+            yield from of_fleet(recording, cause, "the whole cluster")
+
+
+def of_fleet(
+    recording: Recording, cause: Cause, who: str, operations: Sequence[int] | None = None, said: str = ""
+) -> Iterator[Repair]:
+    """Yield the repair of a cause, named `who`, if it is that all have become slower."""
+    if cause.kind in (ALL_SLOWER, DRIFT) and cause.factor > 1:
+        rows, since, over, words = Shown.of(cause, recording.steps)
+        # What has become slower gradually has the factor at the end.
+        factor = np.linspace([1], [cause.factor], int(rows.sum())) if cause.kind == DRIFT else cause.factor
+        apply = mending(repairs.faster, operations, factor=factor, rows=rows)
+        yield Repair(SLOWER, who + words, "as fast as before", apply, since=since, over=over, said=said)
 
 
 def of_pauses(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
-    """The repairs of common pauses: those that come every n-th step, and the others."""
+    """Yield the repairs of common pauses: those that come every n-th step, and the others."""
     periodic = np.zeros(pauses.rows.size, bool)
     if pauses.period is not None:
         periodic = (recording.steps[pauses.rows] - pauses.offset) % pauses.period == 0
@@ -123,98 +155,71 @@ def of_pauses(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
     ):
         if chosen.any():
             known = {"rows": pauses.rows[chosen], "extra": pauses.extra[chosen], "usual": pauses.usual}
-            yield Repair(
-                kind, title, "as fast as a usual step", functools.partial(_mend, repair=repairs.pauses_removed, **known)
-            )
+            yield Repair(kind, title, "as fast as a usual step", mending(repairs.pauses_removed, **known))
 
 
 def of_periods(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
-    """The repairs of every n-th step of some workers, where it is longer and no common pause."""
-    runtimes, steps = recording.runtimes, recording.steps
-    kept = np.ones(len(steps), bool)
-    kept[pauses.rows] = False
-    runtimes, steps, rows = runtimes[kept], steps[kept], np.flatnonzero(kept)
+    """Yield the repairs of every n-th step of some workers, where it is longer and no common pause."""
+    kept = np.flatnonzero(~pauses.among(len(recording.steps)))
+    runtimes, steps = recording.runtimes[kept], recording.steps[kept]
     if len(steps) < 2:
         return
     relative = runtimes / np.median(runtimes, axis=1, keepdims=True)
     searched = np.argsort(-above_median(runtimes), kind="stable")
-    found = periods.find_periods(relative[:, searched[:_SEARCHED]], steps)
+    found = periods.of_workers(relative[:, searched[:_SEARCHED]], steps)
     lengths = sorted({period.every for period in found if period})
     if lengths and searched.size > _SEARCHED:  # of the other workers, only these periods are tried
-        found += periods.find_periods(relative[:, searched[_SEARCHED:]], steps, lengths)
+        found += periods.of_workers(relative[:, searched[_SEARCHED:]], steps, lengths)
     for every in lengths:
-        entries = np.zeros(recording.runtimes.shape, bool)
-        of = {int(worker): p for worker, p in zip(searched, found, strict=False) if p and p.every == every}
-        for worker, period in of.items():
-            entries[rows[period.rows], worker] = True
-        workers = sorted(of)
+        rows = [
+            (int(worker), kept[period.rows(steps)])
+            for worker, period in zip(searched, found, strict=False)
+            if period and period.every == every
+        ]
+        workers = tuple(sorted(worker for worker, _ in rows))
         whose = "each worker" if len(workers) == len(recording.workers) else named(recording.workers, workers)
-        apply = functools.partial(_mend, repair=repairs.entries_at_own_median, entries=entries)
-        title = f"every {ordinal(every)} step of {whose}"
-        yield Repair(PERIOD, title, "as fast as the steps between", apply, tuple(workers))
+        apply = mending(repairs.rows_at_own_median, rows=rows)
+        yield Repair(PERIOD, f"every {ordinal(every)} step of {whose}", "as fast as the steps between", apply, workers)
 
 
 def of_communication(recording: Recording) -> Iterator[Repair]:
-    """The repair of communication, if the trace has it and it is not the same in all steps."""
+    """Yield the repair of communication, if the trace has it and it is not the same in all steps."""
     if np.ptp(recording.transfer()) > 0:
         yield Repair(COMMUNICATION, "communication", "never longer than its median over the steps", _mend_transfer)
 
 
-def of_phases(recording: Recording) -> Iterator[Repair]:
-    """The repairs of the phases that the work of a step consists of, if the trace has more than one."""
-    if len(recording.phases) > 1:
-        for name, seconds in recording.phases.items():
-            apply = functools.partial(_mend_phase, phase=seconds, usual=float(np.median(seconds)))
-            mended = "never longer than its median over workers and steps"
-            yield Repair(PHASE, f"phase {name}", mended, apply, phase=name)
+def _mend_transfer(times: Times) -> Times:
+    return dataclasses.replace(times, transfer=np.minimum(times.transfer, np.median(times.transfer)))
 
 
-def of_chance() -> Repair:
-    """The repair of all waiting for the slowest: every worker at most at the median of its step."""
-    title, mended = "all compute", "every worker as fast as the median of its step"
-    return Repair(CHANCE, title, mended, functools.partial(_mend, repair=repairs.all_at_median))
+def of_phases(recording: Recording) -> dict[str, Repair]:
+    """Return the repairs of the phases that the work of a step consists of, by name, if the trace has more than one."""
+    mended = "never longer than its median over workers and steps"
+    return {
+        name: Repair(
+            PHASE, f"phase {name}", mended, functools.partial(_mend_phase, phase=phase, usual=float(np.median(phase)))
+        )
+        for name, phase in recording.phases.items()
+        if len(recording.phases) > 1
+    }
+
+
+def _mend_phase(times: Times, phase: np.ndarray, usual: float) -> Times:
+    """A phase takes at most a usual time; by earlier repairs it is taken to have shrunk as the run-times have."""
+    saved = np.maximum(phase - usual, 0.0)
+    saved *= times.scale
+    return dataclasses.replace(times, seconds=np.maximum(times.seconds - saved, 0.0, out=saved))
+
+
+def of_chance(who: str = "worker", title: str = "all compute", operations: Sequence[int] | None = None) -> Repair:
+    """Return the repair of all waiting for the slowest: every worker at most at the median of its step."""
+    mended = f"every {who} as fast as the median of its step"
+    return Repair(CHANCE, title, mended, mending(repairs.all_at_median, operations), evident=False)
 
 
 def node_of(recording: Recording, workers: tuple[int, ...]) -> str | None:
-    """The node whose workers exactly these are, if it has several."""
+    """Return the node whose workers exactly these are, if it has several."""
     if not recording.nodes or len(workers) < 2:
         return None
     names = {recording.nodes[worker] for worker in workers}
     return recording.nodes[workers[0]] if len(names) == 1 and recording.nodes.count(*names) == len(workers) else None
-
-
-def rows_of(cause: Cause, steps: int) -> np.ndarray:
-    """The rows in which a cause shows: bool[T]."""
-    rows = np.zeros(steps, bool)
-    for episode in cause.episodes:
-        rows[episode.first : episode.last + 1] = True
-    if not cause.episodes:
-        rows[cause.since or 0 : steps if cause.until is None else cause.until + 1] = True
-    return rows
-
-
-def since_of(cause: Cause, steps: np.ndarray) -> int | None:
-    """The step since which a cause shows, unless it has always shown or comes and goes."""
-    return int(steps[cause.since]) if cause.since and len(cause.episodes) <= 1 else None
-
-
-def when(cause: Cause, steps: np.ndarray) -> str:
-    """Say in brackets when a cause shows; empty if it always does."""
-    if len(cause.episodes) > 1:
-        return f" ({len(cause.episodes)} times)"
-    if cause.until is not None:
-        return f" (steps {steps[cause.since or 0]} to {steps[cause.until]})"
-    return f" (since step {steps[cause.since]})" if cause.since else ""
-
-
-def _mend(times: Times, repair: Callable[..., np.ndarray], **others: Any) -> Times:
-    """The times after a repair that shortens run-times alone; `others` are its further arguments."""
-    return dataclasses.replace(times, runtimes=repair(times.runtimes, **others))
-
-
-def _mend_transfer(times: Times) -> Times:
-    return dataclasses.replace(times, transfer=repairs.transfer_at_median(times.transfer))
-
-
-def _mend_phase(times: Times, phase: np.ndarray, usual: float) -> Times:
-    return dataclasses.replace(times, runtimes=repairs.phase_at_usual(times.runtimes, phase, usual, times.scale))

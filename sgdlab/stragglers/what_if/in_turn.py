@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ from sgdlab.report.words import some
 from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
 from sgdlab.stragglers.diagnosis.pauses import Pauses
 from sgdlab.stragglers.what_if import candidates
-from sgdlab.stragglers.what_if.candidates import NODE, PERIOD, WORKER, WORKERS, Repair, Times, node_of, of_workers
+from sgdlab.stragglers.what_if.candidates import NODE, PERIOD, WORKER, WORKERS, Repair, Times
 from sgdlab.stragglers.what_if.scores import above_median, waited_for
 from sgdlab.traces.recording import Recording
 
@@ -27,33 +26,12 @@ _ENOUGH = 0.8
 _HIDDEN = 1.25
 """Causes hide each other if to mend them together saves this multiple of the sum of what each saves alone."""
 
-_MOST_OF_A_KIND = 4
-"""Most slow workers, and most slow nodes, that are mended one after the other without a diagnosis."""
-
 _MOST_PHASES = 8
 """Most phases that have a row of their own: those whose repair saves most."""
 
-_DEVIATIONS = 4.0
-"""Standard deviations above chance from which a worker is last too often."""
 
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Mended:
-    """A repair that was made.
-
-    Attributes:
-      repair: what was mended.
-      times: after it.
-      evident: whether it is a cause, and not merely the slowest of equals.
-    """
-
-    repair: Repair
-    times: Times
-    evident: bool
-
-
-def order(complete: Recording, pauses: Pauses, diagnosis: Diagnosis | None, times: Times) -> Iterator[Mended]:
-    """Makes the repairs one after the other: at each turn that which saves most of what is left.
+def order(complete: Recording, pauses: Pauses, diagnosis: Diagnosis, times: Times) -> Iterator[tuple[Repair, Times]]:
+    """Make the repairs one after the other: at each turn that which saves most of what is left.
 
     Workers, nodes, steps and communication come first, then the phases of the work, then waiting for the slowest, since
     the repairs of a phase and of all waiting would include those of the workers.
@@ -61,11 +39,11 @@ def order(complete: Recording, pauses: Pauses, diagnosis: Diagnosis | None, time
     Args:
       complete: the complete steps.
       pauses: of these steps.
-      diagnosis: of these steps. Without it, workers and nodes are causes if they are last more often than by chance.
+      diagnosis: of these steps. Where it names no worker, or no node, the slowest one has a row all the same.
       times: of the recording.
 
     Yields:
-      The repairs in their order.
+      The repairs in their order, each with the times after it.
     """
     named = list(candidates.of_diagnosis(complete, diagnosis))
     waiting = [
@@ -74,65 +52,29 @@ def order(complete: Recording, pauses: Pauses, diagnosis: Diagnosis | None, time
         *candidates.of_periods(complete, pauses),
         *candidates.of_communication(complete),
     ]
-    recorded = seconds = float(times.seconds().sum())
-    machines = _Slowest(complete, recorded, named, alone=diagnosis is None)
+    blamed = {worker for repair in named for worker in repair.workers}
+    lacking = ({NODE} if blamed else {WORKER, NODE}) - {repair.kind for repair in named}
+    recorded = seconds = float(times.steps.sum())
+    mended: set[int] = set()
     while True:
-        slow = machines.candidates(times)
-        saved = {repair: seconds - float(repair.apply(times).seconds().sum()) for repair in (*waiting, *slow)}
-        for repair in [r for r in waiting if machines.mended.issuperset(r.workers) and saved[r] < NOTHING * recorded]:
-            if repair.workers:
+        slowest = list(_slowest(complete, times, blamed | mended, lacking)) if lacking else []
+        saved = {repair: seconds - float(repair.apply(times).steps.sum()) for repair in (*waiting, *slowest)}
+        for repair in [r for r in waiting if r.workers and mended.issuperset(r.workers)]:
+            if saved[repair] < NOTHING * recorded:
                 waiting.remove(repair)
                 del saved[repair]
         saved |= _together([repair for repair in waiting if repair in named and repair.workers], saved, times, seconds)
         if not saved:
             break
         # A cause comes before what is merely the slowest of equals, as long as it saves something.
-        causes = {r: gain for r, gain in saved.items() if slow.get(r, True) and gain >= NOTHING * recorded}
+        causes = {r: gain for r, gain in saved.items() if r.evident and gain >= NOTHING * recorded}
         chosen = _preferred(causes or saved)
         times, seconds = chosen.apply(times), seconds - saved[chosen]
-        yield Mended(chosen, times, chosen not in slow or slow[chosen])
-        machines.mended |= set(chosen.workers)
-        if chosen in slow:
-            machines.found[chosen.kind] += 1
-        waiting = [repair for repair in waiting if repair is not chosen and repair not in chosen.parts]
+        yield chosen, times
+        mended |= set(chosen.workers)
+        lacking -= {chosen.kind} if chosen in slowest else set()
+        waiting = [repair for repair in waiting if repair is not chosen]
     yield from _phases(complete, times)
-
-
-class _Slowest:
-    """The slowest worker and the slowest node: a row each in any case, and more of them without a diagnosis."""
-
-    def __init__(self, complete: Recording, recorded: float, named: Sequence[Repair], *, alone: bool):
-        self.complete, self.recorded, self.alone = complete, recorded, alone
-        self.mended: set[int] = set()
-        self.left_out = frozenset(worker for repair in named for worker in repair.workers)
-        self.found = {
-            WORKER: int(bool(self.left_out)),
-            NODE: sum(repair.kind == NODE for repair in named),
-            WORKERS: 0 if alone else _MOST_OF_A_KIND,
-        }
-
-    def candidates(self, times: Times) -> dict[Repair, bool]:
-        """The repairs, and whether they stand out."""
-        left_out = self.left_out | frozenset(self.mended)
-        found = {}
-        for repair in find_slowest(self.complete, times, left_out):
-            evident = self.alone and self._stands_out(repair, times, left_out)
-            if evident:
-                found[repair] = True
-            elif self.found[repair.kind] == 0 and repair.kind != WORKERS:
-                rank = "next slowest" if left_out else "slowest"
-                found[dataclasses.replace(repair, title=f"{repair.title} ({rank})")] = False
-        return {repair: evident for repair, evident in found.items() if self.found[repair.kind] < _MOST_OF_A_KIND}
-
-    def _stands_out(self, repair: Repair, times: Times, left_out: frozenset[int]) -> bool:
-        """Return whether workers are last more often than equal ones by chance, by an amount that matters."""
-        if (times.seconds() - repair.apply(times).seconds()).sum() < MATTERS * self.recorded:
-            return False
-        steps, workers = times.runtimes.shape
-        members = set(repair.workers) - left_out
-        chance = min(len(members) / max(workers - len(left_out), 1), 1.0)
-        last = np.isin(times.runtimes.argmax(axis=1), repair.workers).mean()
-        return bool(last > chance + _DEVIATIONS * math.sqrt(chance * (1 - chance) / steps))
 
 
 def _together(named: Sequence[Repair], saved: dict[Repair, float], times: Times, seconds: float) -> dict[Repair, float]:
@@ -141,7 +83,7 @@ def _together(named: Sequence[Repair], saved: dict[Repair, float], times: Times,
     for count in range(2, len(named) + 1):
         parts = tuple(named[:count])
         workers = tuple(sorted({worker for part in parts for worker in part.workers}))
-        if len(workers) == times.runtimes.shape[1]:
+        if len(workers) == times.seconds.shape[1]:
             break
         since = {part.since for part in parts}
         repair = Repair(
@@ -152,54 +94,40 @@ def _together(named: Sequence[Repair], saved: dict[Repair, float], times: Times,
             workers,
             since.pop() if len(since) == 1 else None,
             all(part.over for part in parts),
-            parts,
         )
-        gain = seconds - float(repair.apply(times).seconds().sum())
+        gain = seconds - float(repair.apply(times).steps.sum())
         if gain > _HIDDEN * sum(saved[part] for part in parts):
             found[repair] = gain
     return found
 
 
 def _all_of(times: Times, parts: Sequence[Repair]) -> Times:
-    for part in parts:
-        times = part.apply(times)
-    return times
+    return functools.reduce(lambda before, part: part.apply(before), parts, times)
 
 
 def _preferred(saved: dict[Repair, float]) -> Repair:
     """The repair that saves most; of those that save nearly as much, one of fewer workers, or of every n-th step."""
     best = max(saved, key=lambda repair: saved[repair])
-    whole = set(best.workers)
-    narrower = [
-        repair
-        for repair, seconds in saved.items()
-        if seconds >= _ENOUGH * saved[best]
-        and repair.workers
-        and whole.issuperset(repair.workers)
-        and (repair.kind == PERIOD or len(repair.workers) < len(whole))
-    ]
-    return min(narrower, key=lambda repair: (len(repair.workers), repair.kind != PERIOD, -saved[repair]), default=best)
+    whole, enough = set(best.workers), _ENOUGH * saved[best]
+    alike = [r for r, seconds in saved.items() if seconds >= enough and r.workers and whole.issuperset(r.workers)]
+    return min(alike, key=lambda repair: (len(repair.workers), repair.kind != PERIOD, -saved[repair]), default=best)
 
 
-def _phases(complete: Recording, times: Times) -> Iterator[Mended]:
+def _phases(complete: Recording, times: Times) -> Iterator[tuple[Repair, Times]]:
     """Mends the phases of what is left, then all waiting for the slowest."""
-    shares = np.divide(times.runtimes, complete.runtimes, out=np.ones_like(times.runtimes), where=complete.runtimes > 0)
+    shares = np.divide(times.seconds, complete.runtimes, out=np.ones_like(times.seconds), where=complete.runtimes > 0)
     times = dataclasses.replace(times, scale=shares)
-    phases = list(candidates.of_phases(complete))
-    before = float(times.seconds().sum())
-    gains = {repair: before - float(repair.apply(times).seconds().sum()) for repair in phases}
-    whole = complete.runtimes.sum()
-    while phases:
-        chosen = min(phases, key=lambda repair, times=times: float(repair.apply(times).seconds().sum()))
-        times = chosen.apply(times)
-        work = complete.phases[chosen.phase].sum() / whole
-        yield Mended(chosen, times, _outweighs(gains[chosen], sum(gains.values()), work))
-        phases.remove(chosen)
-        if len(gains) - len(phases) == _MOST_PHASES:
-            break
+    phases = candidates.of_phases(complete)
+    before, whole = float(times.steps.sum()), complete.runtimes.sum()
+    gains = {name: before - float(repair.apply(times).steps.sum()) for name, repair in phases.items()}
+    for _ in range(min(len(phases), _MOST_PHASES)):
+        name = min(phases, key=lambda name, times=times: float(phases[name].apply(times).steps.sum()))
+        work = complete.phases[name].sum() / whole
+        repair = dataclasses.replace(phases.pop(name), evident=_outweighs(gains[name], sum(gains.values()), work))
+        times = repair.apply(times)
+        yield repair, times
     chance = candidates.of_chance()
-    times = chance.apply(times)
-    yield Mended(chance, times, evident=False)
+    yield chance, chance.apply(times)
 
 
 def _outweighs(gain: float, gains: float, work: float) -> bool:
@@ -207,36 +135,22 @@ def _outweighs(gain: float, gains: float, work: float) -> bool:
     return gains > 0 and (gain / gains >= 2 * work or 1 - gain / gains <= (1 - work) / 2)
 
 
-_ALIKE, _OUTLYING = 0.5, 4.0
-"""Workers are slow together whose excess is this share of the largest at least, and this multiple of the median one."""
-
-
-def find_slowest(recording: Recording, times: Times, left_out: frozenset[int]) -> Iterator[Repair]:
-    """The slowest worker, the workers that are slow together, and the slowest node, as the times now are."""
-    runtimes = times.runtimes
-    excess = above_median(runtimes)
-    saved = waited_for(runtimes) + 1e-9 * excess  # of equals, the slower one
+def _slowest(recording: Recording, times: Times, left_out: set[int], kinds: set[str]) -> Iterator[Repair]:
+    """The slowest worker, or node of several workers, or both, as the times now are, though they be no causes."""
+    excess = above_median(times.seconds)
     rest = np.setdiff1d(np.arange(excess.size), list(left_out))
     if not rest.size:
         return
-    yield of_workers(recording, [rest[saved[rest].argmax()]])
-    least = max(_ALIKE * excess[rest].max(), _OUTLYING * np.median(excess[rest]), np.finfo(float).tiny)
-    together = rest[excess[rest] >= least]
-    if 2 <= together.size <= len(recording.workers) // 2 and node_of(recording, tuple(together.tolist())) is None:
-        yield of_workers(recording, together)
-    node = _slowest_node(recording, runtimes, left_out)
-    if node is not None:
-        yield of_workers(recording, node)
-
-
-def _slowest_node(recording: Recording, runtimes: np.ndarray, left_out: frozenset[int]) -> np.ndarray | None:
-    """The workers of the node for which the others wait longest; None if no node has several, or all are left out."""
-    names, of = np.unique(recording.nodes, return_inverse=True)
-    if names.size < 2:
-        return None
-    order = np.argsort(of, kind="stable")
-    longest = np.maximum.reduceat(runtimes[:, order], np.searchsorted(of[order], np.arange(names.size)), axis=1)
-    saved = waited_for(longest)
-    rest = np.bincount(of, [worker not in left_out for worker in range(of.size)], minlength=names.size)
-    saved[(np.bincount(of) < 2) | (rest == 0)] = -1.0
-    return np.flatnonzero(of == saved.argmax()) if saved.max() >= 0 else None
+    saved = waited_for(times.seconds) + 1e-9 * excess  # of equals, the slower one
+    found = [np.array([rest[saved[rest].argmax()]])] if WORKER in kinds else []
+    names, of = np.unique(recording.nodes or ["one"] * excess.size, return_inverse=True)
+    possible = np.flatnonzero((np.bincount(of) > 1) & (np.bincount(of[rest], minlength=names.size) > 0))
+    if NODE in kinds and names.size > 1 and possible.size:
+        by_node = np.argsort(of, kind="stable")
+        first = np.searchsorted(of[by_node], np.arange(names.size))
+        waited = waited_for(np.maximum.reduceat(times.seconds[:, by_node], first, axis=1))
+        found.append(np.flatnonzero(of == possible[waited[possible].argmax()]))
+    rank = "next slowest" if left_out else "slowest"
+    for workers in found:
+        repair = candidates.of_workers(recording, workers)
+        yield dataclasses.replace(repair, title=f"{repair.title} ({rank})", evident=False)

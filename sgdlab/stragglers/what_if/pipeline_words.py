@@ -10,9 +10,8 @@ from sgdlab.pipelines.operations import ACROSS, GATHER, SCATTER
 from sgdlab.pipelines.slowdown import Slowdown
 from sgdlab.report.table import Table
 from sgdlab.report.words import figure, interval, listed, percent, sentence
-from sgdlab.stragglers.what_if.candidates import COMMUNICATION
+from sgdlab.stragglers.what_if.candidates import COMMUNICATION, LENGTHS, LINK, LINKS, LONG_STAGE, PAUSED, STAGE_OF_RANK
 from sgdlab.stragglers.what_if.micro_batches import whole_layers
-from sgdlab.stragglers.what_if.operation_times import LENGTHS, LINK, LINKS, LONG_STAGE, PAUSED, STAGE_OF_RANK
 from sgdlab.stragglers.what_if.what_if import RepairRow, WhatIf
 from sgdlab.traces.recording import Recording
 

@@ -25,90 +25,42 @@ has the causes and the correlation of 0.9; the order, the thresholds and the rep
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from sgdlab.pipelines.job import PipelineJob
 from sgdlab.pipelines.operations import COMMUNICATION as TRANSFERRING
+from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import blame, pauses
-from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT
-from sgdlab.stragglers.what_if.candidates import CHANCE, COMMUNICATION, SLOWER, Repair, rows_of, since_of, when
-from sgdlab.stragglers.what_if.in_turn import NOTHING, Mended
+from sgdlab.stragglers.what_if.candidates import CHANCE, COMMUNICATION, PAUSED, Repair, mending, of_chance, of_fleet
+from sgdlab.stragglers.what_if.in_turn import NOTHING
 from sgdlab.stragglers.what_if.micro_batches import long_data, long_stage
-from sgdlab.stragglers.what_if.operation_times import PAUSED, OperationTimes
 from sgdlab.stragglers.what_if.slow_machines import slow_links, slow_stages
 from sgdlab.traces.recording import Recording
 
-_CHANCE_TITLE = "all computation"
 
-
-def order(recording: Recording) -> Iterator[Mended]:
+def order(recording: Recording, job: PipelineJob) -> Iterator[tuple[Repair, PipelineJob]]:
     """Yield the repairs of a job of pipelines, each made after those before it; the last one is waiting by chance.
 
     Those that save next to nothing are left out.
     """
-    times = OperationTimes(recording.job)  # pyrefly: ignore[bad-argument-type]  # of pipelines alone
-    least = NOTHING * times.seconds().sum()
+    least = NOTHING * job.steps.sum()
     uneven = functools.partial(slow_stages, medians=False)
     finders = (_pauses, slow_stages, slow_links, long_data, long_stage, uneven, _slower, _communication, _chance)
     for find in finders:
-        for repair in find(times, recording):
-            after = repair.apply(times)
-            if repair.kind == CHANCE or times.seconds().sum() - after.seconds().sum() >= least:
-                times = after
-                yield Mended(repair, times, repair.kind != CHANCE)
+        for repair in find(job, recording):
+            after = repair.apply(job)
+            if repair.kind == CHANCE or job.steps.sum() - after.steps.sum() >= least:
+                job = after
+                yield repair, job
 
 
-def _steps(times: OperationTimes, recording: Recording) -> Recording:
-    """The run-times of the ranks, with what follows their last backward computation."""
-    own = times.job.runtimes
-    return dataclasses.replace(recording, runtimes=own + (times.job.steps - own.max(axis=1))[:, None], phases={})
-
-
-def _pauses(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
-    found = pauses.find_pauses(_steps(times, recording))
-    if found.rows.size:
-        title = found.describe(recording.steps)
-        yield Repair(
-            PAUSED,
-            "pauses of all",
-            "as fast as the other steps",
-            functools.partial(_as_usual, rows=found.rows),
-            said=title,
-        )
-
-
-def _as_usual(times: OperationTimes, rows: np.ndarray) -> OperationTimes:
-    seconds = times.job.seconds.copy()
-    usual = np.median(np.delete(seconds, rows, axis=1), axis=1, keepdims=True)
-    seconds[:, rows] = np.minimum(seconds[:, rows], usual)
-    return times.having(seconds)
-
-
-def _slower(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
-    work, steps = _own(times.job), _steps(times, recording)
-    for cause, _ in blame.find_suspects(steps, pauses.find_pauses(steps))[0]:
-        if cause.kind in (ALL_SLOWER, DRIFT) and not cause.workers and cause.factor > 1:
-            rows = np.flatnonzero(rows_of(cause, len(recording.steps)))
-            factor = (
-                np.linspace(1, cause.factor, rows.size) if cause.kind == DRIFT else np.full(rows.size, cause.factor)
-            )
-            yield Repair(
-                SLOWER,
-                f"all ranks{when(cause, recording.steps)}",
-                "as fast as before",
-                functools.partial(_divided, operations=work, rows=rows, factor=factor),
-                since=since_of(cause, recording.steps),
-                over=cause.until is not None,
-                said=cause.headline(recording).replace("All workers", "All ranks"),
-            )
-
-
-def _divided(times: OperationTimes, operations: Sequence[int], rows: np.ndarray, factor: np.ndarray) -> OperationTimes:
-    seconds = times.job.seconds.copy()
-    seconds[np.ix_(operations, rows)] /= factor[None, :, None]
-    return times.having(seconds)
+def _of_ranks(job: PipelineJob, recording: Recording) -> tuple[Recording, pauses.Pauses]:
+    """The run-times of the ranks, with what follows their last backward computation, and their pauses."""
+    rest = job.steps - job.runtimes.max(axis=1)
+    steps = dataclasses.replace(recording, runtimes=job.runtimes + rest[:, None], phases={})
+    return steps, pauses.find_pauses(steps)
 
 
 def _own(job: PipelineJob) -> list[int]:
@@ -116,39 +68,41 @@ def _own(job: PipelineJob) -> list[int]:
     return [operation for operation, kind in enumerate(job.operations.kind) if kind not in TRANSFERRING]
 
 
-def _communication(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
+def _pauses(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
+    _, found = _of_ranks(job, recording)
+    if found.rows.size:
+        apply = mending(repairs.rows_at_own_median, rows=[(slice(None), found.rows)])
+        said = found.describe(recording.steps)
+        yield Repair(PAUSED, "pauses of all", "as fast as the other steps", apply, said=said)
+
+
+def _slower(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
+    for cause, _ in blame.find_suspects(*_of_ranks(job, recording))[0]:
+        if not cause.workers:
+            said = cause.headline(recording).replace("All workers", "All ranks")
+            yield from of_fleet(recording, cause, "all ranks", _own(job), said)
+
+
+def _communication(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
     del recording
-    now = times.seconds().sum()
-    kinds = sorted(set(times.job.operations.kind) & TRANSFERRING)
-    saved = {kind: now - _transfers_at_median(times, [kind]).seconds().sum() for kind in kinds}
-    if kinds:
-        most = max(saved, key=lambda kind: saved[kind])
-        yield Repair(
-            COMMUNICATION,
-            "communication",
-            "never longer than its median",
-            functools.partial(_transfers_at_median, kinds=kinds),
-            said=f"communication takes longer than its median in some steps or ranks, most of all {most}",
-        )
+    ops = job.operations
+    repaired = {kind: _mend_transfers(job, [kind]) for kind in sorted(set(ops.kind) & TRANSFERRING)}
+    if repaired:
+        most = min(repaired, key=lambda kind: repaired[kind].steps.sum())
+        apply = functools.partial(_mend_transfers, kinds=tuple(repaired))
+        said = f"communication takes longer than its median in some steps or ranks, most of all {most}"
+        yield Repair(COMMUNICATION, "communication", "never longer than its median", apply, said=said)
 
 
-def _transfers_at_median(times: OperationTimes, kinds: Sequence[str]) -> OperationTimes:
-    ops, seconds = times.job.operations, times.job.seconds.copy()
+def _mend_transfers(job: PipelineJob, kinds: Iterable[str]) -> PipelineJob:
+    seconds = job.seconds.copy()
     for kind in kinds:
-        for stage in ops.stages:
-            of = ops.of(kind, stage)
-            if of:
+        for stage in job.operations.stages:
+            if of := job.operations.of(kind, stage):
                 seconds[of] = np.minimum(seconds[of], np.median(seconds[of]))
-    return times.having(seconds)
+    return dataclasses.replace(job, seconds=seconds)
 
 
-def _chance(times: OperationTimes, recording: Recording) -> Iterator[Repair]:
-    del times, recording
-    yield Repair(CHANCE, _CHANCE_TITLE, "every rank as fast as the median of its step", _all_at_median)
-
-
-def _all_at_median(times: OperationTimes) -> OperationTimes:
-    seconds = times.job.seconds.copy()
-    of = _own(times.job)
-    seconds[of] = np.minimum(seconds[of], np.median(seconds[of], axis=2, keepdims=True))
-    return times.having(seconds)
+def _chance(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
+    del recording
+    yield of_chance("rank", "all computation", _own(job))

@@ -25,12 +25,11 @@ from sgdlab.pipelines import slowdown
 from sgdlab.pipelines.slowdown import Slowdown
 from sgdlab.stragglers import repairs
 from sgdlab.stragglers.comparison.measured import LEVEL, Resamples
-from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
+from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis, find_causes
 from sgdlab.stragglers.diagnosis.pauses import Pauses
 from sgdlab.stragglers.what_if import candidates, in_turn, pipelines, scores
 from sgdlab.stragglers.what_if.candidates import CHANCE, NODE, PHASE, WORKER, Repair, Times
-from sgdlab.stragglers.what_if.in_turn import MATTERS, Mended
-from sgdlab.stragglers.what_if.operation_times import OperationTimes
+from sgdlab.stragglers.what_if.in_turn import MATTERS
 from sgdlab.stragglers.what_if.scores import WorkerScores
 from sgdlab.traces.recording import Recording
 
@@ -50,16 +49,13 @@ _DRAWS = 10_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RepairRow(Repair):
-    """One row: a repair, and what it gains.
+    """Holds one row: a repair, and what it gains.
 
     Attributes:
       alone: seconds saved if only this is mended.
-      alone_interval: the ends of its 90 % interval.
       times: how many times as fast full synchrony would be if only this were mended.
-      times_interval: the ends of its 90 % interval.
       in_turn: seconds saved if this is mended after the rows above.
-      in_turn_interval: the ends of its 90 % interval.
-      evident: whether it is a cause, and not merely the slowest of equals.
+      alone_interval, times_interval, in_turn_interval: the ends of their 90 % intervals.
       times_since: the same as `times`, of the steps from `since` on alone.
     """
 
@@ -69,7 +65,6 @@ class RepairRow(Repair):
     times_interval: tuple[float, float]
     in_turn: float
     in_turn_interval: tuple[float, float]
-    evident: bool
     times_since: float
 
 
@@ -132,56 +127,70 @@ class WhatIf:
 def try_repairs(
     complete: Recording, pauses: Pauses, diagnosis: Diagnosis | None = None, *, seed: int = 0, layers: int | None = None
 ) -> WhatIf:
-    """Replays a trace with each cause of waiting mended.
+    """Replay a trace with each cause of waiting mended.
 
     Args:
       complete: the complete steps of a recording of at least two workers.
       pauses: of these steps.
-      diagnosis: of these steps; the workers, nodes and changes it names are rows, from the step on that it names.
-        Without it, the slowest worker and the slowest node are mended in all steps.
+      diagnosis: of these steps; the workers, nodes and changes it names are rows, from the step on that it names. None:
+        it is made.
       seed: of the intervals.
       layers: that each stage of a pipeline holds, to say which of them to move.
     """
     phases = {name: np.nan_to_num(seconds) for name, seconds in complete.phases.items()}
-    complete = dataclasses.replace(complete, phases=phases)
+    complete, job = dataclasses.replace(complete, phases=phases), complete.job
+    diagnosis = diagnosis or find_causes(complete, pauses)
     times = Times(complete.runtimes, complete.transfer())
-    if complete.job is None:
-        before, made = times, in_turn.order(complete, pauses, diagnosis, times)
-    else:
-        before, made = OperationTimes(complete.job), pipelines.order(complete)
-    recorded = before.seconds()
-    count = int(min(1000, max(100, _DRAWS // recorded.size)))
-    resamples = Resamples(recorded.size, seed=seed, count=count)
-    lines, last, rest, by_chance = [], recorded, before, 0.0
-    for mended in made:
-        since = mended.repair.since
-        first = 0 if since is None else int(np.searchsorted(complete.steps, since))
-        alone = mended.repair.apply(before).seconds()
-        after = mended.times.seconds()
-        lines.append(_line(mended, recorded, alone, (last, after), first, resamples))
+    before = times if job is None else job
+    made = in_turn.order(complete, pauses, diagnosis, times) if job is None else pipelines.order(complete, job)
+    count = int(min(1000, max(100, _DRAWS // before.steps.size)))
+    resamples = Resamples(before.steps.size, seed=seed, count=count)
+    lines, last, rest, by_chance = [], before, before, 0.0
+    for repair, after in made:
+        first = 0 if repair.since is None else int(np.searchsorted(complete.steps, repair.since))
+        alone = repair.apply(before).steps
+        lines.append(_line(repair, before.steps, alone, last.steps - after.steps, first, resamples))
         last = after
-        rest = rest if mended.repair.kind in (PHASE, CHANCE) else mended.times
-        by_chance += lines[-1].in_turn if mended.repair.kind in (WORKER, NODE) and not mended.evident else 0.0
+        rest = rest if repair.kind in (PHASE, CHANCE) else after
+        by_chance += lines[-1].in_turn if repair.kind in (WORKER, NODE) and not repair.evident else 0.0
     slowest, share = _slowest(times)
     present, rows = _present(complete, diagnosis, times)
     return WhatIf(
         complete,
         tuple(lines),
-        float(recorded.sum()),
-        float(last.sum()),
+        float(before.steps.sum()),
+        float(last.steps.sum()),
         # The last repair is that of all waiting for the slowest.
-        by_chance + float((rest.seconds() - mended.repair.apply(rest).seconds()).sum()),
-        scores.score_workers(times.runtimes, times.transfer),
-        tuple(scores.drained(present.runtimes[rows], present.transfer[rows])),
+        by_chance + float((rest.steps - repair.apply(rest).steps).sum()),
+        scores.score_workers(times.seconds, times.transfer),
+        tuple(scores.drained(present.seconds[rows], present.transfer[rows])),
         int(complete.steps[rows][0]) if rows.start else None,
         slowest,
         share,
-        None if complete.job is None else slowdown.measure(complete.job),
+        None if job is None else slowdown.measure(job),
         layers,
     )
 
 
-def _present(complete: Recording, diagnosis: Diagnosis | None, times: Times) -> tuple[Times, slice]:
+def _line(
+    repair: Repair, recorded: np.ndarray, alone: np.ndarray, saved: np.ndarray, first: int, resamples: Resamples
+) -> RepairRow:
+    """The row of a repair: the steps as recorded, if it alone is made, what it saves in turn, and from which row on."""
+    before, after = resamples.weights @ recorded, resamples.weights @ alone
+    interval = lambda values: tuple(np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist())
+    return RepairRow(
+        **vars(repair),
+        alone=float((recorded - alone).sum()),
+        alone_interval=interval(before - after),
+        times=float(recorded.sum() / alone.sum()),
+        times_interval=interval(before / after),
+        in_turn=float(saved.sum()),
+        in_turn_interval=interval(resamples.weights @ saved),
+        times_since=float(recorded[first:].sum() / alone[first:].sum()),
+    )
+
+
+def _present(complete: Recording, diagnosis: Diagnosis, times: Times) -> tuple[Times, slice]:
     """The times without causes that are over, and the rows since the last change of the causes that are not."""
     first = 0
     for repair in candidates.of_diagnosis(complete, diagnosis):
@@ -194,38 +203,12 @@ def _present(complete: Recording, diagnosis: Diagnosis | None, times: Times) -> 
 
 def _slowest(times: Times) -> tuple[int, float]:
     """The number of the slowest 3 % of the workers, and M_W of them."""
-    runtimes, workers = times.runtimes, times.runtimes.shape[1]
+    runtimes, workers = times.seconds, times.seconds.shape[1]
     count = min(math.ceil(_SLOWEST * workers), workers - 1)
     if workers < _FEWEST:
         return count, math.nan
     recorded = runtimes.max(axis=1).sum()
-    waiting = recorded - repairs.all_at_median(runtimes).max(axis=1).sum()
+    waiting = recorded - np.median(runtimes, axis=1).sum()
     slow = np.argsort(-scores.above_median(runtimes), kind="stable")[:count]
     saved = recorded - repairs.workers_at_median(runtimes, slow).max(axis=1).sum()
     return count, float(saved / waiting) if waiting > 0 else math.nan
-
-
-def _line(
-    mended: Mended,
-    recorded: np.ndarray,
-    alone: np.ndarray,
-    in_turn: tuple[np.ndarray, np.ndarray],
-    first: int,
-    resamples: Resamples,
-) -> RepairRow:
-    before, after = resamples.weights @ recorded, resamples.weights @ alone
-    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    low, high = np.quantile(before - after, ends)
-    slower, faster = np.quantile(before / after, ends)
-    least, most = np.quantile(resamples.weights @ (in_turn[0] - in_turn[1]), ends)
-    return RepairRow(
-        **vars(mended.repair),
-        alone=float(recorded.sum() - alone.sum()),
-        alone_interval=(float(low), float(high)),
-        times=float(recorded.sum() / alone.sum()),
-        times_interval=(float(slower), float(faster)),
-        in_turn=float(in_turn[0].sum() - in_turn[1].sum()),
-        in_turn_interval=(float(least), float(most)),
-        evident=mended.evident,
-        times_since=float(recorded[first:].sum() / alone[first:].sum()),
-    )
