@@ -1,13 +1,17 @@
 """Tables in one of three forms, of four formats: the columns that are needed, and what they make."""
 
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 
-from sgdlab.traces import operations, paths, step_tables, text_tables
-from sgdlab.traces.cells import Cells, Names
+from sgdlab.traces import columns, operations, paths, step_tables, text_tables
+from sgdlab.traces.cells import Cells, Names, is_plain
+from sgdlab.traces.column_names import is_start
 from sgdlab.traces.columns import NECESSARY, ColumnLayout
 from sgdlab.traces.family import TRACES
 from sgdlab.traces.options import Options
@@ -99,14 +103,12 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> tupl
         if others or layout.parts != first.parts:
             raise BadTrace(f"{other} has other columns than {name}: {_named(layout)} and {_named(first)}")
     cells = Cells.joined([cells for _, cells, _ in found])
-    columns = {
-        part: column for part, column in first.columns.items() if column in cells.names or column in cells.numbers
-    }
-    if _FILE in columns.values():
+    there = {part: column for part, column in first.columns.items() if column in cells.names or column in cells.numbers}
+    if _FILE in there.values():
         cells.notes += ("workers were named by their files",)
     if empty:
         cells.notes += (f"empty files were left out: {', '.join(empty)}",)
-    return cells, dataclasses.replace(first, columns=columns)
+    return cells, dataclasses.replace(first, columns=there)
 
 
 def _named(layout: ColumnLayout) -> str:
@@ -120,9 +122,26 @@ def parquet(*, path: pathlib.Path, options: Options) -> Recording:
     Raises:
       BadTrace: where it cannot be used.
     """
-    from sgdlab.traces import arrow  # noqa: PLC0415 (PyArrow takes long to import, and few have Parquet files)
+    return read(path, TRACES["parquet"].facts.endings, options, _load_parquet)
 
-    return read(path, TRACES["parquet"].facts.endings, options, arrow.load_parquet)
+
+def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
+    try:
+        schema = pyarrow.parquet.read_schema(path)
+        known = {*columns.PARTS, *columns.OPERATIONS}
+        known |= {name.partition("=")[2].strip() or name.strip() for name in options.columns}
+        names = [
+            name
+            for name in schema.names
+            if is_plain(schema.field(name).type) or name.lower() in known or is_start(name)
+        ]
+        if not names:
+            raise BadTrace("must have columns of numbers")
+        layout = columns.layout(names, options, of_worker=of_worker)
+        table = pyarrow.parquet.read_table(path, columns=list(itertools.chain(*layout.needed)))
+        return Cells.of(table, layout, CheckedRows(range(1, table.num_rows + 1), file)), layout
+    except pa.ArrowException as error:
+        raise OSError(str(error)) from error
 
 
 @TRACES.register(

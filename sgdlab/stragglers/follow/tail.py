@@ -15,8 +15,8 @@ from sgdlab.stragglers.follow.parsing import Parser
 from sgdlab.stragglers.follow.step_collector import WINDOW, StepCollector, nodes_of
 from sgdlab.traces import paths
 from sgdlab.traces.options import Options
+from sgdlab.traces.paths import object_of
 from sgdlab.traces.problems import BadTrace
-from sgdlab.traces.text_tables import object_of
 
 ENDINGS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".log")
 _CHUNK, _CHUNK_OF_MANY = 1 << 22, 1 << 16
