@@ -25,8 +25,6 @@ _NUMBERS = ("step_num", "step", "iteration", "global_step", "batch")
 _MOST_PHASES = 12
 _Line = tuple[Any, Any]
 """A process and one of its threads."""
-_Span = tuple[float, float]
-"""Begin and end, microseconds."""
 
 
 def recognises(path: pathlib.Path) -> bool:
@@ -86,7 +84,7 @@ class _Trace:
         self._threads: dict[_Line, str] = {}
         self._open: dict[_Line, list[dict[str, Any]]] = defaultdict(list)
         self._named: dict[Any, dict[_Line, list[tuple[float, float, int | None]]]] = {}
-        self._others: dict[_Line, dict[str, list[_Span]]] = defaultdict(lambda: defaultdict(list))
+        self._others = events.spans()
         self.names: set[str] = set()
         self.notes: list[str] = []
         self.around = events.scan(path, self._take)
@@ -132,7 +130,7 @@ class _Trace:
         else:
             if len(self.names) < 100:
                 self.names.add(name)
-            self._others[line][name].append((begin, end))
+            self._others[line][name].extend((begin, end))
 
     def workers(self, file: str | None) -> list[WorkerSteps]:
         """The steps of each process, or of each thread where a process has several with steps."""
@@ -159,27 +157,21 @@ class _Trace:
         else:
             steps = np.arange(len(rows))
             self.notes.append("Steps have no numbers: they were counted, worker by worker.")
-        phases, transfers = defaultdict(list), defaultdict(list)
+        phases: dict[str, events.Intervals] = {}
+        transfers = defaultdict(list)
         for other, names in self._others.items():
             if other[0] != line[0] or (by_thread and other[1] != line[1]):
                 continue
             for event, times in names.items():
                 if kind := collective(event) or (event if is_communication(event) else None):
-                    transfers[kind] += times
+                    transfers[kind].append(times)
                 elif other == line:
-                    phases[event] += times
+                    phases[event] = events.intervals([times])
         inside = ~np.isnan(right)
-        left, right, steps = left[inside], right[inside], steps[inside]
-        pairs: Any = lambda times: tuple(np.array(times, np.float64).reshape(-1, 2).T)
-        nothing = (np.empty(0), np.empty(0))
-        communication = events.exposed({k: pairs(t) for k, t in transfers.items()}, nothing, left, right)
-        own = right - left - sum(communication.values(), np.zeros(left.shape))
-        parts = {}
-        if len(phases) <= _MOST_PHASES:
-            waiting = pairs([span for times in transfers.values() for span in times])
-            parts = events.exposed({k: pairs(t) for k, t in phases.items()}, waiting, left, right)
-            parts = {k: times for k, times in parts.items() if times.any()}
-            if parts:
-                parts["other"] = np.maximum(own - sum(parts.values(), np.zeros(own.shape)), 0.0)
-        in_seconds = lambda tables: {key: times * 1e-6 for key, times in tables.items()}
-        return WorkerSteps(name, steps, own * 1e-6, in_seconds(communication), in_seconds(parts), left * 1e-6)
+        return events.worker_steps(
+            name,
+            (steps[inside], left[inside], right[inside]),
+            {kind: events.intervals(times) for kind, times in transfers.items()},
+            events.intervals([]),
+            phases if len(phases) <= _MOST_PHASES else {},
+        )

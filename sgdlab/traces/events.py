@@ -11,12 +11,21 @@ import json
 import pathlib
 import re
 import zlib
-from collections.abc import Callable
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from sgdlab.traces.joining import WorkerSteps
 from sgdlab.traces.problems import BadTrace
+
+Intervals = tuple[np.ndarray, np.ndarray]
+"""Begins and ends, float64[K] each."""
+
+Span = tuple[float, float]
+"""Begin and end, microseconds."""
 
 _DECODER: Any = json.JSONDecoder(strict=False)  # profilers leave control characters in names
 _NUMBER = (int, float)
@@ -76,6 +85,17 @@ def scan(path: pathlib.Path, take: Callable[[dict[str, Any]], None]) -> Around:
         around.cut_off = True
     if not found:
         raise BadTrace("has no traceEvents")
+    return around
+
+
+def scan_whole(path: pathlib.Path, take: Callable[[dict[str, Any]], None]) -> Around:
+    """Hands over the events of a file as `scan` does, and refuses one that ends too early."""
+    around = scan(path, take)
+    if around.cut_off:
+        raise BadTrace(
+            f"ends after {around.events} events (was the process killed while it wrote?): events are not in order of "
+            "time, so that what is missing is unknown; record again, or leave this file out (--skip_bad_rows)"
+        )
     return around
 
 
@@ -143,7 +163,31 @@ def has_events(text: str) -> bool:
     return '"traceEvents"' in text or bool(re.match(r'\ufeff?\s*\[\s*\{[^{}]*"ph"\s*:', text))
 
 
-def union(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def spans() -> dict[Any, dict[str, array]]:
+    """Return a mapping of where events happen, and of their kinds, to begins and ends by turns; it is empty."""
+    return defaultdict(lambda: defaultdict(lambda: array("d")))
+
+
+def intervals(times: Iterable[array]) -> Intervals:
+    """Return the begins and ends of arrays in which they take turns."""
+    both = np.concatenate([np.empty(0), *(np.frombuffer(one, np.float64) for one in times if len(one))])
+    return both[::2], both[1::2]
+
+
+def widen(steps: dict[int, Span], number: int, begin: float, end: float) -> None:
+    """Makes a step hold these times too, as where it is that of several devices."""
+    known = steps.get(number, (begin, end))
+    steps[number] = (min(known[0], begin), max(known[1], end))
+
+
+def windows(steps: Mapping[int, Span]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rising numbers of steps, int64[S], their begins and ends, float64[S]."""
+    numbers = sorted(steps)
+    times = np.array([steps[number] for number in numbers], np.float64).reshape(-1, 2)
+    return np.array(numbers, np.int64), times[:, 0], times[:, 1]
+
+
+def union(begin: np.ndarray, end: np.ndarray) -> Intervals:
     """Return M <= K disjoint intervals, in order, that cover the same times: begins and ends, float64[M] each.
 
     Example:
@@ -177,9 +221,7 @@ def covered(begin: np.ndarray, end: np.ndarray, left: np.ndarray, right: np.ndar
     return until(right) - until(left)
 
 
-def difference(
-    first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
+def difference(first: Intervals, second: Intervals) -> Intervals:
     """Return disjoint intervals that cover the times of the first set which the second does not cover.
 
     Example:
@@ -193,10 +235,7 @@ def difference(
 
 
 def exposed(
-    parts: dict[str, tuple[np.ndarray, np.ndarray]],
-    hidden_by: tuple[np.ndarray, np.ndarray],
-    left: np.ndarray,
-    right: np.ndarray,
+    parts: Mapping[str, Intervals], hidden_by: Intervals, left: np.ndarray, right: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Return the time of each window in which a part is under way, and nothing of what hides it.
 
@@ -221,3 +260,31 @@ def exposed(
         times[name] = np.maximum(now - before, 0.0)
         before = now
     return times
+
+
+def worker_steps(
+    worker: str,
+    steps: tuple[np.ndarray, np.ndarray, np.ndarray],
+    communication: Mapping[str, Intervals],
+    compute: Intervals,
+    parts: Mapping[str, Intervals],
+    *,
+    rest: str = "other",
+    epoch: float = 0.0,
+    node: str = "",
+) -> WorkerSteps:
+    """Return a worker's steps, whose own work is their time less that of communication which nothing hides.
+
+    Steps are numbers, begins and ends, microseconds; what `compute` covers is no waiting, and the time of the own work
+    that is in none of the `parts` is called `rest`. The clock shows `epoch` seconds at its zero.
+    """
+    numbers, left, right = steps
+    waited = exposed(communication, compute, left, right)
+    own = right - left - sum(waited.values(), np.zeros(left.shape))
+    every = [np.concatenate(ends) for ends in zip(*communication.values(), strict=True)] or [np.empty(0)] * 2
+    known = exposed(parts, difference((every[0], every[1]), compute), left, right)
+    phases = {name: times for name, times in known.items() if times.any()}
+    if phases:
+        phases[rest] = np.maximum(own - sum(phases.values(), np.zeros(left.shape)), 0.0)
+    seconds = [{name: times * 1e-6 for name, times in tables.items()} for tables in (waited, phases)]
+    return WorkerSteps(worker, numbers, own * 1e-6, *seconds, epoch + left * 1e-6, node)
