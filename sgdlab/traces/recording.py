@@ -76,8 +76,8 @@ class Recording:
             if wrong_times.size:
                 row, column = wrong_times[0]
                 raise ValueError(
-                    f"{name}[{row}, {column}]={times[row, column]:g} must be {'above' if is_whole else 'at least'} 0 and "
-                    f"finite, or NaN where it is missing: seconds of worker {self.workers[column]} in step "
+                    f"{name}[{row}, {column}]={times[row, column]:g} must be {'above' if is_whole else 'at least'} 0 "
+                    f"and finite, or NaN where it is missing: seconds of worker {self.workers[column]} in step "
                     f"{self.steps[row]} ({len(wrong_times)} such in all)"
                 )
 
