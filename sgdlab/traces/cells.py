@@ -105,13 +105,7 @@ class Cells:
         *,
         comma: bool = False,
     ) -> "Cells":
-        """Return the columns of a table that are needed.
-
-        Args:
-          table: columns by their names.
-          layout: what they hold.
-          rows: how messages name the rows.
-          comma: whether a comma may stand before decimals in texts.
+        """Return the columns of a table that are needed; in texts, a comma may stand before decimals.
 
         Raises:
           BadTrace: where a column of PyArrow is of another type.

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from sgdlab.traces import phases
 from sgdlab.traces.options import SECONDS
+from sgdlab.traces.phases import words
 from sgdlab.traces.problems import BadTrace
 
 UNITS: Mapping[str, tuple[str, ...]] = {
@@ -95,17 +96,6 @@ def start_per_second(name: str, first: float, duration_per_second: int) -> int:
     # A clock that counts from 1970 shows from 1e9 to 1e10 seconds for the next centuries.
     since_1970 = [scale for scale in SECONDS.values() if 1e9 <= first / scale < 1e10]
     return since_1970[0] if since_1970 else duration_per_second
-
-
-def words(name: str) -> list[str]:
-    """Return the words of a column's name, in lower case.
-
-    Example:
-      >>> words("stepTime (ms)")
-      ['step', 'time', 'ms']
-    """
-    apart = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
-    return [word for word in re.split(r"[\s_\-./()\[\]]+", apart.lower()) if word]
 
 
 def base(name: str) -> str:
@@ -203,12 +193,10 @@ _EXTREMES = re.compile(r"__(MIN|MAX)$")
 
 
 def workers_among(names: Sequence[str], patterns: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Return the columns of workers, and a sentence that lists which were left out.
+    """Return which columns are workers, of those without steps and starts, and a sentence that lists the others.
 
-    Args:
-      names: of columns that hold neither steps nor starts.
-      patterns: those that a person says, such as "rank*"; empty: numbered columns where two or more are alike but for
-        their numbers, else all; without metrics, minima and maxima.
+    They are those of the patterns that a person says, such as "rank*"; without any, numbered columns where two or more
+    are alike but for their numbers, else all; without metrics, minima and maxima.
 
     Raises:
       BadTrace: where a pattern has no column, or nothing is left.

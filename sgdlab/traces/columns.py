@@ -67,10 +67,7 @@ class ColumnLayout:
     @property
     def needed(self) -> Needed:
         """The columns that a table of this layout is made of."""
-
-        def those(*parts: str) -> tuple[str, ...]:
-            return tuple(self.columns[part] for part in parts if part in self.columns)
-
+        those = lambda *parts: tuple(self.columns[part] for part in parts if part in self.columns)
         return Needed(
             names=those("worker", "phase", "node", "optype", "epoch"),
             numbers=(*those("step", "dp_rank", "stage", *OF_OPERATIONS), *self.times, *self.workers),
@@ -78,11 +75,7 @@ class ColumnLayout:
         )
 
     def own(self, numbers: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the own work in each row of a long table, float64[R], in units of the durations.
-
-        Args:
-          numbers: column -> float64[R], of `times`.
-        """
+        """Return the own work in each row of a long table, float64[R], by the columns of `times`."""
         if self.parts is None:
             return numbers[self.columns["duration"]]
         total = np.sum([numbers[name] for name in self.parts.added], axis=0)
@@ -109,12 +102,7 @@ class ColumnLayout:
 
 
 def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) -> ColumnLayout:
-    """Recognises the columns of a table.
-
-    Args:
-      header: names of the columns.
-      options: what a person says of them.
-      of_worker: whether a table without a column of workers is that of a single one, as of a file for each.
+    """Recognises the columns of a table; with `of_worker`, one without a column of workers is that of a single one.
 
     Raises:
       BadTrace: where columns are missing, or two could be meant; it names them.

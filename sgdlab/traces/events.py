@@ -35,27 +35,16 @@ _EVENT = re.compile(r'\{\s*"(?:ph|name|cat|pid|tid|ts)"\s*:')
 
 @dataclasses.dataclass
 class Around:
-    """What a file holds beside its events.
+    """What a file holds beside its events."""
 
-    Attributes:
-      header: the object's entries other than the events; empty for an array.
-      events: how many were read.
-      skipped: how many places could not be read, behind which reading went on.
-      cut_off: whether the file ends before its events do. An array without its closing bracket is whole.
-    """
-
-    header: dict[str, Any] = dataclasses.field(default_factory=dict)
-    events: int = 0
-    skipped: int = 0
-    cut_off: bool = False
+    header: dict[str, Any] = dataclasses.field(default_factory=dict)  # other entries of an object
+    events: int = 0  # how many were read
+    skipped: int = 0  # places that could not be read, behind which reading went on
+    cut_off: bool = False  # the file ends before its events do; an array without its closing bracket is whole
 
 
 def scan(path: pathlib.Path, take: Callable[[dict[str, Any]], None]) -> Around:
-    """Hands over the events of a file one by one, so that no more of them is kept than is needed.
-
-    Args:
-      path: of a file, perhaps compressed by gzip.
-      take: what is done with an event.
+    """Hands over the events of a file, perhaps compressed, one by one, so that no more is kept than is needed.
 
     Raises:
       BadTrace: where the file is not in this format.
@@ -241,12 +230,6 @@ def exposed(
 
     Where two parts overlap, the time belongs to the one that comes first among `parts`, so that they add up.
 
-    Args:
-      parts: name -> begins and ends, float64[K] each.
-      hidden_by: begins and ends of what hides all parts.
-      left: float64[S], where the windows begin.
-      right: float64[S], where they end.
-
     Example:
       >>> transfer = {"all_reduce": (np.array([2.0]), np.array([6.0]))}
       >>> exposed(transfer, (np.array([0.0]), np.array([3.0])), np.array([0.0]), np.array([10.0]))
@@ -286,5 +269,5 @@ def worker_steps(
     phases = {name: times for name, times in known.items() if times.any()}
     if phases:
         phases[rest] = np.maximum(own - sum(phases.values(), np.zeros(left.shape)), 0.0)
-    seconds = [{name: times * 1e-6 for name, times in tables.items()} for tables in (waited, phases)]
-    return WorkerSteps(worker, numbers, own * 1e-6, *seconds, epoch + left * 1e-6, node)
+    waited, phases = ({name: times * 1e-6 for name, times in tables.items()} for tables in (waited, phases))
+    return WorkerSteps(worker, numbers, own * 1e-6, waited, phases, epoch + left * 1e-6, node)

@@ -15,15 +15,10 @@ from sgdlab.traces.recording import Recording
 
 
 def joined(recordings: Mapping[str, Recording]) -> Recording:
-    """One recording of the steps and the workers of all.
+    """Return one recording of the steps and the workers of all, given by the names of their files.
 
-    Args:
-      recordings: by the names of their files.
-
-    Returns:
-      The recording, with rows in the order of the steps, and workers in the order of the files. What one file alone
-      has, such as a phase, is missing (NaN) for the workers of the others; nodes, and when steps began, are kept where
-      all files have them.
+    Rows are in the order of the steps, and workers in the order of the files. What one file alone has, such as a phase,
+    is missing (NaN) for the workers of the others; nodes, and when steps began, are kept where all files have them.
 
     Raises:
       BadTrace: where two files have a run-time of the same worker in the same step.

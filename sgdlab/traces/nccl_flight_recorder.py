@@ -197,14 +197,9 @@ _LONGEST = 4096
 def period(kinds: np.ndarray) -> tuple[int, int, int] | None:
     """Return the period of the longest stretch that repeats itself.
 
-    With the longest run of i to j - 1 in which every operation is followed by its like p later, the stretch is
-    i to j - 1 + p; of several p with a stretch of that length the shortest is taken. It must hold two periods.
-
-    Args:
-      kinds: int64[K], the kind of each operation, in order.
-
-    Returns:
-      The period, and the stretch's begin and end; None if nothing repeats itself.
+    With the longest run of i to j - 1 in which every operation, of these kinds, is followed by its like p later, the
+    stretch is i to j - 1 + p; of several p with a stretch of that length the shortest is taken. It must hold two
+    periods. Given are the period, and the stretch's begin and end; None if nothing repeats itself.
 
     Example:
       >>> period(np.array([9, 0, 0, 1, 0, 0, 1, 0, 0, 1, 8]))
@@ -231,12 +226,8 @@ def step_begins(kinds: np.ndarray, gaps: np.ndarray) -> np.ndarray | None:
     the one of these that has the longest gap before it, wherever it comes; else steps are counted off in the stretch
     that repeats itself.
 
-    Args:
-      kinds: int64[K], the kind of each operation, in order.
-      gaps: float64[K], seconds between the operation before it and this one; NaN where unknown.
-
-    Returns:
-      int64[S], indices among the K; None if nothing repeats itself.
+    Of K operations in order, kinds int64[K] and gaps float64[K] are known, seconds since the operation before, NaN
+    where unknown. Given are int64[S], indices among the K; None if nothing repeats itself.
 
     Example:
       >>> kinds = np.array([9, 0, 1, 0, 1, 7, 0, 1])

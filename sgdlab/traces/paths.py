@@ -19,11 +19,9 @@ _RANKS = [
 
 
 def files(path: str | os.PathLike[str], endings: Sequence[str]) -> list[pathlib.Path]:
-    """List the files that a path stands for, in order.
+    """List the files of a path, a directory, or a pattern such as `logs/rank*.csv`, in order.
 
-    Args:
-      path: of a file, of a directory, or a pattern such as `logs/rank*.csv`.
-      endings: those that names of files in a directory may have; a file that is named may have another.
+    Files in a directory must have one of the endings; a file that is named may have another.
 
     Example:
       >>> import tempfile

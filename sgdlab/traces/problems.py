@@ -20,13 +20,8 @@ class BadTrace(ValueError):
 class CheckedRows:
     """The rows of a table, how messages name them, and which of them cannot be used.
 
-    Args:
-      lines: the number of each row, by which messages name it.
-      file: what messages add to it, where there are several files.
-
-    Attributes:
-      bad: bool[R], whether a row cannot be used.
-      kinds: how many cannot be used, by what is wrong with them.
+    Messages name rows by their lines and the file, where there are several; `bad` tells which cannot be used, bool[R],
+    and `kinds` how many, by what is wrong with them.
 
     Example:
       >>> rows = CheckedRows(range(2, 5))
@@ -80,13 +75,7 @@ class CheckedRows:
         return f"row {line} of {file}" if file else f"row {line}"
 
     def add(self, kind: str, rows: Sequence[int] | np.ndarray, message: Callable[[int], str]) -> None:
-        """Marks rows as bad.
-
-        Args:
-          kind: what is wrong with them, as counts say it.
-          rows: their indices.
-          message: of an index: the row's name, what is wrong, and the cure.
-        """
+        """Marks rows as bad, for what `kind` says; the message of each names it, what is wrong, and the cure."""
         rows = np.asarray(rows, np.int64)
         self.kinds[kind] += int((~self.bad[np.unique(rows)]).sum())
         self.bad[rows] = True

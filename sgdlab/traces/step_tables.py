@@ -306,12 +306,7 @@ def several(worker: np.ndarray, step: np.ndarray, other: np.ndarray, *, most: fl
 
 
 def tell_apart(cells: Cells, layout: ColumnLayout) -> None:
-    """Names workers by their machine, and counts steps over epochs, where their numbers begin anew in each.
-
-    Args:
-      cells: the columns of a long table, of which those of the workers and of the steps are replaced.
-      layout: what they hold.
-    """
+    """Names workers of a long table by their machine, and counts steps over epochs, where numbers begin anew in each."""
     columns = layout.columns
     worker, step = cells.names[columns["worker"]], cells.numbers[columns["step"]]
     node = cells.names.get(columns.get("node", ""))

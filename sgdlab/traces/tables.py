@@ -38,13 +38,8 @@ _BUILDERS: dict[str, Callable[..., Recording]] = {
 def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     """Build the recording that the columns of a table make.
 
-    Args:
-      cells: the columns that the layout needs.
-      layout: what they hold.
-      skip: whether rows that cannot be used are left out, instead of an error.
-
     Raises:
-      BadTrace: naming all rows that cannot be used.
+      BadTrace: naming all rows that cannot be used, unless they are to be left out.
     """
     if not len(cells.rows) and (skip or not cells.rows.count):
         raise BadTrace("must have rows below its header")
@@ -56,19 +51,9 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     return recording
 
 
-def read(path: pathlib.Path, endings: Sequence[str], options: Options, load: Load) -> Recording:
-    """Reads a file, or one for each worker in a directory or of a pattern.
-
-    Args:
-      path: of the file, the directory or the files.
-      endings: of the files' names.
-      options: how they are read.
-      load: reads one of them.
-
-    Raises:
-      BadTrace: naming all rows that cannot be used.
-    """
-    files = paths.files(path, endings) or paths.files(path, paths.LOOSE)
+def _read(kind: str, path: pathlib.Path, options: Options, load: Load) -> Recording:
+    """Reads a file, or one for each worker in a directory or of a pattern."""
+    files = paths.files(path, TRACES[kind].facts.endings) or paths.files(path, paths.LOOSE)
     cells, layout = _loaded(files, options, load)
     return build(cells, layout, skip=options.skip_bad_rows)
 
@@ -122,7 +107,7 @@ def parquet(*, path: pathlib.Path, options: Options) -> Recording:
     Raises:
       BadTrace: where it cannot be used.
     """
-    return read(path, TRACES["parquet"].facts.endings, options, _load_parquet)
+    return _read("parquet", path, options, _load_parquet)
 
 
 def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
@@ -156,7 +141,7 @@ def delimited(*, path: pathlib.Path, options: Options) -> Recording:
     Raises:
       BadTrace: where it cannot be used.
     """
-    return read(path, TRACES["csv"].facts.endings, options, text_tables.load_csv)
+    return _read("csv", path, options, text_tables.load_csv)
 
 
 @TRACES.register(
@@ -197,4 +182,4 @@ def json_lines(*, path: pathlib.Path, options: Options) -> Recording:
     Raises:
       BadTrace: where it cannot be used.
     """
-    return read(path, TRACES["json_lines"].facts.endings, options, text_tables.load_json)
+    return _read("json_lines", path, options, text_tables.load_json)

@@ -31,19 +31,12 @@ _LEAST = 8_000
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Whole lines of a file.
-
-    Attributes:
-      data: their bytes.
-      line: the number of the first.
-      last: whether none follow.
-      file: what messages call the file beside the line; "" where there is only one.
-    """
+    """Whole lines of a file."""
 
     data: bytes
-    line: int = 1
-    last: bool = False
-    file: str = ""
+    line: int = 1  # number of the first
+    last: bool = False  # none follow
+    file: str = ""  # what messages call the file beside the line; "" where there is only one
 
     @property
     def lines(self) -> int:
@@ -339,14 +332,7 @@ def _keys(rows: pa.Table | _Lines) -> Iterable[str]:
 
 
 def json_cells(piece: Piece, layout: ColumnLayout, rows: pa.Table | _Lines, necessary: Sequence[str] = ()) -> Cells:
-    """Takes the columns that are needed out of JSON lines.
-
-    Args:
-      piece: the lines.
-      layout: what the keys hold.
-      rows: what `json_rows` made of the lines.
-      necessary: keys without which a line is left out.
-    """
+    """Takes the columns that are needed out of what `json_rows` made of a piece, less lines without necessary keys."""
     needed = list(itertools.chain(*layout.needed))
     if isinstance(rows, pa.Table):
         # Null may stand for a key that a line lacks.

@@ -24,9 +24,6 @@ class StepCollector:
     the clock, are not waited for, until they have newer ones, and neither is one that has a step much later. With
     phases, of which a run-time is the sum, workers must have a later step too.
 
-    Args:
-      has_phases: whether several rows make a run-time.
-
     Attributes:
       has_phases: whether several rows make a run-time.
       in_order: whether a worker that has a step has no earlier one any more.
@@ -235,13 +232,7 @@ class StepCollector:
 
 
 def nodes_of(workers: list[str], nodes: Mapping[str, str], per_node: int | None) -> tuple[str, ...]:
-    """The machine of each worker; empty if it is not known of all.
-
-    Args:
-      workers: their names.
-      nodes: machine of a worker, by its name.
-      per_node: so many consecutive workers share one; None: as the trace says.
-    """
+    """Return the machine of each worker, by name or so many in a row a machine; empty if it is not known of all."""
     if per_node:
         return tuple(f"node {number // per_node}" for number in range(len(workers)))
     return tuple(nodes[name] for name in workers) if all(name in nodes for name in workers) else ()
@@ -252,33 +243,26 @@ BACK = 10
 
 
 def goes_back(worker: np.ndarray, step: np.ndarray, newest: np.ndarray, known: np.ndarray) -> np.ndarray | None:
-    """bool[R], the rows of each worker from the first one on whose step is far behind an earlier one of it.
+    """Return bool[R], the rows of each worker from the first one on whose step is far behind an earlier one of it.
 
-    Args:
-      worker: int64[R], index of each row's worker.
-      step: int64[R], of each row.
-      newest: int64[N], the newest step of each worker before.
-      known: bool[N], workers whose steps went back before: all rows of theirs count.
-
-    Returns:
-      None where there are no such rows.
+    The newest step of each worker before is known, int64[N], and of workers bool[N] whose steps went back before, all
+    rows count. None where there are no such rows.
 
     Example:
       >>> worker, step = np.array([0, 1, 0, 1, 0]), np.array([50, 50, 51, 10, 52])
       >>> goes_back(worker, step, np.zeros(2, int), np.zeros(2, bool))
       array([False, False, False,  True, False])
     """
-    ahead = np.maximum.accumulate(step) if step.size else step
-    if not (known.any() or (step + BACK <= ahead).any() or (step + BACK <= newest[worker]).any()):
+    if not step.size:
         return None
-    back = np.zeros(step.size, bool)
+    rows_back = (step + BACK <= np.maximum.accumulate(step)).any() or (step + BACK <= newest[worker]).any()
+    if not (known.any() or rows_back):
+        return None
     order = np.argsort(worker, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(worker[order])) + 1):
-        if not rows.size:
-            continue
-        own = int(worker[rows[0]])
-        ahead = np.maximum(np.maximum.accumulate(step[rows]), newest[own])
-        far = step[rows] + BACK <= ahead
-        if known[own] or far.any():
-            back[rows[0 if known[own] else int(far.argmax()) :]] = True
+    own, (levels, level) = worker[order], np.unique(step, return_inverse=True)
+    apart = own * levels.size  # so that what accumulates begins anew with each worker
+    ahead = levels[np.maximum.accumulate(level[order] + apart) - apart]
+    far = known[own] | (step[order] + BACK <= np.maximum(ahead, newest[own]))
+    back = np.zeros(step.size, bool)
+    back[order] = np.maximum.accumulate(far + 2 * own) > 2 * own
     return back if back.any() else None
