@@ -94,7 +94,6 @@ class Cells:
     numbers: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     left_out: int = 0
-    _texts: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # column -> rows that are no numbers
 
     @classmethod
     def of(
@@ -133,11 +132,6 @@ class Cells:
         for column in tables[0].numbers:
             if all(column in table.numbers for table in tables):
                 whole.numbers[column] = np.concatenate([table.numbers[column] for table in tables])
-        begin = 0
-        for table in tables:
-            for column, rows in table._texts.items():
-                whole._texts.setdefault(column, []).extend(begin + row for row in rows)
-            begin += len(table.rows)
         return whole
 
     def _add_numbers(self, column: str, cells: Column, *, comma: bool) -> None:
@@ -151,14 +145,11 @@ class Cells:
             cells = cells.to_pylist()
         values = [number(cell, comma=comma) for cell in cells]
         self.numbers[column] = np.array([math.nan if value is None else value for value in values], np.float64)
-        if bad := [row for row, value in enumerate(values) if value is None]:
-            self._texts[column] = bad
-            where = f"column {column!r}"
-            self.rows.add(
-                "cells that are no numbers",
-                bad,
-                lambda row: f"{self.rows.name(row)}, {where} is {cells[row]!r}; {_cure(cells[row])}",
-            )
+        self.rows.add(
+            "cells that are no numbers",
+            [row for row, value in enumerate(values) if value is None],
+            lambda row: f"{self.rows.name(row)}, column {column!r} is {cells[row]!r}; {_cure(cells[row])}",
+        )
 
     def _add_starts(self, column: str, cells: Column, *, comma: bool) -> None:
         """Adds a column of times at which steps begin, as numbers or dates; without one of these it is left out."""
@@ -183,16 +174,16 @@ class Cells:
         values = self.numbers[column]
         with np.errstate(invalid="ignore"):
             whole = (np.abs(values) < _LARGEST_WHOLE) & (values == np.floor(values))
-        self.add_bad("steps that are no whole number", column, ~whole, "it must be a whole number below 2^53")
+        told = self.rows.bad & np.isnan(values)  # a text that is no number
+        self.add_bad("steps that are no whole number", column, ~whole & ~told, "it must be a whole number below 2^53")
         return values
 
     def named(self, column: str) -> Names:
         """Return a column of names; rows without one are bad."""
-        empty = np.flatnonzero(self.names[column].codes < 0)
-        if empty.size:
-            message = f"column {column!r} is empty; it must be a name"
-            self.rows.add("rows without a name", empty, lambda row: f"{self.rows.name(row)}, {message}")
-        return self.names[column]
+        names, message = self.names[column], f"column {column!r} is empty; it must be a name"
+        empty = np.flatnonzero(names.codes < 0)
+        self.rows.add("rows without a name", empty, lambda row: f"{self.rows.name(row)}, {message}")
+        return names
 
     def durations(self, column: str, *, zero: bool = True) -> np.ndarray:
         """Return a column of durations, NaN where one is missing; rows with another number are bad."""
@@ -203,13 +194,11 @@ class Cells:
         return values
 
     def add_bad(self, kind: str, column: str, bad: np.ndarray, right: str) -> None:
-        """Marks rows whose number is impossible, unless their text was no number."""
-        rows = np.setdiff1d(np.flatnonzero(bad), self._texts.get(column, []), assume_unique=True)
-        if rows.size:
-            values = self.numbers[column]
-            self.rows.add(
-                kind, rows, lambda row: f"{self.rows.name(row)}, column {column!r} is {values[row]:g}; {right}"
-            )
+        """Marks rows whose number is impossible."""
+        values, where = self.numbers[column], f"column {column!r}"
+        self.rows.add(
+            kind, np.flatnonzero(bad), lambda row: f"{self.rows.name(row)}, {where} is {values[row]:g}; {right}"
+        )
 
 
 def _is_text(kind: pa.DataType) -> bool:

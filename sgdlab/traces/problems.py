@@ -76,8 +76,10 @@ class CheckedRows:
 
     def add(self, kind: str, rows: Sequence[int] | np.ndarray, message: Callable[[int], str]) -> None:
         """Marks rows as bad, for what `kind` says; the message of each names it, what is wrong, and the cure."""
+        if not len(rows):
+            return
         rows = np.asarray(rows, np.int64)
-        self.kinds[kind] += int((~self.bad[np.unique(rows)]).sum())
+        self.kinds[kind] += int((~self.bad[rows]).sum())
         self.bad[rows] = True
         self._show((*self._place(row), message(row)) for row in rows[: MOST_SHOWN + 1].tolist())
 

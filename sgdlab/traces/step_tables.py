@@ -192,9 +192,8 @@ def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, column: s
             what, cure = f"times of phase {table.phases[table.phase[row]]!r}", "delete one"
         return f"worker {worker} has two {what} in {column} {table.step[row]:.0f} {both}: {cure}"
 
-    if not same.all():
-        rows.add("second run-times of a step, of which the first is kept", later[~same], second)
-    if table.phase is not None and same.any():
+    rows.add("second run-times of a step, of which the first is kept", later[~same], second)
+    if table.phase is not None:
         rows.add("repeated rows", later[same], copied)
     copies = later[same & (table.phase is None)]
     if copies.size:
@@ -216,13 +215,12 @@ def _find_impossible_sums(rows: CheckedRows, table: _Table, kept: np.ndarray, co
     with np.errstate(over="ignore"):
         total = np.bincount(place, weights=part.duration)[place]
     bad = np.flatnonzero(~(np.isnan(total) | (np.isfinite(total) & (total > 0))))
-    if bad.size:
-        sums = dict(zip(kept[bad].tolist(), total[bad].tolist(), strict=True))
-        rows.add(
-            "run-times that are not positive and finite",
-            kept[bad],
-            lambda row: f"{rows.name(row)}, column {column!r} adds up to {sums[row]:g}; {IMPOSSIBLE}",
-        )
+    sums = dict(zip(kept[bad].tolist(), total[bad].tolist(), strict=True))
+    rows.add(
+        "run-times that are not positive and finite",
+        kept[bad],
+        lambda row: f"{rows.name(row)}, column {column!r} adds up to {sums[row]:g}; {IMPOSSIBLE}",
+    )
 
 
 def _nodes(node: Names, kept: np.ndarray, table: _Table, notes: list[str]) -> tuple[str, ...]:
@@ -306,7 +304,7 @@ def several(worker: np.ndarray, step: np.ndarray, other: np.ndarray, *, most: fl
 
 
 def tell_apart(cells: Cells, layout: ColumnLayout) -> None:
-    """Names workers of a long table by their machine, and counts steps over epochs, where numbers begin anew in each."""
+    """Names workers by their machine, and counts steps over epochs, where their numbers begin anew in each."""
     columns = layout.columns
     worker, step = cells.names[columns["worker"]], cells.numbers[columns["step"]]
     node = cells.names.get(columns.get("node", ""))
