@@ -25,8 +25,8 @@ def build_long(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     columns, rows = layout.columns, cells.rows
     tell_apart(cells, layout)
     notes = [*layout.notes, *cells.notes]
-    workers, worker = ordered(cells.named(columns["worker"]))
     step = cells.wholes(columns["step"])
+    workers, worker = ordered(cells.named(columns["worker"]))
     phases, phase = ordered(cells.named(columns["phase"])) if "phase" in columns else ((), None)
     table = _Table(workers, worker, step, own_times(cells, layout), phases, phase)
     left_out = table.wholes(notes)

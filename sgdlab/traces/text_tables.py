@@ -5,6 +5,7 @@ import dataclasses
 import io
 import itertools
 import json
+import os
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +36,6 @@ class Piece:
 
     data: bytes
     line: int = 1  # number of the first
-    last: bool = False  # none follow
     file: str = ""  # what messages call the file beside the line; "" where there is only one
 
     @property
@@ -43,29 +43,27 @@ class Piece:
         """How many they are."""
         return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
 
-    def rows(self, lines: Sequence[int] | np.ndarray) -> CheckedRows:
-        """Rows of the table, by the numbers of their lines."""
-        return CheckedRows(lines, self.file)
 
-
-def _pieces(
-    file: IO[bytes], name: str, size: int, *, quotes: bool, line: int = 1, last: bool = True
-) -> Iterator[Piece]:
-    """A file in pieces, none of which ends within a line or within quotes, and all of which have text."""
-    data = file.read(size)
-    while True:
-        data += file.readline()
-        while quotes and data.count(b'"') % 2 and (more := file.read(size)):
-            data += more + file.readline()
-        following = file.read(size)
-        if following and not following.strip(b" \t\r\n,;"):  # cells without text, which may be the end of the file
-            data += following
-            continue
-        yield Piece(data, line, last and not following, name)
-        if not following:
-            return
+def _pieces(lines: IO[bytes], file: str, size: int, *, quotes: bool, line: int = 1) -> Iterator[Piece]:
+    """Lines in pieces, none of which ends within a line or within quotes, up to the last line with text."""
+    end = lines.seek(0, os.SEEK_END)
+    while end:
+        begin = max(end - _LEAST, 0)
+        lines.seek(begin)
+        if text := lines.read(end - begin).rstrip(b' \t\r\n,;"'):
+            lines.seek(begin + len(text))
+            lines.readline()
+            end = lines.tell()
+            break
+        end = begin
+    lines.seek(0)
+    while data := lines.read(min(size, end - lines.tell())):
+        while not data.endswith(b"\n") or (quotes and data.count(b'"') % 2):
+            if not (more := lines.read(min(size, end - lines.tell())) if data.endswith(b"\n") else lines.readline()):
+                break
+            data += more
+        yield Piece(data, line, file)
         line += data.count(b"\n")
-        data = following
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,8 +198,7 @@ def csv_cells(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
         if (cells := _csv_at_once(piece, written, layout)) is not None:
             return cells
         size = max(len(piece.data) // 16, _LEAST)
-        data = io.BytesIO(piece.data)
-        parts = list(_pieces(data, piece.file, size, quotes=True, line=piece.line, last=piece.last))
+        parts = list(_pieces(io.BytesIO(piece.data), piece.file, size, quotes=True, line=piece.line))
         if len(parts) > 1:
             return Cells.joined([csv_cells(part, written, layout) for part in parts])
     return _csv_by_line(piece, written, layout)
@@ -228,31 +225,36 @@ def _csv_at_once(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells 
                 ),
             )
             first = piece.line + skipped
-            cells = Cells.of(table, layout, piece.rows(range(first, first + table.num_rows)))
+            cells = Cells.of(table, layout, CheckedRows(range(first, first + table.num_rows), piece.file))
         except (pa.ArrowInvalid, BadTrace):
             continue
-        # Rows without text at the end of the file are no rows, and blank lines are none anywhere.
-        blank = piece.last and all(np.isnan(times[-1:]).all() for times in cells.numbers.values())
-        return cells if table.num_rows == piece.lines - skipped and not blank else None
+        return cells if table.num_rows == piece.lines - skipped else None  # there are blank lines
     return None
 
 
 def _csv_by_line(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
-    width = len(written.header) + written.trailing
+    width, single = len(written.header) + written.trailing, len(written.header) == 1
     good: dict[int, list[str]] = {}
     ragged: dict[int, int] = {}
-    repeats = 0
-    for number_of, line in _filled(piece, written):
-        if written.repeated(line):
-            repeats += 1
-        elif len(line) != width:
-            ragged[number_of] = len(line)
-        elif written.trailing and line[-1].strip():
-            raise BadTrace(f"column {width} must have a name in the first line")
-        else:
-            good[number_of] = line
+    repeats, before = 0, piece.line - 1
+    reader = csv.reader(io.StringIO(piece.data.decode("utf-8-sig"), newline=""), delimiter=written.separator)
+    try:
+        for line in reader:
+            number_of = before + reader.line_num
+            if number_of < written.first or not (line or single):
+                continue
+            if written.repeated(line):
+                repeats += 1
+            elif len(line or [""]) != width:
+                ragged[number_of] = len(line)
+            elif written.trailing and line[-1].strip():
+                raise BadTrace(f"column {width} must have a name in the first line")
+            else:
+                good[number_of] = line or [""]  # of a single column, a blank line is a missing run-time
+    except csv.Error as error:
+        raise BadTrace(f"row {before + reader.line_num} cannot be read: {error}") from error
     by_name = dict(zip(written.header, zip(*good.values(), strict=True) if good else [()] * width, strict=False))
-    cells = Cells.of(by_name, layout, piece.rows(np.array([*good], np.int64)), comma=written.comma)
+    cells = Cells.of(by_name, layout, CheckedRows(np.array([*good], np.int64), piece.file), comma=written.comma)
     cells.left_out = repeats
     for line, found in ragged.items():
         message = (
@@ -260,27 +262,6 @@ def _csv_by_line(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
         )
         cells.rows.add_line(f"rows with {found} columns, not {width}", line, message)
     return cells
-
-
-def _filled(piece: Piece, written: Dialect) -> Iterator[tuple[int, list[str]]]:
-    """Numbered lines below the header, less blank ones; of a single column, a blank one is a missing run-time."""
-    waiting: list[tuple[int, list[str]]] = []  # lines without text, which count if another follows
-    single, before = len(written.header) == 1, piece.line - 1
-    reader = csv.reader(io.StringIO(piece.data.decode("utf-8-sig"), newline=""), delimiter=written.separator)
-    try:
-        for line in reader:
-            if before + reader.line_num < written.first or (not line and not single):
-                continue
-            if any(cell and not cell.isspace() for cell in line):
-                yield from waiting
-                waiting.clear()
-                yield before + reader.line_num, line
-            else:
-                waiting.append((before + reader.line_num, line or [""]))
-    except csv.Error as error:
-        raise BadTrace(f"row {before + reader.line_num} cannot be read: {error}") from error
-    if not piece.last:
-        yield from waiting
 
 
 def load_json(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
@@ -338,14 +319,14 @@ def json_cells(piece: Piece, layout: ColumnLayout, rows: pa.Table | _Lines, nece
         # Null may stand for a key that a line lacks.
         if {*needed} <= {*rows.column_names} and not any(rows[name].null_count for name in necessary):
             try:
-                return Cells.of(rows, layout, piece.rows(range(piece.line, piece.line + rows.num_rows)))
+                return Cells.of(rows, layout, CheckedRows(range(piece.line, piece.line + rows.num_rows), piece.file))
             except BadTrace:
                 pass
         rows = _json_by_line(piece)
     objects = {line: found for line, found in rows.items() if isinstance(found, dict)}
     kept = {line: found for line, found in objects.items() if all(key in found for key in necessary)}
     table = {name: [found.get(name) for found in kept.values()] for name in needed}
-    cells = Cells.of(table, layout, piece.rows(np.array([*kept], np.int64)))
+    cells = Cells.of(table, layout, CheckedRows(np.array([*kept], np.int64), piece.file))
     cells.left_out = len(objects) - len(kept)
     for line, found in rows.items():
         if found == _UNFINISHED:

@@ -120,7 +120,7 @@ def test_json_lines_of_another_kind(tmp_path):
 
 def test_decimal_commas_and_dates_are_read_at_once(tmp_path, monkeypatch):
     """The fast reader gives up without a word: that it does not is seen where the other one cannot be called."""
-    monkeypatch.setattr(text_tables, "_filled", None)
+    monkeypatch.setattr(text_tables, "_csv_by_line", None)
     path = tmp_path / "trace.csv"
     path.write_text("rank;iteration;time_ms;timestamp\n0;1;1,5;2024-05-01 00:00:00\n1;1;2;2024-05-01 00:00:01\n")
     recording = read(path)
