@@ -62,7 +62,7 @@ def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str 
             raise BadTrace("it is empty")
         recording = _made(part, path, options)
         if np.isnan(recording.runtimes).all():
-            raise BadTrace("it has no run-time")
+            raise BadTrace("must have run-times; all are missing")
     except BadTrace as error:
         raise ValueError(f"{argument}: {error}") from None
     except UnicodeDecodeError as error:

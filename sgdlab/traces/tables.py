@@ -45,10 +45,7 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
         raise BadTrace("must have rows below its header")
     if "phase" in layout.guessed and (cells.names[layout.columns["phase"]].codes < 0).all():
         layout = layout.without("phase")  # lines of another kind have it
-    recording = _BUILDERS[layout.kind](cells, layout, skip=skip)
-    if np.isnan(recording.runtimes).all():
-        raise BadTrace("must have run-times; all are missing")
-    return recording
+    return _BUILDERS[layout.kind](cells, layout, skip=skip)
 
 
 def _read(kind: str, path: pathlib.Path, options: Options, load: Load) -> Recording:
@@ -66,10 +63,10 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> tupl
         except BadTrace:
             if paths.number_behind_rank(files[0]) is None:
                 raise
-    found, empty = [], []
+    found: dict[str, tuple[Cells, ColumnLayout]] = {}
+    empty = [file.name for file in files if not file.stat().st_size]
     for file, worker in paths.workers(files).items():
-        if not file.stat().st_size:
-            empty.append(file.name)
+        if file.name in empty:
             continue
         cells, layout = load(file, file.name * (len(files) > 1), options, of_worker=True)
         if layout.kind == "wide":
@@ -79,15 +76,14 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> tupl
         if "worker" not in layout.columns and layout.kind == "long":
             layout = dataclasses.replace(layout, columns={"worker": _FILE, **layout.columns})
             cells.names[_FILE] = Names((worker,), np.zeros(len(cells.rows), np.int64))
-        found.append((file.name, cells, layout))
+        found[file.name] = cells, layout
     if not found:
         raise BadTrace("must hold files with rows; all are empty")
-    name, _, first = found[0]
-    for other, _, layout in found:
-        others = any(layout.columns.get(part) != first.columns.get(part) for part in (*NECESSARY, "phase"))
-        if others or layout.parts != first.parts:
+    name, (_, first) = next(iter(found.items()))
+    for other, (_, layout) in found.items():
+        if _named(layout) != _named(first) or layout.parts != first.parts:
             raise BadTrace(f"{other} has other columns than {name}: {_named(layout)} and {_named(first)}")
-    cells = Cells.joined([cells for _, cells, _ in found])
+    cells = Cells.joined([cells for cells, _ in found.values()])
     there = {part: column for part, column in first.columns.items() if column in cells.names or column in cells.numbers}
     if _FILE in there.values():
         cells.notes += ("workers were named by their files",)
@@ -102,11 +98,7 @@ def _named(layout: ColumnLayout) -> str:
 
 @TRACES.register("parquet", title="Parquet", source="https://parquet.apache.org/docs", endings=(".parquet",))
 def parquet(*, path: pathlib.Path, options: Options) -> Recording:
-    """Reads a Parquet file, whose rows messages number from 1.
-
-    Raises:
-      BadTrace: where it cannot be used.
-    """
+    """Reads a Parquet file, whose rows messages number from 1."""
     return _read("parquet", path, options, _load_parquet)
 
 
@@ -136,11 +128,7 @@ def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker:
     endings=(".csv", ".tsv"),
 )
 def delimited(*, path: pathlib.Path, options: Options) -> Recording:
-    """Reads a file of cells separated by commas, semicolons or tabs, or those of a directory or pattern.
-
-    Raises:
-      BadTrace: where it cannot be used.
-    """
+    """Reads a file of cells separated by commas, semicolons or tabs, or those of a directory or pattern."""
     return _read("csv", path, options, text_tables.load_csv)
 
 
@@ -151,11 +139,7 @@ def delimited(*, path: pathlib.Path, options: Options) -> Recording:
     endings=(".npy",),
 )
 def npy(*, path: pathlib.Path, options: Options) -> Recording:
-    """Reads an array [steps, workers] of numbers, whose rows messages number from 0; nothing is unpickled.
-
-    Raises:
-      BadTrace: where it cannot be used.
-    """
+    """Reads an array [steps, workers] of numbers, whose rows messages number from 0; nothing is unpickled."""
     if options.columns:
         raise BadTrace(f"--columns={','.join(options.columns)} cannot be found: an array's columns have no names")
     try:
@@ -178,8 +162,5 @@ def json_lines(*, path: pathlib.Path, options: Options) -> Recording:
     Keys are what the columns of a CSV file are; those that a line lacks are empty there. Lines without the
     keys of the step and the duration are of another kind, and are left out. So is a last line that is still being
     written.
-
-    Raises:
-      BadTrace: where it cannot be used.
     """
     return _read("json_lines", path, options, text_tables.load_json)
