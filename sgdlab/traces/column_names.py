@@ -154,17 +154,16 @@ def split_times(header: Sequence[str], duration: str | None) -> TimeColumns | No
         remark = f"own work is {' + '.join(parts)}"
         if totals:
             remark += f"; {' and '.join(map(repr, totals))} was left out: it is the whole step"
-        return TimeColumns(parts, (), communication, _with(remark, communication))
+        if communication:
+            remark += f"; {', '.join(communication)} was read as communication"
+        return TimeColumns(parts, (), communication, remark)
     if duration in totals and communication:
-        remark = f"own work is {duration} - {' - '.join(communication)}: the whole step, less communication"
-        return TimeColumns((duration,), communication, communication, _with(remark, communication))
+        remark = (
+            f"own work is {duration} - {' - '.join(communication)}: the whole step, less communication; "
+            f"{', '.join(communication)} was read as communication"
+        )
+        return TimeColumns((duration,), communication, communication, remark)
     return None
-
-
-def _with(remark: str, communication: Sequence[str]) -> str:
-    if not communication:
-        return remark
-    return f"{remark}; {', '.join(communication)} was read as communication"
 
 
 def _is_time(name: str) -> bool:
