@@ -21,7 +21,7 @@ class ParsedRows:
     """Rows of a long table; bad ones are left out.
 
     Attributes:
-      names: of workers, each once.
+      names: of workers, each once; some may have no row.
       worker: int64[R], indices among the names.
       step: int64[R].
       seconds: float64[R], NaN where a run-time is said to be missing.
@@ -33,14 +33,6 @@ class ParsedRows:
     step: np.ndarray
     seconds: np.ndarray
     nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    def of_used(self) -> "ParsedRows":
-        """Return the same, without names that no row has."""
-        used = np.bincount(self.worker, minlength=len(self.names)) > 0
-        if used.all():
-            return self
-        names = tuple(name for name, is_used in zip(self.names, used.tolist(), strict=True) if is_used)
-        return dataclasses.replace(self, names=names, worker=(np.cumsum(used) - 1)[self.worker])
 
 
 class Parser:
@@ -140,7 +132,7 @@ class Parser:
             step[kept].astype(np.int64),
             seconds[kept],
             nodes,
-        ).of_used()
+        )
 
     def _own(self, names: Sequence[str]) -> np.ndarray:
         """Phases of a worker's own work, which are neither communication nor a sum of others."""

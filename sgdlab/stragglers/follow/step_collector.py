@@ -1,12 +1,11 @@
 """`StepCollector`, whole steps of all workers, from rows in any order of workers, and in nearly that of the steps."""
 
-import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
 
 from sgdlab.stragglers.follow.parsing import ParsedRows
-from sgdlab.traces.cells import Names, ordered
+from sgdlab.traces.paths import in_order
 
 WINDOW = 200
 """A worker that is more steps behind the newest one is not waited for, however little time has passed."""
@@ -33,6 +32,7 @@ class StepCollector:
       late: rows of steps that had been given out already.
       repeated: rows of a worker's step that it had already; the first counts.
       added: all rows.
+      given: the newest step that was given out.
       restarted: whether the steps of most workers went back: the job was started again. All steps before that are given
         out by the next `take`, and `anew` makes those that follow.
     """
@@ -48,18 +48,13 @@ class StepCollector:
         self._numbers = np.zeros(0, np.int64)
         self._seconds, self._seen = np.zeros((0, 0)), np.zeros((0, 0), bool)
         self._newest, self._behind = np.zeros(0, np.int64), np.zeros(0, bool)
-        self._given = np.iinfo(np.int64).min
+        self.given = np.iinfo(np.int64).min
         self._began = False
 
     @property
     def pending(self) -> int:
         """Return the number of steps that are not given out yet."""
         return self._numbers.size
-
-    @property
-    def given(self) -> int:
-        """The newest step that was given out."""
-        return self._given
 
     @property
     def newest(self) -> np.ndarray:
@@ -76,19 +71,19 @@ class StepCollector:
     def add(self, rows: ParsedRows) -> None:
         """Adds rows."""
         self.nodes.update(rows.nodes)
-        self._know([name for name in rows.names if name not in self._index])
-        names = np.array([self._index[name] for name in rows.names], np.int64)
-        worker = names[rows.worker] if rows.worker.size else rows.worker
+        used = np.flatnonzero(np.bincount(rows.worker, minlength=len(rows.names))).tolist()
+        self._know([rows.names[name] for name in used if rows.names[name] not in self._index])
+        names = np.array([self._index.get(name, -1) for name in rows.names], np.int64)
+        worker, step, seconds = names[rows.worker], rows.step, rows.seconds
         self.added += worker.size
-        back = goes_back(worker, rows.step, self._newest, self._workers_back())
+        back = goes_back(worker, step, self._newest, self._workers_back())
         if back is not None:
-            held = ParsedRows(tuple(self.workers), worker[back], rows.step[back], rows.seconds[back])
-            self._back.append(held)
-            rows, worker = dataclasses.replace(rows, step=rows.step[~back], seconds=rows.seconds[~back]), worker[~back]
+            self._back.append(ParsedRows(tuple(self.workers), worker[back], step[back], seconds[back]))
+            worker, step, seconds = worker[~back], step[~back], seconds[~back]
         rough = max(1, _MOST_CELLS // max(len(self.workers), 1))
         for begin in range(0, worker.size, rough):
             part = slice(begin, begin + rough)
-            self._add(worker[part], rows.step[part], rows.seconds[part])
+            self._add(worker[part], step[part], seconds[part])
 
     def take(
         self, *, oldest_unread: int | None = None, overdue: np.ndarray | None = None, end: bool = False
@@ -114,23 +109,19 @@ class StepCollector:
         ready = self.pending if end else self._ready(oldest_unread)
         numbers, seconds = self._numbers[:ready], self._seconds[:ready]
         if ready:
-            self._given = int(numbers[-1])
+            self.given = int(numbers[-1])
         self._numbers, self._seconds, self._seen = self._numbers[ready:], self._seconds[ready:], self._seen[ready:]
         return numbers, seconds
 
     def anew(self, *, same_workers: bool = False) -> "StepCollector":
-        """Those of the job that was started again.
-
-        Args:
-          same_workers: whether workers that were there are still known, in their order.
-        """
+        """Return those of the job that was started again, perhaps with the same workers in their order."""
         steps = StepCollector(has_phases=self.has_phases)
         steps.in_order, steps.sorts = self.in_order, self.sorts and not same_workers
         if same_workers:
             steps._know(self.workers)
         steps.nodes = self.nodes
         for rows in self._back:
-            steps.add(rows.of_used())
+            steps.add(rows)
         return steps
 
     def _workers_back(self) -> np.ndarray:
@@ -165,7 +156,7 @@ class StepCollector:
         whole = (self._seen | self._behind | passed).all(axis=1)
         if self.has_phases:
             there = ~self._behind
-            whole &= self._numbers < (self._newest[there].min() if there.any() else self._given)
+            whole &= self._numbers < (self._newest[there].min() if there.any() else self.given)
         return int(whole.size if whole.all() else whole.argmin())
 
     def _know(self, names: list[str]) -> None:
@@ -181,9 +172,8 @@ class StepCollector:
 
     def _sort(self) -> None:
         """Workers are named in their order, as if the trace were read when it is whole."""
-        _, index = ordered(Names(tuple(self.workers), np.arange(len(self.workers))))
-        order = np.argsort(index)
-        self.workers = [self.workers[worker] for worker in order.tolist()]
+        order = sorted(range(len(self.workers)), key=lambda worker: in_order(self.workers[worker]))
+        self.workers = [self.workers[worker] for worker in order]
         self._index = {name: worker for worker, name in enumerate(self.workers)}
         # Rows are added through flat views, which only contiguous arrays have.
         self._seconds = np.ascontiguousarray(self._seconds[:, order])
@@ -191,7 +181,7 @@ class StepCollector:
         self._newest, self._behind = self._newest[order], self._behind[order]
 
     def _add(self, worker: np.ndarray, step: np.ndarray, seconds: np.ndarray) -> None:
-        late = step <= self._given
+        late = step <= self.given
         if late.any():
             self.late += int(late.sum())
             worker, step, seconds = worker[~late], step[~late], seconds[~late]
@@ -218,7 +208,7 @@ class StepCollector:
         newest = np.full(len(self.workers), np.iinfo(np.int64).min)
         np.maximum.at(newest, worker, step)
         self._newest = np.maximum(self._newest, newest)
-        self._behind &= self._newest <= self._given
+        self._behind &= self._newest <= self.given
 
     def _make_room(self, steps: np.ndarray) -> None:
         numbers = np.union1d(self._numbers, steps)
