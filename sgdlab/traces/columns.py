@@ -95,6 +95,13 @@ class ColumnLayout:
             notes.append(f"the durations were read as {UNITS[self.unit][-1]}")
         return (*(("; ".join(notes),) if notes else ()), *self.remarks)
 
+    @classmethod
+    def without_names(cls, count: int, options: Options, *remarks: str) -> "ColumnLayout":
+        """Return that of columns without names, which are workers."""
+        if options.columns:
+            raise BadTrace(f"--columns={','.join(options.columns)} cannot be found: its columns have no names")
+        return cls("wide", workers=tuple(map(str, range(count))), unit=options.unit or "s", remarks=remarks)
+
     def without(self, part: str) -> "ColumnLayout":
         """Return the same, with a column that is not read."""
         return dataclasses.replace(self, columns={key: name for key, name in self.columns.items() if key != part})

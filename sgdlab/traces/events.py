@@ -7,6 +7,8 @@ Source: "Trace Event Format", Nat Duca and Dean Sinclair, 2016
 """
 
 import dataclasses
+import gzip
+import io
 import json
 import pathlib
 import re
@@ -117,15 +119,14 @@ def _bytes(path: pathlib.Path) -> tuple[bytes, bool]:
     if not raw.startswith(b"\x1f\x8b"):
         return raw, False
     parts = []
-    while raw:
-        stream = zlib.decompressobj(wbits=31)
-        try:
-            parts.append(stream.decompress(raw))
-        except zlib.error as error:
-            raise BadTrace(f"cannot be decompressed: {error}") from error
-        if not stream.eof:
-            return b"".join(parts), True
-        raw = stream.unused_data.lstrip(b"\0")
+    try:
+        with gzip.open(io.BytesIO(raw)) as file:
+            while part := file.read1(1 << 20):
+                parts.append(part)
+    except EOFError:
+        return b"".join(parts), True
+    except (OSError, zlib.error) as error:
+        raise BadTrace(f"cannot be decompressed: {error}") from error
     return b"".join(parts), False
 
 

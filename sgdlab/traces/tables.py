@@ -140,8 +140,6 @@ def delimited(*, path: pathlib.Path, options: Options) -> Recording:
 )
 def npy(*, path: pathlib.Path, options: Options) -> Recording:
     """Reads an array [steps, workers] of numbers, whose rows messages number from 0; nothing is unpickled."""
-    if options.columns:
-        raise BadTrace(f"--columns={','.join(options.columns)} cannot be found: an array's columns have no names")
     try:
         with path.open("rb") as file:
             array = np.lib.format.read_array(file, allow_pickle=False)
@@ -149,9 +147,9 @@ def npy(*, path: pathlib.Path, options: Options) -> Recording:
         raise BadTrace(f"must be an array of numbers, as numpy.save writes it: {error}") from error
     if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
         raise BadTrace(f"an array of shape {array.shape} must be numbers of shape [steps, workers]")
-    names = tuple(str(index) for index in range(array.shape[1]))
-    cells = Cells(CheckedRows(range(len(array))), numbers=dict(zip(names, array.astype(np.float64).T, strict=True)))
-    layout = ColumnLayout("wide", workers=names, unit=options.unit or "s")
+    layout = ColumnLayout.without_names(array.shape[1], options)
+    numbers = dict(zip(layout.workers, array.astype(np.float64).T, strict=True))
+    cells = Cells(CheckedRows(range(len(array))), numbers=numbers)
     return build(cells, layout, skip=options.skip_bad_rows)
 
 

@@ -109,13 +109,9 @@ class Dialect:
         """
         if self.named:
             return columns.layout(self.header, options, of_worker=of_worker)
-        if options.columns:
-            raise BadTrace(
-                f"--columns={','.join(options.columns)} cannot be found: the first line holds numbers, not names"
-            )
         number_of = len(self.header)
         remark = f"the first line has no names: {number_of} column{'s' * (number_of > 1)} were read as workers"
-        return ColumnLayout("wide", workers=self.header, unit=options.unit or "s", remarks=(remark,))
+        return ColumnLayout.without_names(number_of, options, remark)
 
 
 def dialect_of(lines: Iterable[str]) -> Dialect:
