@@ -29,6 +29,9 @@ Intervals = tuple[np.ndarray, np.ndarray]
 Span = tuple[float, float]
 """Begin and end, microseconds."""
 
+Line = tuple[Any, Any]
+"""A process and one of its threads."""
+
 _DECODER: Any = json.JSONDecoder(strict=False)  # profilers leave control characters in names
 _NUMBER = (int, float)
 _BETWEEN: Any = re.compile(r"[\s,]*")
@@ -79,17 +82,6 @@ def scan(path: pathlib.Path, take: Callable[[dict[str, Any]], None]) -> Around:
     return around
 
 
-def scan_whole(path: pathlib.Path, take: Callable[[dict[str, Any]], None]) -> Around:
-    """Hands over the events of a file as `scan` does, and refuses one that ends too early."""
-    around = scan(path, take)
-    if around.cut_off:
-        raise BadTrace(
-            f"ends after {around.events} events (was the process killed while it wrote?): events are not in order of "
-            "time, so that what is missing is unknown; record again, or leave this file out (--skip_bad_rows)"
-        )
-    return around
-
-
 def _scan_array(text: str, index: int, take: Callable[[dict[str, Any]], None], around: Around) -> int:
     """Reads events up to the closing bracket or the end of the text, and returns where reading stopped."""
     between, once = _BETWEEN.match, _DECODER.scan_once
@@ -130,10 +122,50 @@ def _bytes(path: pathlib.Path) -> tuple[bytes, bool]:
     return b"".join(parts), False
 
 
-def is_span(event: dict[str, Any]) -> bool:
-    """Tell whether an event is complete: with a name, a begin and a duration."""
-    times = (event.get("ts"), event.get("dur"))
-    return event.get("ph") == "X" and isinstance(event.get("name"), str) and all(isinstance(t, _NUMBER) for t in times)
+class Trace:
+    """The spans of a file: events with a begin and an end, of which a reader takes what it needs."""
+
+    reads_cut_off = False
+    """Whether a file that ends too early is read as far as it goes."""
+
+    def __init__(self, path: pathlib.Path):
+        self.processes: dict[Any, str] = {}
+        self.threads: dict[Line, str] = {}
+        self._open: dict[Line, list[dict[str, Any]]] = defaultdict(list)
+        self.around = scan(path, self._event)
+        if self.around.cut_off and not self.reads_cut_off:
+            raise BadTrace(
+                f"ends after {self.around.events} events (was the process killed while it wrote?): events are not in "
+                "order of time, so that what is missing is unknown; record again, or leave this file out "
+                "(--skip_bad_rows)"
+            )
+
+    def _take(self, line: Line, name: str, span: Span, category: str, arguments: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _event(self, event: dict[str, Any]) -> None:
+        phase, name, begin = event.get("ph"), event.get("name"), event.get("ts")
+        line, arguments = (event.get("pid"), event.get("tid")), _arguments(event)
+        if phase == "M" and name == "process_name":
+            self.processes[line[0]] = str(arguments.get("name", ""))
+        elif phase == "M" and name == "thread_name":
+            self.threads[line] = str(arguments.get("name", ""))
+        elif not isinstance(begin, _NUMBER):
+            return
+        elif phase == "B":
+            self._open[line].append(event)
+        elif phase == "E" and self._open[line]:
+            begun = self._open[line].pop()
+            span, arguments = (float(begun["ts"]), float(begin)), _arguments(begun) | arguments
+            self._take(line, str(begun.get("name", "")), span, str(begun.get("cat", "")), arguments)
+        elif phase == "X" and isinstance(name, str) and isinstance(duration := event.get("dur"), _NUMBER):
+            span = (float(begin), float(begin) + float(duration))
+            self._take(line, name, span, str(event.get("cat", "")), arguments)
+
+
+def _arguments(event: dict[str, Any]) -> dict[str, Any]:
+    arguments = event.get("args")
+    return arguments if isinstance(arguments, dict) else {}
 
 
 def head(path: pathlib.Path, size: int = 1 << 20) -> str:
@@ -164,10 +196,10 @@ def intervals(times: Iterable[array]) -> Intervals:
     return both[::2], both[1::2]
 
 
-def widen(steps: dict[int, Span], number: int, begin: float, end: float) -> None:
+def widen(steps: dict[int, Span], number: int, span: Span) -> None:
     """Makes a step hold these times too, as where it is that of several devices."""
-    known = steps.get(number, (begin, end))
-    steps[number] = (min(known[0], begin), max(known[1], end))
+    known = steps.get(number, span)
+    steps[number] = (min(known[0], span[0]), max(known[1], span[1]))
 
 
 def windows(steps: Mapping[int, Span]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -81,46 +81,33 @@ def _workers(found: list[pathlib.Path]) -> dict[pathlib.Path, tuple[str, str]]:
     return dict(zip(found, zip(names, hosts, strict=True), strict=True))
 
 
-class _Profile:
+class _Profile(events.Trace):
     """What is needed of one file."""
 
     def __init__(self, path: pathlib.Path, worker: str, node: str):
         self._worker, self._node = worker, node
-        self._processes: dict[Any, str] = {}
-        self._threads: dict[tuple[Any, Any], str] = {}
         self._host: dict[int, events.Span] = {}
         self._device: dict[int, events.Span] = {}  # from the first device's begin to the last one's end
         # By process and thread, of collectives by their kinds; of other operations, those of devices are needed.
         self._spans = events.spans()
-        events.scan_whole(path, self._take)
+        super().__init__(path)
         self.on_device = bool(self._device)
         if not self._host and not self._device:
             raise BadTrace(
                 'has no steps: put `with jax.profiler.StepTraceAnnotation("train", step_num=step):` around each'
             )
 
-    def _take(self, event: dict[str, Any]) -> None:
-        phase, process, thread = event.get("ph"), event.get("pid"), event.get("tid")
-        arguments = event.get("args") or {}
-        if phase == "M":
-            if event.get("name") == "process_name":
-                self._processes[process] = str(arguments.get("name", ""))
-            elif event.get("name") == "thread_name":
-                self._threads[process, thread] = str(arguments.get("name", ""))
-            return
-        if not events.is_span(event):
-            return
-        name, begin = event["name"], event["ts"]
-        end = begin + event["dur"]
-        if str(arguments.get("step_num")).isdigit() and not self._is_device(process):
-            self._host[int(arguments["step_num"])] = (begin, end)
-        elif self._threads.get((process, thread)) == _STEPS:
+    def _take(self, line: events.Line, name: str, span: events.Span, category: str, arguments: dict[str, Any]) -> None:
+        on_device = self._is_device(line[0])
+        if str(arguments.get("step_num")).isdigit() and not on_device:
+            self._host[int(arguments["step_num"])] = span
+        elif self.threads.get(line) == _STEPS:
             if (number := name.rpartition(" ")[2]).isdigit():  # "12", or "train 12"
-                events.widen(self._device, int(number), begin, end)
+                events.widen(self._device, int(number), span)
         elif not name.startswith(_NO_WORK):
             kind = collective(name)
-            if kind or self._is_device(process):
-                self._spans[process, thread][kind or ""].extend((begin, end))
+            if kind or on_device:
+                self._spans[line][kind or ""].extend(span)
 
     def steps(self) -> WorkerSteps:
         """The process's steps, in seconds."""
@@ -141,7 +128,7 @@ class _Profile:
         return WorkerSteps(self._worker, numbers, own, communication, {}, left * 1e-6, self._node)
 
     def _is_device(self, process: Any) -> bool:
-        return self._processes.get(process, "").startswith(_DEVICE)
+        return self.processes.get(process, "").startswith(_DEVICE)
 
     def _waited(self, processes: list[Any], left: np.ndarray, right: np.ndarray) -> dict[str, np.ndarray]:
         """Microseconds of nothing but communication in each step, on these devices, or anywhere on the host."""
@@ -150,7 +137,7 @@ class _Profile:
             if line[0] in processes:
                 for kind in kinds.keys() - {""}:
                     transfers[kind].append(kinds[kind])
-                if self._threads.get(line, "").startswith(_OPERATIONS):
+                if self.threads.get(line, "").startswith(_OPERATIONS):
                     compute.append(kinds[""])
         parts = {kind: events.intervals(times) for kind, times in sorted(transfers.items())}
         return events.exposed(parts, events.intervals(compute), left, right)

@@ -78,22 +78,22 @@ def _files(path: str | pathlib.Path) -> list[pathlib.Path]:
     return [file for file in found if file.name.endswith(_SURE)] or found
 
 
-class _Profile:
+class _Profile(events.Trace):
     """What is needed of one file."""
 
     def __init__(self, path: pathlib.Path):
         self._host: dict[int, events.Span] = {}
         self._device: dict[int, events.Span] = {}
         self._spans = events.spans()  # "kernel" and "work" by collective, "" for none; "part" by phase
-        around = events.scan_whole(path, self._take)
+        super().__init__(path)
         if not self._host:
             raise BadTrace(
                 f"has no steps {_STEP}N: pass a schedule to torch.profiler.profile, and call its step() in the loop"
             )
         self.notes = []
-        if around.skipped:
-            self.notes.append(f"{around.skipped} events of {path.name} could not be read.")
-        distributed = around.header.get("distributedInfo")
+        if self.around.skipped:
+            self.notes.append(f"{self.around.skipped} events of {path.name} could not be read.")
+        distributed = self.around.header.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         rank, tensorboard = distributed.get("rank"), _WORKER_OF_TENSORBOARD.match(path.name)
         self._worker: Any = str(rank) if rank is not None else rank_in(path)
@@ -103,8 +103,8 @@ class _Profile:
             raise BadTrace(
                 "has no distributedInfo with the rank, and no number in its name: name it rank0.json and so on"
             )
-        self._node = str(around.header.get("host_name") or (tensorboard.group(1) if tensorboard else ""))
-        self._epoch = float(around.header.get("baseTimeNanoseconds") or 0) * 1e-9
+        self._node = str(self.around.header.get("host_name") or (tensorboard.group(1) if tensorboard else ""))
+        self._epoch = float(self.around.header.get("baseTimeNanoseconds") or 0) * 1e-9
         self.on_device = "kernel" in self._spans
         if not self.on_device and "nccl" in str(distributed.get("backend")):
             raise BadTrace("has no kernels, and NCCL's collectives are kernels: profile ProfilerActivity.CUDA too")
@@ -114,32 +114,27 @@ class _Profile:
                 "run ahead of the device."
             )
 
-    def _take(self, event: dict[str, Any]) -> None:
-        if not events.is_span(event):
-            return
-        name, begin, category = event["name"], event["ts"], str(event.get("cat", "")).lower()
-        end = begin + event["dur"]
-        step = _STEP_NAME.fullmatch(name)
+    def _take(self, line: events.Line, name: str, span: events.Span, category: str, arguments: dict[str, Any]) -> None:
+        category, step = category.lower(), _STEP_NAME.fullmatch(name)
         if category == "kernel":
-            arguments = event.get("args") or {}
             kind = collective(name)
             if kind and arguments.get("Collective name"):
                 kind = collective(f"nccl:{arguments['Collective name']}")
-            self._spans["kernel"][kind or ""].extend((begin, end))
+            self._spans["kernel"][kind or ""].extend(span)
         elif category in ("cpu_op", "operator", "user_annotation"):
             if step:
-                self._host[int(step.group(1))] = (begin, end)
+                self._host[int(step.group(1))] = span
             elif name.startswith("enumerate(DataLoader)"):
-                self._spans["part"]["data"].extend((begin, end))
+                self._spans["part"]["data"].extend(span)
             elif name.startswith("Optimizer.step"):
-                self._spans["part"]["optimizer"].extend((begin, end))
+                self._spans["part"]["optimizer"].extend(span)
             elif category == "user_annotation" or _BY_BACKENDS.match(name):
                 if kind := collective(name):
-                    self._spans["work"][kind].extend((begin, end))
+                    self._spans["work"][kind].extend(span)
             elif _WORK_OF_PROCESSOR.match(name):
-                self._spans["work"][""].extend((begin, end))
+                self._spans["work"][""].extend(span)
         elif category == "gpu_user_annotation" and step:
-            events.widen(self._device, int(step.group(1)), begin, end)
+            events.widen(self._device, int(step.group(1)), span)
 
     def steps(self) -> WorkerSteps:
         """The rank's steps, in seconds."""
