@@ -44,8 +44,8 @@ class Piece:
         return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
 
 
-def _pieces(lines: IO[bytes], file: str, size: int, *, quotes: bool, line: int = 1) -> Iterator[Piece]:
-    """Lines in pieces, none of which ends within a line or within quotes, up to the last line with text."""
+def _text_end(lines: IO[bytes]) -> int:
+    """Where the last line with text ends; behind it there may be cells without any."""
     end = lines.seek(0, os.SEEK_END)
     while end:
         begin = max(end - _LEAST, 0)
@@ -53,15 +53,19 @@ def _pieces(lines: IO[bytes], file: str, size: int, *, quotes: bool, line: int =
         if text := lines.read(end - begin).rstrip(b' \t\r\n,;"'):
             lines.seek(begin + len(text))
             lines.readline()
-            end = lines.tell()
-            break
+            return lines.tell()
         end = begin
+    return 0
+
+
+def _pieces(lines: IO[bytes], file: str, size: int, end: int, *, quotes: bool, line: int = 1) -> Iterator[Piece]:
+    """Lines up to where they end, in pieces, none of which ends within a line or within quotes."""
     lines.seek(0)
     while data := lines.read(min(size, end - lines.tell())):
-        while not data.endswith(b"\n") or (quotes and data.count(b'"') % 2):
-            if not (more := lines.read(min(size, end - lines.tell())) if data.endswith(b"\n") else lines.readline()):
-                break
-            data += more
+        if not data.endswith(b"\n"):
+            data += lines.readline()
+        while quotes and data.count(b'"') % 2 and (more := lines.read(min(size, end - lines.tell()))):
+            data += more if more.endswith(b"\n") else more + lines.readline()
         yield Piece(data, line, file)
         line += data.count(b"\n")
 
@@ -173,7 +177,7 @@ def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool
         written = dialect_of(text)
     layout = written.layout(options, of_worker=of_worker)
     with path.open("rb") as lines:
-        pieces = _pieces(lines, file, _PIECE, quotes=True)
+        pieces = _pieces(lines, file, _PIECE, _text_end(lines), quotes=True)
         cells = Cells.joined([csv_cells(piece, written, layout) for piece in pieces])
     if cells.left_out:
         cells.notes += (f"lines that repeat the first one were left out: {cells.left_out}",)
@@ -194,7 +198,7 @@ def csv_cells(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
         if (cells := _csv_at_once(piece, written, layout)) is not None:
             return cells
         size = max(len(piece.data) // 16, _LEAST)
-        parts = list(_pieces(io.BytesIO(piece.data), piece.file, size, quotes=True, line=piece.line))
+        parts = list(_pieces(io.BytesIO(piece.data), piece.file, size, len(piece.data), quotes=True, line=piece.line))
         if len(parts) > 1:
             return Cells.joined([csv_cells(part, written, layout) for part in parts])
     return _csv_by_line(piece, written, layout)
@@ -263,7 +267,7 @@ def _csv_by_line(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
 def load_json(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
     """Reads the columns of JSON lines that are needed: see `sgdlab.traces.tables.Load`."""
     with path.open("rb") as lines:
-        found = [(piece, json_rows(piece)) for piece in _pieces(lines, file, _PIECE, quotes=False)]
+        found = [(piece, json_rows(piece)) for piece in _pieces(lines, file, _PIECE, _text_end(lines), quotes=False)]
     keys = dict.fromkeys(itertools.chain.from_iterable(map(_keys, (rows for _, rows in found))))
     if not keys and not any(any(rows.values()) for _, rows in found):
         raise BadTrace("must have an object in each line")
