@@ -82,6 +82,7 @@ def test_awkward_files(tmp_path, name):
     path.write_bytes(text.encode())
     assert read(path).runtimes.shape == shape
     assert outcome(path, Options()) == outcome(path, Options(), by_line=True)
+    assert len(outcome(path, Options())[1]) == shape[0]
     path.write_bytes(text.encode() + b"x,y\n")  # whose number the message tells
     assert outcome(path, Options()) == outcome(path, Options(), by_line=True)
     assert f"row {1 + len(text.splitlines())}" in outcome(path, Options())
