@@ -65,7 +65,7 @@ AWKWARD = {
     "empty rows at the end": ("a,b\n" + "1,2\n" * 9 + ",\n,\n", (9, 2)),
     "as many of them as pieces": ("a,b\n" + "1,2\n" * 9 + " , \n" * 40, (9, 2)),
     "rows without text between others": ("a,b\n1,2\n,\n" + "3,4\n" * 9, (11, 2)),
-    "rows without text behind an odd line": ("a,b\n1,2\na,b\n" + ",\n" * 30 + "3,4\n", (32, 2)),
+    "rows without text behind an odd line": ("a,b\na,b\n1,2\n1,2\n" + ",\n" * 30 + "3,4\n", (33, 2)),
     "lines within quotes": (LONG.replace("w1,", '"w\n1",'), (9, 3)),
     "blank lines": (LONG.replace("\n", "\n\n"), (9, 3)),
     "line ends of old systems": (LONG.replace("\n", "\r"), (9, 3)),
