@@ -5,15 +5,15 @@ import datetime
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from sgdlab.traces import paths
 from sgdlab.traces.columns import ColumnLayout
-from sgdlab.traces.problems import CheckedRows
+from sgdlab.traces.problems import BadTrace, CheckedRows
 
 MISSING = ("", "na", "nan", "null", "none")
 """What stands in a cell of numbers that is missing, whatever its capitals."""
@@ -22,6 +22,9 @@ IMPOSSIBLE = "a run-time must be positive and finite, or its cell empty if it is
 
 _LARGEST_WHOLE = 2.0**53
 """Not all whole numbers above are float64."""
+
+Column = pa.ChunkedArray | Sequence[Any]
+"""Cells of PyArrow, or texts, numbers, None where one is missing, or what else JSON has."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +40,21 @@ class Names:
     codes: np.ndarray
 
     @classmethod
-    def of(cls, cells: Sequence[Any]) -> "Names":
-        """Return the names in cells: texts, numbers, None where one is missing, or what else JSON has."""
-        cells = [cell if cell is None or isinstance(cell, str | int | float) else json.dumps(cell) for cell in cells]
-        index: dict[Any, int] = {}
-        raw = np.fromiter((index.setdefault(cell, len(index)) for cell in cells), np.int32, len(cells))
-        return cls.coded([text_of(cell) for cell in index], raw)
+    def of(cls, name: str, column: Column) -> "Names":
+        """Return the names in the cells of a column."""
+        if not isinstance(column, pa.ChunkedArray):
+            column = pa.chunked_array([pa.array([text_of(cell) for cell in column], pa.string())])
+        if not (_is_text(column.type) or _is_number(column.type)):
+            raise BadTrace(f"row 1, column {name!r} of type {column.type} must be names or numbers")
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        whole: Any = column.unify_dictionaries().combine_chunks()
+        if isinstance(whole, pa.ChunkedArray):  # a table without rows
+            whole = (
+                whole.chunk(0) if whole.num_chunks else pa.DictionaryArray.from_arrays([], pa.array([], pa.string()))
+            )
+        codes = np.array(whole.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+        return cls.coded([text_of(value) for value in whole.dictionary.to_pylist()], codes)
 
     @classmethod
     def coded(cls, texts: Sequence[str], codes: np.ndarray) -> "Names":
@@ -75,7 +87,6 @@ class Cells:
       numbers: column -> float64[R], NaN where a cell is empty or no number.
       notes: what was decided, in sentences.
       left_out: how many lines were left out because they name the columns again, or are of another kind.
-      lengths: how many lines have another number of columns than the header, by that number.
     """
 
     rows: CheckedRows
@@ -83,8 +94,29 @@ class Cells:
     numbers: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     left_out: int = 0
-    lengths: Counter[int] = dataclasses.field(default_factory=Counter)
-    _texts: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # column -> rows that are no numbers
+
+    @classmethod
+    def of(
+        cls,
+        table: pa.Table | Mapping[str, Sequence[Any]],
+        layout: ColumnLayout,
+        rows: CheckedRows,
+        *,
+        comma: bool = False,
+    ) -> "Cells":
+        """Return the columns of a table that are needed; in texts, a comma may stand before decimals.
+
+        Raises:
+          BadTrace: where a column of PyArrow is of another type.
+        """
+        found = cls(rows)
+        for name in layout.needed.names:
+            found.names[name] = Names.of(name, table[name])
+        for name in layout.needed.numbers:
+            found._add_numbers(name, table[name], comma=comma)
+        for name in layout.needed.starts:
+            found._add_starts(name, table[name], comma=comma)
+        return found
 
     @classmethod
     def joined(cls, tables: "Sequence[Cells]") -> "Cells":
@@ -93,7 +125,6 @@ class Cells:
             return tables[0]
         whole = cls(CheckedRows.joined([table.rows for table in tables]))
         whole.left_out = sum(table.left_out for table in tables)
-        whole.lengths = sum((table.lengths for table in tables), Counter())
         whole.notes = tuple(dict.fromkeys(note for table in tables for note in table.notes))
         for column in tables[0].names:
             if all(column in table.names for table in tables):
@@ -101,54 +132,35 @@ class Cells:
         for column in tables[0].numbers:
             if all(column in table.numbers for table in tables):
                 whole.numbers[column] = np.concatenate([table.numbers[column] for table in tables])
-        begins = np.cumsum([0, *(len(table.rows) for table in tables)])[:-1].tolist()
-        for table, begin in zip(tables, begins, strict=True):
-            for column, rows in table._texts.items():
-                whole._texts.setdefault(column, []).extend(begin + row for row in rows)
         return whole
 
-    def add(self, layout: ColumnLayout, column: Callable[[str], Sequence[Any]], *, comma: bool = False) -> None:
-        """Adds the columns that are needed.
+    def _add_numbers(self, column: str, cells: Column, *, comma: bool) -> None:
+        """Adds a column of numbers; rows with another text are bad."""
+        if isinstance(cells, pa.ChunkedArray):
+            if _is_number(cells.type):
+                self.numbers[column] = _float64(cells)
+                return
+            if not _is_text(cells.type):
+                raise BadTrace(f"row 1, column {column!r} of type {cells.type} must be numbers")
+            cells = cells.to_pylist()
+        values = [number(cell, comma=comma) for cell in cells]
+        self.numbers[column] = np.array([math.nan if value is None else value for value in values], np.float64)
+        self.rows.add(
+            "cells that are no numbers",
+            [row for row, value in enumerate(values) if value is None],
+            lambda row: f"{self.rows.name(row)}, column {column!r} is {cells[row]!r}; {_cure(cells[row])}",
+        )
 
-        Args:
-          layout: which these are.
-          column: their cells by the name: texts, numbers, None, or what else JSON has.
-          comma: whether a comma may stand before decimals.
-        """
-        for name in layout.needed.names:
-            self.names[name] = Names.of(column(name))
-        for name in layout.needed.numbers:
-            self.add_numbers(name, column(name), comma=comma)
-        for name in layout.needed.starts:
-            self.add_starts(name, column(name), comma=comma)
-
-    def add_numbers(self, column: str, cells: Sequence[Any], *, comma: bool = False) -> None:
-        """Adds a column of numbers; rows with another text are bad.
-
-        Args:
-          column: its name.
-          cells: texts, numbers or None.
-          comma: whether a comma may stand before decimals.
-        """
-        values = np.empty(len(cells))
-        bad: list[int] = []
-        for row, cell in enumerate(cells):
-            value = number(cell, comma=comma)
-            if value is None:
-                bad.append(row)
-                value = math.nan
-            values[row] = value
-        self.numbers[column] = values
-        if bad:
-            self._texts[column] = bad
-            self.rows.add("text cells", bad, lambda row: self._no_number(row, column, cells[row]))
-
-    def _no_number(self, row: int, column: str, cell: Any) -> str:
-        where = f"{self.rows.name(row)}, column {column!r}"
-        return f"{where} is {cell!r}; {_cure(cell)}"
-
-    def add_starts(self, column: str, cells: Sequence[Any], *, comma: bool = False) -> None:
+    def _add_starts(self, column: str, cells: Column, *, comma: bool) -> None:
         """Adds a column of times at which steps begin, as numbers or dates; without one of these it is left out."""
+        if isinstance(cells, pa.ChunkedArray):
+            if _is_number(cells.type):
+                self.numbers[column] = _float64(cells)
+                return
+            if pa.types.is_timestamp(cells.type):
+                self.numbers[column] = _float64(cells.cast(pa.timestamp("ns")).cast(pa.int64())) / 1e9
+                return
+            cells = cells.to_pylist()
         values = [number(cell, comma=comma) for cell in cells]
         if None in values:
             values = [_moment(cell) for cell in cells]
@@ -162,33 +174,53 @@ class Cells:
         values = self.numbers[column]
         with np.errstate(invalid="ignore"):
             whole = (np.abs(values) < _LARGEST_WHOLE) & (values == np.floor(values))
-        self.add_bad("steps that are no whole numbers", column, ~whole, "it must be a whole number below 2^53")
+        told = self.rows.bad & np.isnan(values)  # a text that is no number
+        self.add_bad("steps that are no whole number", column, ~whole & ~told, "it must be a whole number below 2^53")
         return values
 
     def named(self, column: str) -> Names:
         """Return a column of names; rows without one are bad."""
-        empty = np.flatnonzero(self.names[column].codes < 0)
-        if empty.size:
-            message = f"column {column!r} is empty; it must be a name"
-            self.rows.add("empty names", empty, lambda row: f"{self.rows.name(row)}, {message}")
-        return self.names[column]
+        names, message = self.names[column], f"column {column!r} is empty; it must be a name"
+        empty = np.flatnonzero(names.codes < 0)
+        self.rows.add("rows without a name", empty, lambda row: f"{self.rows.name(row)}, {message}")
+        return names
 
     def durations(self, column: str, *, zero: bool = True) -> np.ndarray:
         """Return a column of durations, NaN where one is missing; rows with another number are bad."""
         values = self.numbers[column]
         with np.errstate(invalid="ignore"):
             fine = np.isnan(values) | (np.isfinite(values) & ((values >= 0) if zero else (values > 0)))
-        self.add_bad("impossible run-times", column, ~fine, IMPOSSIBLE)
+        self.add_bad("run-times that are not positive and finite", column, ~fine, IMPOSSIBLE)
         return values
 
     def add_bad(self, kind: str, column: str, bad: np.ndarray, right: str) -> None:
-        """Marks rows whose number is impossible, unless their text was no number."""
-        rows = np.setdiff1d(np.flatnonzero(bad), self._texts.get(column, []), assume_unique=True)
-        if rows.size:
-            values = self.numbers[column]
-            self.rows.add(
-                kind, rows, lambda row: f"{self.rows.name(row)}, column {column!r} is {values[row]:g}; {right}"
-            )
+        """Marks rows whose number is impossible."""
+        values, where = self.numbers[column], f"column {column!r}"
+        self.rows.add(
+            kind, np.flatnonzero(bad), lambda row: f"{self.rows.name(row)}, {where} is {values[row]:g}; {right}"
+        )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Tell whether a column of that type holds texts or numbers."""
+    return _is_text(kind) or _is_number(kind)
+
+
+def _float64(column: pa.ChunkedArray) -> np.ndarray:
+    """A column of numbers as float64 with its own memory, NaN where a cell is null."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return np.array(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
 
 
 def number(cell: Any, *, comma: bool = False) -> float | None:
@@ -225,14 +257,14 @@ def text_of(cell: Any) -> str:
     """Return a cell as a name: empty where it is missing.
 
     Example:
-      >>> text_of(3), text_of(3.0), text_of(None), text_of("a")
-      ('3', '3', '', 'a')
+      >>> text_of(3), text_of(3.0), text_of(None), text_of("a"), text_of([1])
+      ('3', '3', '', 'a', '[1]')
     """
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ""
     if isinstance(cell, float) and cell.is_integer():
         return str(int(cell))
-    return str(cell)
+    return str(cell) if isinstance(cell, str | int | float) else json.dumps(cell)
 
 
 def _moment(cell: Any) -> float | None:

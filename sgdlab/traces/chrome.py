@@ -23,10 +23,6 @@ _STEP = re.compile(
 )
 _NUMBERS = ("step_num", "step", "iteration", "global_step", "batch")
 _MOST_PHASES = 12
-_Line = tuple[Any, Any]
-"""A process and one of its threads."""
-_Span = tuple[float, float]
-"""Begin and end, microseconds."""
 
 
 def recognises(path: pathlib.Path) -> bool:
@@ -77,19 +73,18 @@ def chrome(*, path: str | pathlib.Path, options: Options) -> Recording:
     return together(parts, list(dict.fromkeys(notes)))
 
 
-class _Trace:
+class _Trace(events.Trace):
     """Events of one file, by process and thread."""
+
+    reads_cut_off = True
 
     def __init__(self, path: pathlib.Path, pattern: re.Pattern[str]):
         self._pattern = pattern
-        self._processes: dict[Any, str] = {}
-        self._threads: dict[_Line, str] = {}
-        self._open: dict[_Line, list[dict[str, Any]]] = defaultdict(list)
-        self._named: dict[Any, dict[_Line, list[tuple[float, float, int | None]]]] = {}
-        self._others: dict[_Line, dict[str, list[_Span]]] = defaultdict(lambda: defaultdict(list))
+        self._named: dict[Any, dict[events.Line, list[tuple[float, float, int | None]]]] = {}
+        self._others = events.spans()
         self.names: set[str] = set()
         self.notes: list[str] = []
-        self.around = events.scan(path, self._take)
+        super().__init__(path)
         # Where steps hold others (an iteration of several batches), those that take the most time are meant.
         stems = sorted(self._named, key=self._total)
         self.steps = self._named[stems[-1]] if stems else {}
@@ -100,39 +95,19 @@ class _Trace:
     def _total(self, stem: str) -> float:
         return sum(end - begin for rows in self._named[stem].values() for begin, end, _ in rows if end > begin)
 
-    def _take(self, event: dict[str, Any]) -> None:
-        phase, line = event.get("ph"), (event.get("pid"), event.get("tid"))
-        arguments = event.get("args") if isinstance(event.get("args"), dict) else {}
-        if phase == "M":
-            if event.get("name") == "process_name":
-                self._processes[line[0]] = str(arguments.get("name", ""))
-            elif event.get("name") == "thread_name":
-                self._threads[line] = str(arguments.get("name", ""))
-        elif phase in ("B", "E") and not isinstance(event.get("ts"), (int, float)):
-            return
-        elif phase == "B":
-            self._open[line].append(event)
-        elif phase == "E":
-            if self._open[line]:
-                begun = self._open[line].pop()
-                self._event(line, begun, float(event["ts"]), {**(begun.get("args") or {}), **arguments})
-        elif events.is_span(event):
-            self._event(line, event, float(event["ts"]) + float(event["dur"]), arguments)
-
-    def _event(self, line: _Line, event: dict[str, Any], end: float, arguments: dict[str, Any]) -> None:
-        name, begin = str(event.get("name", "")), float(event["ts"])
+    def _take(self, line: events.Line, name: str, span: events.Span, category: str, arguments: dict[str, Any]) -> None:
         if found := self._pattern.fullmatch(name):
             stem, number, ours = (*found.groups(), None)[:3]
             number = number or next((arguments[key] for key in _NUMBERS if key in arguments), "")
             # In a time-line that sgdlab writes, gradients are numbered over all workers, and dropped ones cut short.
-            end = np.nan if ours and arguments.get("became") != "used" else end
+            end = np.nan if ours and arguments.get("became") != "used" else span[1]
             whole = str(number).strip().lstrip("+-").isdigit() and not ours
             rows = self._named.setdefault(stem or ours, defaultdict(list))[line]
-            rows.append((begin, end, int(number) if whole else None))
+            rows.append((span[0], end, int(number) if whole else None))
         else:
             if len(self.names) < 100:
                 self.names.add(name)
-            self._others[line][name].append((begin, end))
+            self._others[line][name].extend(span)
 
     def workers(self, file: str | None) -> list[WorkerSteps]:
         """The steps of each process, or of each thread where a process has several with steps."""
@@ -141,17 +116,17 @@ class _Trace:
         alone = file is not None and len(self.steps) == 1
         return [self._worker(line, file if alone else self._name(line, several, file), several) for line in self.steps]
 
-    def _name(self, line: _Line, several: bool, file: str | None) -> str:
-        process = self._processes.get(line[0], "")
-        names = list(self._processes.values())
+    def _name(self, line: events.Line, several: bool, file: str | None) -> str:
+        process = self.processes.get(line[0], "")
+        names = list(self.processes.values())
         name = process if process and names.count(process) == 1 else str(line[0])
         if several:
-            thread = self._threads.get(line) or str(line[1])
-            unique = list(self._threads.values()).count(thread) == 1
+            thread = self.threads.get(line) or str(line[1])
+            unique = list(self.threads.values()).count(thread) == 1
             name = thread if unique else f"{name}/{thread}"
         return f"{file}/{name}" if file is not None else name
 
-    def _worker(self, line: _Line, name: str, by_thread: bool) -> WorkerSteps:
+    def _worker(self, line: events.Line, name: str, by_thread: bool) -> WorkerSteps:
         rows = sorted(self.steps[line], key=lambda row: row[0])
         left, right = (np.array([row[side] for row in rows]) for side in (0, 1))
         if all(row[2] is not None for row in rows):
@@ -159,27 +134,21 @@ class _Trace:
         else:
             steps = np.arange(len(rows))
             self.notes.append("Steps have no numbers: they were counted, worker by worker.")
-        phases, transfers = defaultdict(list), defaultdict(list)
+        phases: dict[str, events.Intervals] = {}
+        transfers = defaultdict(list)
         for other, names in self._others.items():
             if other[0] != line[0] or (by_thread and other[1] != line[1]):
                 continue
             for event, times in names.items():
                 if kind := collective(event) or (event if is_communication(event) else None):
-                    transfers[kind] += times
+                    transfers[kind].append(times)
                 elif other == line:
-                    phases[event] += times
+                    phases[event] = events.intervals([times])
         inside = ~np.isnan(right)
-        left, right, steps = left[inside], right[inside], steps[inside]
-        pairs: Any = lambda times: tuple(np.array(times, np.float64).reshape(-1, 2).T)
-        nothing = (np.empty(0), np.empty(0))
-        communication = events.exposed({k: pairs(t) for k, t in transfers.items()}, nothing, left, right)
-        own = right - left - sum(communication.values(), np.zeros(left.shape))
-        parts = {}
-        if len(phases) <= _MOST_PHASES:
-            waiting = pairs([span for times in transfers.values() for span in times])
-            parts = events.exposed({k: pairs(t) for k, t in phases.items()}, waiting, left, right)
-            parts = {k: times for k, times in parts.items() if times.any()}
-            if parts:
-                parts["other"] = np.maximum(own - sum(parts.values(), np.zeros(own.shape)), 0.0)
-        in_seconds = lambda tables: {key: times * 1e-6 for key, times in tables.items()}
-        return WorkerSteps(name, steps, own * 1e-6, in_seconds(communication), in_seconds(parts), left * 1e-6)
+        return events.worker_steps(
+            name,
+            (steps[inside], left[inside], right[inside]),
+            {kind: events.intervals(times) for kind, times in transfers.items()},
+            events.intervals([]),
+            phases if len(phases) <= _MOST_PHASES else {},
+        )

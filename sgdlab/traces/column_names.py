@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from sgdlab.traces import phases
 from sgdlab.traces.options import SECONDS
+from sgdlab.traces.phases import words
 from sgdlab.traces.problems import BadTrace
 
 UNITS: Mapping[str, tuple[str, ...]] = {
@@ -97,17 +98,6 @@ def start_per_second(name: str, first: float, duration_per_second: int) -> int:
     return since_1970[0] if since_1970 else duration_per_second
 
 
-def words(name: str) -> list[str]:
-    """Return the words of a column's name, in lower case.
-
-    Example:
-      >>> words("stepTime (ms)")
-      ['step', 'time', 'ms']
-    """
-    apart = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
-    return [word for word in re.split(r"[\s_\-./()\[\]]+", apart.lower()) if word]
-
-
 def base(name: str) -> str:
     """Return a column's name without its unit, words joined by underscores."""
     parts = words(name)
@@ -164,17 +154,16 @@ def split_times(header: Sequence[str], duration: str | None) -> TimeColumns | No
         remark = f"own work is {' + '.join(parts)}"
         if totals:
             remark += f"; {' and '.join(map(repr, totals))} was left out: it is the whole step"
-        return TimeColumns(parts, (), communication, _with(remark, communication))
+        if communication:
+            remark += f"; {', '.join(communication)} was read as communication"
+        return TimeColumns(parts, (), communication, remark)
     if duration in totals and communication:
-        remark = f"own work is {duration} - {' - '.join(communication)}: the whole step, less communication"
-        return TimeColumns((duration,), communication, communication, _with(remark, communication))
+        remark = (
+            f"own work is {duration} - {' - '.join(communication)}: the whole step, less communication; "
+            f"{', '.join(communication)} was read as communication"
+        )
+        return TimeColumns((duration,), communication, communication, remark)
     return None
-
-
-def _with(remark: str, communication: Sequence[str]) -> str:
-    if not communication:
-        return remark
-    return f"{remark}; {', '.join(communication)} was read as communication"
 
 
 def _is_time(name: str) -> bool:
@@ -203,12 +192,10 @@ _EXTREMES = re.compile(r"__(MIN|MAX)$")
 
 
 def workers_among(names: Sequence[str], patterns: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Return the columns of workers, and a sentence that lists which were left out.
+    """Return which columns are workers, of those without steps and starts, and a sentence that lists the others.
 
-    Args:
-      names: of columns that hold neither steps nor starts.
-      patterns: those that a person says, such as "rank*"; empty: numbered columns where two or more are alike but for
-        their numbers, else all; without metrics, minima and maxima.
+    They are those of the patterns that a person says, such as "rank*"; without any, numbered columns where two or more
+    are alike but for their numbers, else all; without metrics, minima and maxima.
 
     Raises:
       BadTrace: where a pattern has no column, or nothing is left.

@@ -22,7 +22,6 @@ OPERATIONS = ("dp_rank", "stage", "step", "optype", "duration")
 OF_OPERATIONS = ("start_ts", "seq_id", "mc", "gmc", "rank")
 """Its optional columns: begins, numbers, chunks of a stage and of the model, and devices."""
 
-_EXAMPLE = "--columns=WORKER,STEP,DURATION"
 _WORKERS = "workers"
 """What is said of a wide table: `workers=PATTERN`."""
 
@@ -67,10 +66,7 @@ class ColumnLayout:
     @property
     def needed(self) -> Needed:
         """The columns that a table of this layout is made of."""
-
-        def those(*parts: str) -> tuple[str, ...]:
-            return tuple(self.columns[part] for part in parts if part in self.columns)
-
+        those = lambda *parts: tuple(self.columns[part] for part in parts if part in self.columns)
         return Needed(
             names=those("worker", "phase", "node", "optype", "epoch"),
             numbers=(*those("step", "dp_rank", "stage", *OF_OPERATIONS), *self.times, *self.workers),
@@ -78,11 +74,7 @@ class ColumnLayout:
         )
 
     def own(self, numbers: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the own work in each row of a long table, float64[R], in units of the durations.
-
-        Args:
-          numbers: column -> float64[R], of `times`.
-        """
+        """Return the own work in each row of a long table, float64[R], by the columns of `times`."""
         if self.parts is None:
             return numbers[self.columns["duration"]]
         total = np.sum([numbers[name] for name in self.parts.added], axis=0)
@@ -103,18 +95,20 @@ class ColumnLayout:
             notes.append(f"the durations were read as {UNITS[self.unit][-1]}")
         return (*(("; ".join(notes),) if notes else ()), *self.remarks)
 
+    @classmethod
+    def without_names(cls, count: int, options: Options, *remarks: str) -> "ColumnLayout":
+        """Return that of columns without names, which are workers."""
+        if options.columns:
+            raise BadTrace(f"--columns={','.join(options.columns)} cannot be found: its columns have no names")
+        return cls("wide", workers=tuple(map(str, range(count))), unit=options.unit or "s", remarks=remarks)
+
     def without(self, part: str) -> "ColumnLayout":
         """Return the same, with a column that is not read."""
         return dataclasses.replace(self, columns={key: name for key, name in self.columns.items() if key != part})
 
 
 def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) -> ColumnLayout:
-    """Recognises the columns of a table.
-
-    Args:
-      header: names of the columns.
-      options: what a person says of them.
-      of_worker: whether a table without a column of workers is that of a single one, as of a file for each.
+    """Recognises the columns of a table; with `of_worker`, one without a column of workers is that of a single one.
 
     Raises:
       BadTrace: where columns are missing, or two could be meant; it names them.
@@ -143,16 +137,20 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
     missing = [part for part in NECESSARY if part not in found and not (part == "worker" and of_worker)]
     if not missing and not patterns:
         return _long(found, options, said, times)
-    certain = [
-        part for part in ("worker", "duration") if part in found and _is_certain(part, found[part], groups, said)
-    ]
-    if certain and not patterns and ("worker" in certain or not column_names.alike(header)):
-        raise BadTrace(_lacks(found, certain, missing, header))
-    columns = {
-        part: found[part]
-        for part in ("step", "start")
-        if part in found and _is_certain(part, found[part], groups, said)
+    sure = {
+        part: name
+        for part, name in found.items()
+        if part in ("worker", "step", "duration", "start") and _is_certain(part, name, groups, said)
     }
+    certain = [sure[part] for part in ("worker", "duration") if part in sure]
+    if certain and not patterns and ("worker" in sure or not column_names.alike(header)):
+        column = certain[-1] if "worker" in missing else certain[0]
+        raise BadTrace(
+            f"column {column!r} must come with {', '.join(missing)}: {', '.join(NECESSARY)} make a long table. The "
+            f"columns are {', '.join(header)}; --columns=WORKER,STEP,DURATION names them. In a table with a column for "
+            "each worker, --columns=workers=rank* names these"
+        )
+    columns = {part: sure[part] for part in ("step", "start") if part in sure}
     return _wide(header, columns, patterns, options, said)
 
 
@@ -182,10 +180,9 @@ def _is_certain(
     part: str, name: str, groups: Mapping[str, tuple[int, list[str]]], said: Mapping[str, str | None]
 ) -> bool:
     """Whether no worker of a wide table is called like a column."""
-    if part in said or groups[part][0] < CERTAIN[part]:
-        return True
     # A unit alone may name a worker (`us`), but not beside phases.
-    return part == "duration" and (bool(base(name)) or bool(groups["phase"][1]))
+    is_named = part == "duration" and (bool(base(name)) or bool(groups["phase"][1]))
+    return part in said or groups[part][0] < CERTAIN[part] or is_named
 
 
 def _chosen(
@@ -219,14 +216,12 @@ def _long(
     guessed = _guessed(found, said, unit, options)
     if times is None:
         return ColumnLayout("long", dict(found), unit=unit, guessed=guessed)
-    for name in times.communication + times.added:
-        if _unit(name, options) != unit:
-            raise BadTrace(
-                f"columns {found['duration']!r} and {name!r} must be in one unit: --unit=ms says that they are"
-            )
-    return ColumnLayout(
-        "long", dict(found), unit=unit, guessed=guessed - {"duration"}, parts=times, remarks=(times.remark,)
-    )
+    others = [name for name in times.communication + times.added if _unit(name, options) != unit]
+    if others:
+        both = f"{found['duration']!r} and {others[0]!r}"
+        raise BadTrace(f"columns {both} must be in one unit: --unit=ms says that they are")
+    remarks = (times.remark,)
+    return ColumnLayout("long", found, unit=unit, guessed=guessed - {"duration"}, parts=times, remarks=remarks)
 
 
 def _guessed(found: Mapping[str, str], said: Mapping[str, str | None], unit: str, options: Options) -> frozenset[str]:
@@ -243,25 +238,14 @@ def _wide(
     said: Mapping[str, str | None],
 ) -> ColumnLayout:
     workers, remark = column_names.workers_among([name for name in header if name not in columns.values()], patterns)
-    units = {unit_of(name) for name in workers}
-    named = units.pop() if len(units) == 1 else None
-    unit = options.unit or named or "s"
+    units = {_unit(name, options) for name in workers}
+    unit = units.pop() if len(units) == 1 else "s"
     guessed = _guessed(columns, said, unit, options)
     return ColumnLayout("wide", columns, workers, unit, guessed, remarks=(remark,) if remark else ())
 
 
 def _unit(column: str, options: Options) -> str:
     return options.unit or unit_of(column) or "s"
-
-
-def _lacks(found: Mapping[str, str], certain: Sequence[str], missing: Sequence[str], header: Sequence[str]) -> str:
-    column = found[certain[-1] if "worker" in missing else certain[0]]
-    columns = ", ".join(header)
-    return (
-        f"column {column!r} must come with {', '.join(missing)}: {', '.join(NECESSARY)} make a long table. The columns "
-        f"are {columns}; {_EXAMPLE} names them. In a table with a column for each worker, --columns=workers=rank* "
-        "names these"
-    )
 
 
 def _said(header: Sequence[str], options: Options) -> dict[str, str | None]:

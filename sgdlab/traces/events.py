@@ -7,16 +7,30 @@ Source: "Trace Event Format", Nat Duca and Dean Sinclair, 2016
 """
 
 import dataclasses
+import gzip
+import io
 import json
 import pathlib
 import re
 import zlib
-from collections.abc import Callable
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from sgdlab.traces.joining import WorkerSteps
 from sgdlab.traces.problems import BadTrace
+
+Intervals = tuple[np.ndarray, np.ndarray]
+"""Begins and ends, float64[K] each."""
+
+Span = tuple[float, float]
+"""Begin and end, microseconds."""
+
+Line = tuple[Any, Any]
+"""A process and one of its threads."""
 
 _DECODER: Any = json.JSONDecoder(strict=False)  # profilers leave control characters in names
 _NUMBER = (int, float)
@@ -26,27 +40,16 @@ _EVENT = re.compile(r'\{\s*"(?:ph|name|cat|pid|tid|ts)"\s*:')
 
 @dataclasses.dataclass
 class Around:
-    """What a file holds beside its events.
+    """What a file holds beside its events."""
 
-    Attributes:
-      header: the object's entries other than the events; empty for an array.
-      events: how many were read.
-      skipped: how many places could not be read, behind which reading went on.
-      cut_off: whether the file ends before its events do. An array without its closing bracket is whole.
-    """
-
-    header: dict[str, Any] = dataclasses.field(default_factory=dict)
-    events: int = 0
-    skipped: int = 0
-    cut_off: bool = False
+    header: dict[str, Any] = dataclasses.field(default_factory=dict)  # other entries of an object
+    events: int = 0  # how many were read
+    skipped: int = 0  # places that could not be read, behind which reading went on
+    cut_off: bool = False  # the file ends before its events do; an array without its closing bracket is whole
 
 
 def scan(path: pathlib.Path, take: Callable[[dict[str, Any]], None]) -> Around:
-    """Hands over the events of a file one by one, so that no more of them is kept than is needed.
-
-    Args:
-      path: of a file, perhaps compressed by gzip.
-      take: what is done with an event.
+    """Hands over the events of a file, perhaps compressed, one by one, so that no more is kept than is needed.
 
     Raises:
       BadTrace: where the file is not in this format.
@@ -108,22 +111,61 @@ def _bytes(path: pathlib.Path) -> tuple[bytes, bool]:
     if not raw.startswith(b"\x1f\x8b"):
         return raw, False
     parts = []
-    while raw:
-        stream = zlib.decompressobj(wbits=31)
-        try:
-            parts.append(stream.decompress(raw))
-        except zlib.error as error:
-            raise BadTrace(f"cannot be decompressed: {error}") from error
-        if not stream.eof:
-            return b"".join(parts), True
-        raw = stream.unused_data.lstrip(b"\0")
+    try:
+        with gzip.open(io.BytesIO(raw)) as file:
+            while part := file.read1(1 << 20):
+                parts.append(part)
+    except EOFError:
+        return b"".join(parts), True
+    except (OSError, zlib.error) as error:
+        raise BadTrace(f"cannot be decompressed: {error}") from error
     return b"".join(parts), False
 
 
-def is_span(event: dict[str, Any]) -> bool:
-    """Tell whether an event is complete: with a name, a begin and a duration."""
-    times = (event.get("ts"), event.get("dur"))
-    return event.get("ph") == "X" and isinstance(event.get("name"), str) and all(isinstance(t, _NUMBER) for t in times)
+class Trace:
+    """The spans of a file: events with a begin and an end, of which a reader takes what it needs."""
+
+    reads_cut_off = False
+    """Whether a file that ends too early is read as far as it goes."""
+
+    def __init__(self, path: pathlib.Path):
+        self.processes: dict[Any, str] = {}
+        self.threads: dict[Line, str] = {}
+        self._open: dict[Line, list[dict[str, Any]]] = defaultdict(list)
+        self.around = scan(path, self._event)
+        if self.around.cut_off and not self.reads_cut_off:
+            raise BadTrace(
+                f"ends after {self.around.events} events (was the process killed while it wrote?): events are not in "
+                "order of time, so that what is missing is unknown; record again, or leave this file out "
+                "(--skip_bad_rows)"
+            )
+
+    def _take(self, line: Line, name: str, span: Span, category: str, arguments: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _event(self, event: dict[str, Any]) -> None:
+        phase, name, begin = event.get("ph"), event.get("name"), event.get("ts")
+        line, arguments = (event.get("pid"), event.get("tid")), _arguments(event)
+        if phase == "M" and name == "process_name":
+            self.processes[line[0]] = str(arguments.get("name", ""))
+        elif phase == "M" and name == "thread_name":
+            self.threads[line] = str(arguments.get("name", ""))
+        elif not isinstance(begin, _NUMBER):
+            return
+        elif phase == "B":
+            self._open[line].append(event)
+        elif phase == "E" and self._open[line]:
+            begun = self._open[line].pop()
+            span, arguments = (float(begun["ts"]), float(begin)), _arguments(begun) | arguments
+            self._take(line, str(begun.get("name", "")), span, str(begun.get("cat", "")), arguments)
+        elif phase == "X" and isinstance(name, str) and isinstance(duration := event.get("dur"), _NUMBER):
+            span = (float(begin), float(begin) + float(duration))
+            self._take(line, name, span, str(event.get("cat", "")), arguments)
+
+
+def _arguments(event: dict[str, Any]) -> dict[str, Any]:
+    arguments = event.get("args")
+    return arguments if isinstance(arguments, dict) else {}
 
 
 def head(path: pathlib.Path, size: int = 1 << 20) -> str:
@@ -143,7 +185,31 @@ def has_events(text: str) -> bool:
     return '"traceEvents"' in text or bool(re.match(r'\ufeff?\s*\[\s*\{[^{}]*"ph"\s*:', text))
 
 
-def union(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def spans() -> dict[Any, dict[str, array]]:
+    """Return a mapping of where events happen, and of their kinds, to begins and ends by turns; it is empty."""
+    return defaultdict(lambda: defaultdict(lambda: array("d")))
+
+
+def intervals(times: Iterable[array]) -> Intervals:
+    """Return the begins and ends of arrays in which they take turns."""
+    both = np.concatenate([np.empty(0), *(np.frombuffer(one, np.float64) for one in times if len(one))])
+    return both[::2], both[1::2]
+
+
+def widen(steps: dict[int, Span], number: int, span: Span) -> None:
+    """Makes a step hold these times too, as where it is that of several devices."""
+    known = steps.get(number, span)
+    steps[number] = (min(known[0], span[0]), max(known[1], span[1]))
+
+
+def windows(steps: Mapping[int, Span]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rising numbers of steps, int64[S], their begins and ends, float64[S]."""
+    numbers = sorted(steps)
+    times = np.array([steps[number] for number in numbers], np.float64).reshape(-1, 2)
+    return np.array(numbers, np.int64), times[:, 0], times[:, 1]
+
+
+def union(begin: np.ndarray, end: np.ndarray) -> Intervals:
     """Return M <= K disjoint intervals, in order, that cover the same times: begins and ends, float64[M] each.
 
     Example:
@@ -177,9 +243,7 @@ def covered(begin: np.ndarray, end: np.ndarray, left: np.ndarray, right: np.ndar
     return until(right) - until(left)
 
 
-def difference(
-    first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
+def difference(first: Intervals, second: Intervals) -> Intervals:
     """Return disjoint intervals that cover the times of the first set which the second does not cover.
 
     Example:
@@ -193,20 +257,11 @@ def difference(
 
 
 def exposed(
-    parts: dict[str, tuple[np.ndarray, np.ndarray]],
-    hidden_by: tuple[np.ndarray, np.ndarray],
-    left: np.ndarray,
-    right: np.ndarray,
+    parts: Mapping[str, Intervals], hidden_by: Intervals, left: np.ndarray, right: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Return the time of each window in which a part is under way, and nothing of what hides it.
 
     Where two parts overlap, the time belongs to the one that comes first among `parts`, so that they add up.
-
-    Args:
-      parts: name -> begins and ends, float64[K] each.
-      hidden_by: begins and ends of what hides all parts.
-      left: float64[S], where the windows begin.
-      right: float64[S], where they end.
 
     Example:
       >>> transfer = {"all_reduce": (np.array([2.0]), np.array([6.0]))}
@@ -221,3 +276,31 @@ def exposed(
         times[name] = np.maximum(now - before, 0.0)
         before = now
     return times
+
+
+def worker_steps(
+    worker: str,
+    steps: tuple[np.ndarray, np.ndarray, np.ndarray],
+    communication: Mapping[str, Intervals],
+    compute: Intervals,
+    parts: Mapping[str, Intervals],
+    *,
+    rest: str = "other",
+    epoch: float = 0.0,
+    node: str = "",
+) -> WorkerSteps:
+    """Return a worker's steps, whose own work is their time less that of communication which nothing hides.
+
+    Steps are numbers, begins and ends, microseconds; what `compute` covers is no waiting, and the time of the own work
+    that is in none of the `parts` is called `rest`. The clock shows `epoch` seconds at its zero.
+    """
+    numbers, left, right = steps
+    waited = exposed(communication, compute, left, right)
+    own = right - left - sum(waited.values(), np.zeros(left.shape))
+    every = [np.concatenate(ends) for ends in zip(*communication.values(), strict=True)] or [np.empty(0)] * 2
+    known = exposed(parts, difference((every[0], every[1]), compute), left, right)
+    phases = {name: times for name, times in known.items() if times.any()}
+    if phases:
+        phases[rest] = np.maximum(own - sum(phases.values(), np.zeros(left.shape)), 0.0)
+    waited, phases = ({name: times * 1e-6 for name, times in tables.items()} for tables in (waited, phases))
+    return WorkerSteps(worker, numbers, own * 1e-6, waited, phases, epoch + left * 1e-6, node)

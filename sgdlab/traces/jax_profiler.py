@@ -1,7 +1,6 @@
 """Profiles of JAX: directories with `plugins/profile/{time}/{host}.trace.json.gz`."""
 
 import pathlib
-from array import array
 from collections import defaultdict
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 
 from sgdlab.traces import events
 from sgdlab.traces.family import TRACES
-from sgdlab.traces.joining import WorkerSteps, naming, together
+from sgdlab.traces.joining import WorkerSteps, each, together
 from sgdlab.traces.options import Options
 from sgdlab.traces.paths import files, in_order
 from sgdlab.traces.phases import collective
@@ -56,20 +55,15 @@ def jax_profiler(*, path: str | pathlib.Path, options: Options) -> Recording:
 
     Source: https://docs.jax.dev/en/latest/profiling.html
     """
-    found, parts, notes, of_hosts = _files(path), [], [], False
-    for file, (worker, node) in zip(found, _workers(found), strict=True):
-        with naming(file, options, notes):
-            profile = _Profile(file)
-            parts.append(profile.steps(worker, node))
-            of_hosts = of_hosts or not profile.device_steps
-    if not parts:
-        raise BadTrace("must have a profile that can be used")
-    if of_hosts:
+    found, notes = _files(path), []
+    workers = _workers(found)
+    profiles = each(found, options, notes, lambda file: _Profile(file, *workers[file]))
+    if not all(profile.on_device for profile in profiles):
         notes.append(
             "Steps are those of the hosts: they hold the device's work only if the loop waits for it "
             "(block_until_ready) inside of StepTraceAnnotation."
         )
-    return together(parts, notes)
+    return together([profile.steps() for profile in profiles], notes)
 
 
 def _files(path: str | pathlib.Path) -> list[pathlib.Path]:
@@ -78,100 +72,72 @@ def _files(path: str | pathlib.Path) -> list[pathlib.Path]:
     return [pathlib.Path(name) for name in sorted(several, key=in_order)]
 
 
-def _workers(found: list[pathlib.Path]) -> list[tuple[str, str]]:
+def _workers(found: list[pathlib.Path]) -> dict[pathlib.Path, tuple[str, str]]:
     """A worker's name and its machine for each file: the host, and before it the directory where hosts repeat."""
     hosts = [file.name.removesuffix(ENDING) for file in found]
     logs = [file.parents[3] if file.parent.parent.name == "profile" else file.parent for file in found]
     several = any(len({log for log, h in zip(logs, hosts, strict=True) if h == host}) > 1 for host in set(hosts))
-    return [(f"{log.name}/{host}" if several else host, host) for log, host in zip(logs, hosts, strict=True)]
+    names = [f"{log.name}/{host}" if several else host for log, host in zip(logs, hosts, strict=True)]
+    return dict(zip(found, zip(names, hosts, strict=True), strict=True))
 
 
-class _Profile:
+class _Profile(events.Trace):
     """What is needed of one file."""
 
-    def __init__(self, path: pathlib.Path):
-        self._processes: dict[Any, str] = {}
-        self._threads: dict[tuple[Any, Any], str] = {}
-        self._host: dict[int, tuple[float, float]] = {}
-        self._steps: dict[tuple[Any, Any], dict[int, tuple[float, float]]] = defaultdict(dict)
-        # Begin and end by turns, by process, thread and collective; of other operations, those of devices are needed.
-        self._times: dict[tuple[Any, Any, str], array] = defaultdict(lambda: array("d"))
-        around = events.scan(path, self._take)
-        if around.cut_off:
-            raise BadTrace(
-                f"ends after {around.events} events (was the process killed while it wrote?): what is missing is "
-                "unknown; record again, or leave this file out (--skip_bad_rows)"
-            )
-        self.device_steps = self._of_devices()
-        if not self._host and not self.device_steps:
+    def __init__(self, path: pathlib.Path, worker: str, node: str):
+        self._worker, self._node = worker, node
+        self._host: dict[int, events.Span] = {}
+        self._device: dict[int, events.Span] = {}  # from the first device's begin to the last one's end
+        # By process and thread, of collectives by their kinds; of other operations, those of devices are needed.
+        self._spans = events.spans()
+        super().__init__(path)
+        self.on_device = bool(self._device)
+        if not self._host and not self._device:
             raise BadTrace(
                 'has no steps: put `with jax.profiler.StepTraceAnnotation("train", step_num=step):` around each'
             )
 
-    def _take(self, event: dict[str, Any]) -> None:
-        phase, process, thread = event.get("ph"), event.get("pid"), event.get("tid")
-        arguments = event.get("args") or {}
-        if phase == "M":
-            if event.get("name") == "process_name":
-                self._processes[process] = str(arguments.get("name", ""))
-            elif event.get("name") == "thread_name":
-                self._threads[process, thread] = str(arguments.get("name", ""))
-            return
-        if not events.is_span(event):
-            return
-        name, begin = event["name"], event["ts"]
-        end = begin + event["dur"]
-        if str(arguments.get("step_num")).isdigit() and not self._is_device(process):
-            self._host[int(arguments["step_num"])] = (begin, end)
-        elif self._threads.get((process, thread)) == _STEPS:
+    def _take(self, line: events.Line, name: str, span: events.Span, category: str, arguments: dict[str, Any]) -> None:
+        on_device = self._is_device(line[0])
+        if str(arguments.get("step_num")).isdigit() and not on_device:
+            self._host[int(arguments["step_num"])] = span
+        elif self.threads.get(line) == _STEPS:
             if (number := name.rpartition(" ")[2]).isdigit():  # "12", or "train 12"
-                self._steps[process, thread][int(number)] = (begin, end)
+                events.widen(self._device, int(number), span)
         elif not name.startswith(_NO_WORK):
             kind = collective(name)
-            if kind or self._is_device(process):
-                self._times[process, thread, kind or ""].extend((begin, end))
+            if kind or on_device:
+                self._spans[line][kind or ""].extend(span)
 
-    def _of_devices(self) -> dict[int, tuple[float, float]]:
-        """Steps by the devices' own lines, from the first device's begin to the last one's end."""
-        steps: dict[int, tuple[float, float]] = {}
-        for line in self._steps.values():
-            for step, (begin, end) in line.items():
-                known = steps.get(step, (np.inf, -np.inf))
-                steps[step] = (min(known[0], begin), max(known[1], end))
-        return steps
-
-    def steps(self, worker: str, node: str) -> WorkerSteps:
+    def steps(self) -> WorkerSteps:
         """The process's steps, in seconds."""
-        chosen = self.device_steps or self._host
-        numbers = sorted(chosen)
-        left, right = (np.array([chosen[number][side] for number in numbers], np.float64) for side in (0, 1))
+        numbers, left, right = events.windows(self._device or self._host)
         after = np.flatnonzero(np.diff(numbers) == 1) + 1
         left[after] = np.minimum(right[after - 1], right[after])
-        devices = sorted({key[0] for key in self._times if self._is_device(key[0])}, key=str)
-        waited = [self._waited([device], left, right) for device in devices] or [self._waited(None, left, right)]
-        totals = np.stack([sum(times.values(), np.zeros(left.shape)) for times in waited])
+        devices = sorted({process for process, _ in self._spans if self._is_device(process)}, key=str)
+        waited = [self._waited([device], left, right) for device in devices]
+        waited = waited or [self._waited([process for process, _ in self._spans], left, right)]
+        nothing = np.zeros(left.shape)
+        totals = np.stack([sum(times.values(), nothing) for times in waited])
         least = np.argmin(totals, axis=0)  # of the devices, which all work at the same time
         names = sorted({name for times in waited for name in times})
         communication = {
-            name: np.choose(least, [times.get(name, np.zeros(left.shape)) for times in waited]) * 1e-6 for name in names
+            name: np.choose(least, [times.get(name, nothing) for times in waited]) * 1e-6 for name in names
         }
         own = (right - left - totals.min(axis=0)) * 1e-6
-        return WorkerSteps(worker, np.array(numbers), own, communication, {}, left * 1e-6, node)
+        return WorkerSteps(self._worker, numbers, own, communication, {}, left * 1e-6, self._node)
 
     def _is_device(self, process: Any) -> bool:
-        return self._processes.get(process, "").startswith(_DEVICE)
+        return self.processes.get(process, "").startswith(_DEVICE)
 
-    def _waited(self, processes: list[Any] | None, left: np.ndarray, right: np.ndarray) -> dict[str, np.ndarray]:
+    def _waited(self, processes: list[Any], left: np.ndarray, right: np.ndarray) -> dict[str, np.ndarray]:
         """Microseconds of nothing but communication in each step, on these devices, or anywhere on the host."""
-        transfers: dict[str, list[np.ndarray]] = {}
-        compute = [np.empty((0, 2))]
-        for (process, thread, kind), times in self._times.items():
-            if processes is not None and process not in processes:
-                continue
-            pairs = np.frombuffer(times, np.float64).reshape(-1, 2)
-            if kind:
-                transfers.setdefault(kind, []).append(pairs)
-            elif self._threads.get((process, thread), "").startswith(_OPERATIONS):
-                compute.append(pairs)
-        parts = {kind: tuple(np.concatenate(pairs).T) for kind, pairs in sorted(transfers.items())}
-        return events.exposed(parts, tuple(np.concatenate(compute).T), left, right)
+        transfers, compute = defaultdict(list), []
+        for line, kinds in self._spans.items():
+            if line[0] in processes:
+                for kind in kinds.keys() - {""}:
+                    transfers[kind].append(kinds[kind])
+                if self.threads.get(line, "").startswith(_OPERATIONS):
+                    compute.append(kinds[""])
+        parts = {kind: events.intervals(times) for kind, times in sorted(transfers.items())}
+        return events.exposed(parts, events.intervals(compute), left, right)

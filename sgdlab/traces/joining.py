@@ -1,10 +1,10 @@
 """Recordings of several files, and steps of single workers, put together to one recording."""
 
-import contextlib
 import dataclasses
 import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,15 +15,10 @@ from sgdlab.traces.recording import Recording
 
 
 def joined(recordings: Mapping[str, Recording]) -> Recording:
-    """One recording of the steps and the workers of all.
+    """Return one recording of the steps and the workers of all, given by the names of their files.
 
-    Args:
-      recordings: by the names of their files.
-
-    Returns:
-      The recording, with rows in the order of the steps, and workers in the order of the files. What one file alone
-      has, such as a phase, is missing (NaN) for the workers of the others; nodes, and when steps began, are kept where
-      all files have them.
+    Rows are in the order of the steps, and workers in the order of the files. What one file alone has, such as a phase,
+    is missing (NaN) for the workers of the others; nodes, and when steps began, are kept where all files have them.
 
     Raises:
       BadTrace: where two files have a run-time of the same worker in the same step.
@@ -92,6 +87,7 @@ def _began(recordings: Sequence[Recording], steps: np.ndarray) -> np.ndarray | N
     return began
 
 
+_Made = TypeVar("_Made")
 _LAST_NUMBER = re.compile(r"([0-9]+)(?!.*[0-9])")
 
 
@@ -118,15 +114,25 @@ class WorkerSteps:
     node: str = ""
 
 
-@contextlib.contextmanager
-def naming(file: pathlib.Path, options: Options, notes: list[str]) -> Iterator[None]:
-    """Puts the file's name before what is wrong with it, or notes that it was left out where bad rows are skipped."""
-    try:
-        yield
-    except BadTrace as error:
-        if not options.skip_bad_rows:
-            raise BadTrace(f"{file.name} {error}") from error
-        notes.append(f"{file.name} was left out: it {error}.")
+def each(
+    found: Sequence[pathlib.Path], options: Options, notes: list[str], read: Callable[[pathlib.Path], _Made]
+) -> list[_Made]:
+    """Return what is made of each file; where bad rows are skipped, files that cannot be used are noted.
+
+    Raises:
+      BadTrace: that names a file which cannot be used, or where there is none that can.
+    """
+    made = []
+    for file in found:
+        try:
+            made.append(read(file))
+        except BadTrace as error:
+            if not options.skip_bad_rows:
+                raise BadTrace(f"{file.name} {error}") from error
+            notes.append(f"{file.name} was left out: it {error}.")
+    if not made:
+        raise BadTrace("must have a file that can be used")
+    return made
 
 
 def rank_in(path: pathlib.Path) -> str | None:
@@ -154,44 +160,43 @@ def together(parts: Sequence[WorkerSteps], notes: Sequence[str] = ()) -> Recordi
     if steps.size == 0:
         raise BadTrace("must hold steps; none was found")
     shape, notes = (steps.size, len(workers)), list(notes)
-    runtimes, began, nodes = np.full(shape, np.nan), np.full(shape, np.nan), dict.fromkeys(workers, "")
-    tables = {}
-    for kind in ("phases", "communication"):
-        names = {name for part in parts for name in getattr(part, kind)}
-        tables[kind] = {name: np.full(shape, np.nan) for name in sorted(names, key=paths.in_order)}
-    seen, again, impossible = np.zeros(shape, bool), 0, 0
-    for part in parts:
-        column = workers.index(part.worker)
-        rows, first = np.unique(np.searchsorted(steps, part.steps), return_index=True)
-        new = ~seen[rows, column]
-        again += part.steps.size - int(new.sum())
-        rows, first = rows[new], first[new]
-        seen[rows, column] = True
-        possible = np.isfinite(part.own[first]) & (part.own[first] > 0)
-        impossible += int((~possible).sum())
-        rows, first = rows[possible], first[possible]
-        runtimes[rows, column], began[rows, column] = part.own[first], part.began[first]
-        for kind, table in tables.items():
-            for name, values in table.items():
-                own = getattr(part, kind)
-                values[rows, column] = own[name][first] if name in own else 0.0
-        nodes[part.worker] = nodes[part.worker] or part.node
+    place = np.concatenate(
+        [np.searchsorted(steps, part.steps) * len(workers) + workers.index(part.worker) for part in parts]
+    )
+    own, began = (np.concatenate([getattr(part, name) for part in parts]) for name in ("own", "began"))
+    seen, first = np.unique(place, return_index=True)
+    used = first[np.isfinite(own[first]) & (own[first] > 0)]
+
+    def spread(values: np.ndarray) -> np.ndarray:
+        whole = np.full(shape, np.nan)
+        whole.ravel()[place[used]] = values[used]
+        return whole
+
+    def named(kind: str) -> dict[str, np.ndarray]:
+        names = sorted({name for part in parts for name in getattr(part, kind)}, key=paths.in_order)
+        return {
+            name: spread(np.concatenate([getattr(part, kind).get(name, np.zeros(part.steps.size)) for part in parts]))
+            for name in names
+        }
+
+    runtimes, began = spread(own), spread(began)
     if not np.isfinite(runtimes).any():
         raise BadTrace("must hold steps in which a worker did work of its own; there is none")
-    if again:
+    if again := place.size - seen.size:
         notes.append(f"{again} steps of a worker were recorded more than once: the first of each was taken.")
-    if impossible:
+    if impossible := first.size - used.size:
         notes.append(f"{impossible} steps of a worker had no time of its own work and are missing.")
-    if some := int((~seen.all(axis=1)).sum()):
+    if some := int((np.bincount(seen // len(workers)) < len(workers)).sum()):
         notes.append(f"{some} of {steps.size} steps were recorded by some of the workers only.")
     known = np.isfinite(began).any(axis=1)
+    nodes = {part.worker: part.node for part in reversed(parts) if part.node}
     return Recording(
         runtimes,
         steps.astype(np.int64),
         tuple(workers),
-        nodes=tuple(nodes.values()) if all(nodes.values()) else (),
-        phases=tables["phases"],
-        communication={name: times for name, times in tables["communication"].items() if np.nansum(times) > 0},
+        nodes=tuple(nodes[worker] for worker in workers) if len(nodes) == len(workers) else (),
+        phases=named("phases"),
+        communication={name: times for name, times in named("communication").items() if np.nansum(times) > 0},
         began=np.where(known, np.fmin.reduce(began, axis=1), np.nan) if known.any() else None,
         notes=tuple(notes),
     )

@@ -2,14 +2,13 @@
 
 import pathlib
 import re
-from array import array
 from typing import Any
 
 import numpy as np
 
 from sgdlab.traces import events
 from sgdlab.traces.family import TRACES
-from sgdlab.traces.joining import WorkerSteps, naming, rank_in, together
+from sgdlab.traces.joining import WorkerSteps, each, rank_in, together
 from sgdlab.traces.options import Options
 from sgdlab.traces.paths import files
 from sgdlab.traces.phases import collective
@@ -64,18 +63,13 @@ def kineto(*, path: str | pathlib.Path, options: Options) -> Recording:
 
     Source: https://docs.pytorch.org/docs/stable/profiler.html
     """
-    parts, notes, host_steps = [], [], 0
-    for file in _files(path):
-        with naming(file, options, notes):
-            profile = _Profile(file)
-            parts.append(profile.steps())
-            notes += profile.notes
-            host_steps += not profile.on_device
-    if not parts:
-        raise BadTrace("must have a file that can be used")
-    if 0 < host_steps < len(parts):
-        raise BadTrace(f"{host_steps} of {len(parts)} profiles have no kernels; they must all have them, or none")
-    return together(parts, notes)
+    notes: list[str] = []
+    profiles = each(_files(path), options, notes, _Profile)
+    host_steps = sum(not profile.on_device for profile in profiles)
+    if 0 < host_steps < len(profiles):
+        raise BadTrace(f"{host_steps} of {len(profiles)} profiles have no kernels; they must all have them, or none")
+    notes += [note for profile in profiles for note in profile.notes]
+    return together([profile.steps() for profile in profiles], notes)
 
 
 def _files(path: str | pathlib.Path) -> list[pathlib.Path]:
@@ -84,42 +78,34 @@ def _files(path: str | pathlib.Path) -> list[pathlib.Path]:
     return [file for file in found if file.name.endswith(_SURE)] or found
 
 
-class _Profile:
+class _Profile(events.Trace):
     """What is needed of one file."""
 
     def __init__(self, path: pathlib.Path):
-        self._host: dict[int, tuple[float, float]] = {}
-        self._device: dict[int, tuple[float, float]] = {}
-        self._kernels: dict[str, array] = {"": array("d")}  # begin and end by turns, by collective
-        self._work: dict[str, array] = {"": array("d")}
-        self._loading, self._optimizer = array("d"), array("d")
-        around = events.scan(path, self._take)
-        if around.cut_off:
-            raise BadTrace(
-                f"ends after {around.events} events (was the profiler killed while it wrote?): events are not in order "
-                "of time, so that what is missing is unknown; write it again, or leave this file out (--skip_bad_rows)"
-            )
+        self._host: dict[int, events.Span] = {}
+        self._device: dict[int, events.Span] = {}
+        self._spans = events.spans()  # "kernel" and "work" by collective, "" for none; "part" by phase
+        super().__init__(path)
         if not self._host:
             raise BadTrace(
                 f"has no steps {_STEP}N: pass a schedule to torch.profiler.profile, and call its step() in the loop"
             )
         self.notes = []
-        if around.skipped:
-            self.notes.append(f"{around.skipped} events of {path.name} could not be read.")
-        distributed = around.header.get("distributedInfo")
+        if self.around.skipped:
+            self.notes.append(f"{self.around.skipped} events of {path.name} could not be read.")
+        distributed = self.around.header.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
-        rank = distributed.get("rank")
+        rank, tensorboard = distributed.get("rank"), _WORKER_OF_TENSORBOARD.match(path.name)
         self._worker: Any = str(rank) if rank is not None else rank_in(path)
-        tensorboard = _WORKER_OF_TENSORBOARD.match(path.name)
         if rank is None and tensorboard:
             self._worker = tensorboard.group(0).partition(".")[0]
         if self._worker is None:
             raise BadTrace(
                 "has no distributedInfo with the rank, and no number in its name: name it rank0.json and so on"
             )
-        self._node = str(around.header.get("host_name") or (tensorboard.group(1) if tensorboard else ""))
-        self._epoch = float(around.header.get("baseTimeNanoseconds") or 0) * 1e-9
-        self.on_device = any(len(times) for times in self._kernels.values())
+        self._node = str(self.around.header.get("host_name") or (tensorboard.group(1) if tensorboard else ""))
+        self._epoch = float(self.around.header.get("baseTimeNanoseconds") or 0) * 1e-9
+        self.on_device = "kernel" in self._spans
         if not self.on_device and "nccl" in str(distributed.get("backend")):
             raise BadTrace("has no kernels, and NCCL's collectives are kernels: profile ProfilerActivity.CUDA too")
         if self.on_device and not self._device:
@@ -128,71 +114,46 @@ class _Profile:
                 "run ahead of the device."
             )
 
-    def _take(self, event: dict[str, Any]) -> None:
-        if not events.is_span(event):
-            return
-        name, begin, category = event["name"], event["ts"], str(event.get("cat", "")).lower()
-        end = begin + event["dur"]
+    def _take(self, line: events.Line, name: str, span: events.Span, category: str, arguments: dict[str, Any]) -> None:
+        category, step = category.lower(), _STEP_NAME.fullmatch(name)
         if category == "kernel":
-            arguments = event.get("args") or {}
             kind = collective(name)
             if kind and arguments.get("Collective name"):
                 kind = collective(f"nccl:{arguments['Collective name']}")
-            self._kernels.setdefault(kind or "", array("d")).extend((begin, end))
+            self._spans["kernel"][kind or ""].extend(span)
         elif category in ("cpu_op", "operator", "user_annotation"):
-            if step := _STEP_NAME.fullmatch(name):
-                self._host[int(step.group(1))] = (begin, end)
+            if step:
+                self._host[int(step.group(1))] = span
             elif name.startswith("enumerate(DataLoader)"):
-                self._loading.extend((begin, end))
+                self._spans["part"]["data"].extend(span)
             elif name.startswith("Optimizer.step"):
-                self._optimizer.extend((begin, end))
+                self._spans["part"]["optimizer"].extend(span)
             elif category == "user_annotation" or _BY_BACKENDS.match(name):
                 if kind := collective(name):
-                    self._work.setdefault(kind, array("d")).extend((begin, end))
+                    self._spans["work"][kind].extend(span)
             elif _WORK_OF_PROCESSOR.match(name):
-                self._work[""].extend((begin, end))
-        elif category == "gpu_user_annotation" and (step := _STEP_NAME.fullmatch(name)):
-            known = self._device.get(int(step.group(1)), (np.inf, -np.inf))
-            self._device[int(step.group(1))] = (min(known[0], begin), max(known[1], end))
+                self._spans["work"][""].extend(span)
+        elif category == "gpu_user_annotation" and step:
+            events.widen(self._device, int(step.group(1)), span)
 
     def steps(self) -> WorkerSteps:
         """The rank's steps, in seconds."""
-        steps, left, right = self._windows()
-        by_kind = self._kernels if self.on_device else self._work
-        pairs = {kind: _pairs(times) for kind, times in sorted(by_kind.items())}
-        compute = pairs.pop("")
-        waited = events.exposed(pairs, compute, left, right)
-        own = right - left - sum(waited.values(), np.zeros(left.shape))
-        if self.on_device:
-            busy = events.covered(*compute, left, right)
-            phases = {"kernels": busy, "copies and idle": np.maximum(own - busy, 0.0)}
-        else:
-            under_way = [np.concatenate(ends) for ends in zip(*pairs.values(), strict=True)] or [np.empty(0)] * 2
-            waiting = events.difference((under_way[0], under_way[1]), compute)
-            parts = {"data": _pairs(self._loading), "optimizer": _pairs(self._optimizer)}
-            known = events.exposed(parts, waiting, left, right)
-            phases = {name: times for name, times in known.items() if len(parts[name][0])}
-            phases["other"] = np.maximum(own - sum(phases.values(), np.zeros(own.shape)), 0.0)
-        return WorkerSteps(
-            self._worker,
-            steps,
-            own * 1e-6,
-            {kind: times * 1e-6 for kind, times in waited.items()},
-            {name: times * 1e-6 for name, times in phases.items()} if len(phases) > 1 else {},
-            self._epoch + left * 1e-6,
-            self._node,
+        group, rest = ("kernel", "copies and idle") if self.on_device else ("work", "other")
+        spans = {kind: events.intervals([times]) for kind, times in sorted(self._spans[group].items())}
+        compute = spans.pop("", events.intervals([]))
+        parts = {kind: events.intervals([times]) for kind, times in sorted(self._spans["part"].items())}
+        parts = {"kernels": compute} if self.on_device else parts
+        return events.worker_steps(
+            self._worker, self._windows(), spans, compute, parts, rest=rest, epoch=self._epoch, node=self._node
         )
 
     def _windows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Numbers, begins and ends of steps, int64[K] and float64[K], microseconds."""
-        on_device = self.on_device and bool(self._device)
-        chosen = self._device if on_device else self._host
-        steps = sorted(chosen)
-        left, right = (np.array([chosen[step][side] for step in steps], np.float64) for side in (0, 1))
-        if not on_device:
-            return np.array(steps), left, right
-        ends = np.sort(np.concatenate([_pairs(times)[1] for times in self._kernels.values()]))
-        for row, step in enumerate(steps):
+        if not (self.on_device and self._device):
+            return events.windows(self._host)
+        steps, left, right = events.windows(self._device)
+        ends = np.sort(events.intervals(self._spans["kernel"].values())[1])
+        for row, step in enumerate(steps.tolist()):
             if row and steps[row - 1] == step - 1:
                 left[row] = min(right[row - 1], right[row])
                 continue
@@ -201,10 +162,4 @@ class _Profile:
             begins = [self._host[step][0]] if step in self._host else []
             begins += [ends[before - 1]] if before else []
             left[row] = min(left[row], max(begins, default=left[row]))
-        return np.array(steps), left, right
-
-
-def _pairs(times: array) -> tuple[np.ndarray, np.ndarray]:
-    """Begins and ends, float64[K] each, of an array in which they take turns."""
-    both = np.frombuffer(times, np.float64).reshape(-1, 2) if len(times) else np.empty((0, 2))
-    return both[:, 0], both[:, 1]
+        return steps, left, right

@@ -1,5 +1,6 @@
 """Dumps of PyTorch's flight recorder, one file for each rank: steps are where its collectives repeat themselves."""
 
+import dataclasses
 import io
 import json
 import pathlib
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab.traces.family import TRACES
-from sgdlab.traces.joining import WorkerSteps, naming, rank_in, together
+from sgdlab.traces.joining import WorkerSteps, each, rank_in, together
 from sgdlab.traces.options import Options
 from sgdlab.traces.paths import files
 from sgdlab.traces.phases import collective
@@ -61,15 +62,16 @@ def nccl_flight_recorder(*, path: str | pathlib.Path, options: Options) -> Recor
 
     Source: https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
     """
-    dumps, notes = {}, []
-    for file in files(path, _ENDINGS):
-        with naming(file, options, notes):
-            rank, entries = rank_in(file), _entries(file)
-            if rank in dumps:
-                raise BadTrace(f"is a second dump of rank {rank}; there must be one of each rank")
-            dumps[rank] = entries
-    if not dumps:
-        raise BadTrace("must have a dump that can be used")
+    dumps: dict[Any, list[dict[str, Any]]] = {}
+    notes: list[str] = []
+
+    def add(file: pathlib.Path) -> None:
+        rank, entries = rank_in(file), _entries(file)
+        if rank in dumps:
+            raise BadTrace(f"is a second dump of rank {rank}; there must be one of each rank")
+        dumps[rank] = entries
+
+    each(files(path, _ENDINGS), options, notes, add)
     parts = _steps(dumps)
     work = np.concatenate([part.own for part in parts])
     # Single steps may seem to have none, where the host ran ahead of the device.
@@ -122,7 +124,7 @@ def _steps(dumps: Mapping[str, Sequence[dict[str, Any]]]) -> list[WorkerSteps]:
     every = {number: entry for entries in own.values() for number, entry in entries.items()}
     numbers = np.array(sorted(every))
     parts = ("profiling_name", "input_sizes", "input_dtypes")
-    kinds = numbered([str([every[n].get(part) for part in parts]) for n in numbers])
+    _, kinds = np.unique([str([every[n].get(part) for part in parts]) for n in numbers], return_inverse=True)
     longest = max(own.values(), key=len)
     start = min(entry["time_created_ns"] for entry in longest.values())
     created = np.array([(longest[n]["time_created_ns"] - start) * 1e-9 if n in longest else np.nan for n in numbers])
@@ -167,28 +169,25 @@ def _of_rank(
     times = {}
     for kind in sorted(set(kinds)):
         mine = np.array([name == kind for name in kinds]) & (created >= begins[place])
-        total = np.zeros(begins.size)
-        np.add.at(total, place[mine], durations[mine] * 1e-3)
-        times[kind] = total[rows]
+        times[kind] = np.bincount(place[mine], durations[mine] * 1e-3, begins.size)[rows]
     work = begins[rows + 1] - begins[rows] - sum(times.values(), np.zeros(rows.size))
     return WorkerSteps(rank, rows, work, times, {}, start * 1e-9 + begins[rows])
 
 
 def _hidden(parts: Sequence[WorkerSteps]) -> list[WorkerSteps]:
     """The same steps, where only waiting is communication, because computation hides the transfers."""
-    changed = []
-    names = sorted({name for part in parts for name in part.communication})
-    least: dict[str, dict[int, float]] = {name: {} for name in names}
+    least: dict[tuple[str, int], float] = {}
     for part in parts:
         for name, times in part.communication.items():
             for step, time in zip(part.steps.tolist(), times.tolist(), strict=True):
-                least[name][step] = min(time, least[name].get(step, np.inf))
+                least[name, step] = min(time, least.get((name, step), np.inf))
+    changed = []
     for part in parts:
-        steps = part.steps.tolist()
-        transfer = {name: np.array([least[name][step] for step in steps]) for name in part.communication}
-        waiting = {name: times - transfer[name] for name, times in part.communication.items()}
-        own = part.own + sum(transfer.values(), np.zeros(len(steps)))
-        changed.append(WorkerSteps(part.worker, part.steps, own, waiting, {}, part.began, part.node))
+        times = part.communication
+        transfer = {name: np.array([least[name, step] for step in part.steps.tolist()]) for name in times}
+        own = part.own + sum(transfer.values(), np.zeros(part.steps.size))
+        waiting = {name: times[name] - transfer[name] for name in times}
+        changed.append(dataclasses.replace(part, own=own, communication=waiting))
     return changed
 
 
@@ -198,14 +197,9 @@ _LONGEST = 4096
 def period(kinds: np.ndarray) -> tuple[int, int, int] | None:
     """Return the period of the longest stretch that repeats itself.
 
-    With the longest run of i to j - 1 in which every operation is followed by its like p later, the stretch is
-    i to j - 1 + p; of several p with a stretch of that length the shortest is taken. It must hold two periods.
-
-    Args:
-      kinds: int64[K], the kind of each operation, in order.
-
-    Returns:
-      The period, and the stretch's begin and end; None if nothing repeats itself.
+    With the longest run of i to j - 1 in which every operation, of these kinds, is followed by its like p later, the
+    stretch is i to j - 1 + p; of several p with a stretch of that length the shortest is taken. It must hold two
+    periods. Given are the period, and the stretch's begin and end; None if nothing repeats itself.
 
     Example:
       >>> period(np.array([9, 0, 0, 1, 0, 0, 1, 0, 0, 1, 8]))
@@ -232,12 +226,8 @@ def step_begins(kinds: np.ndarray, gaps: np.ndarray) -> np.ndarray | None:
     the one of these that has the longest gap before it, wherever it comes; else steps are counted off in the stretch
     that repeats itself.
 
-    Args:
-      kinds: int64[K], the kind of each operation, in order.
-      gaps: float64[K], seconds between the operation before it and this one; NaN where unknown.
-
-    Returns:
-      int64[S], indices among the K; None if nothing repeats itself.
+    Of K operations in order, kinds int64[K] and gaps float64[K] are known, seconds since the operation before, NaN
+    where unknown. Given are int64[S], indices among the K; None if nothing repeats itself.
 
     Example:
       >>> kinds = np.array([9, 0, 1, 0, 1, 7, 0, 1])
@@ -254,17 +244,6 @@ def step_begins(kinds: np.ndarray, gaps: np.ndarray) -> np.ndarray | None:
     if once:
         return np.flatnonzero(kinds == kinds[first + place])
     return np.arange(first + place, last, length)
-
-
-def numbered(names: Sequence[object]) -> np.ndarray:
-    """Return int64[K]: equal numbers for equal names.
-
-    Example:
-      >>> numbered(["b", "a", "b"])
-      array([0, 1, 0])
-    """
-    known: dict[object, int] = {}
-    return np.array([known.setdefault(name, len(known)) for name in names], np.int64)
 
 
 def _median(values: np.ndarray) -> float:

@@ -106,12 +106,8 @@ def _rows(cells: Cells, layout: ColumnLayout, indices: list[np.ndarray]) -> pipe
     kept = ~cells.rows.bad & (names.codes >= 0) & np.isfinite(numbers["start_ts"]) & np.isfinite(numbers["duration"])
     if not kept.any():
         raise pipelines.NotAPipeline("no row has a start and a duration")
-    if "gmc" in numbers:
-        chunk = numbers["gmc"]
-    elif "mc" in numbers:  # the n-th chunk of a stage
-        chunk = np.where(numbers["mc"] >= 0, numbers["mc"] * (np.nanmax(stage[kept]) + 1) + stage, -1)
-    else:
-        chunk = np.full(len(kept), -1.0)
+    of_stage = numbers.get("mc", np.full(len(kept), np.nan))  # the n-th chunk of a stage
+    chunk = numbers.get("gmc", np.where(of_stage >= 0, of_stage * (np.nanmax(stage[kept]) + 1) + stage, -1))
     number = numbers.get("seq_id")
     whole = lambda column: np.nan_to_num(column[kept], nan=-1).astype(np.int64)
     return pipelines.OperationRows(

@@ -1,10 +1,12 @@
 """The files that a path stands for: one, those of a directory, or those of a pattern, one for each worker."""
 
 import glob
+import json
 import os
 import pathlib
 import re
 from collections.abc import Sequence
+from typing import Any
 
 LOOSE = (".json", ".log", ".txt")
 """Endings of files that may hold a table, or something else."""
@@ -17,11 +19,9 @@ _RANKS = [
 
 
 def files(path: str | os.PathLike[str], endings: Sequence[str]) -> list[pathlib.Path]:
-    """List the files that a path stands for, in order.
+    """List the files of a path, a directory, or a pattern such as `logs/rank*.csv`, in order.
 
-    Args:
-      path: of a file, of a directory, or a pattern such as `logs/rank*.csv`.
-      endings: those that names of files in a directory may have; a file that is named may have another.
+    Files in a directory must have one of the endings; a file that is named may have another.
 
     Example:
       >>> import tempfile
@@ -77,3 +77,12 @@ def in_order(name: str) -> list[tuple[int, str, str]]:
     """
     parts = re.split(r"([0-9]+)", name)  # every second one is digits
     return [(len(part.lstrip("0")), part.lstrip("0"), part) if i % 2 else (0, part, "") for i, part in enumerate(parts)]
+
+
+def object_of(line: str | bytes) -> dict[str, Any] | None:
+    """Return the object of JSON that a line is; None where it is none."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None

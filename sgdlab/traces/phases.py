@@ -33,9 +33,9 @@ def is_communication(name: str) -> bool:
       >>> any(is_communication(name) for name in names)
       False
     """
-    words = _words(name)
-    pairs = {"_".join(words[i : i + n]) for n in (1, 2, 3) for i in range(len(words))}
-    if pairs & set(_COLLECTIVES) or any(word.startswith("nccl") for word in words):
+    parts = words(name)
+    pairs = {"_".join(parts[i : i + n]) for n in (1, 2, 3) for i in range(len(parts))}
+    if pairs & set(_COLLECTIVES) or any(part.startswith("nccl") for part in parts):
         return True
     return bool(pairs & set(_EITHER)) and not pairs & set(_OWN)
 
@@ -47,12 +47,18 @@ def is_total(name: str) -> bool:
       >>> is_total("step"), is_total("optimizer_step")
       (True, False)
     """
-    return "_".join(_words(name)) in _TOTALS
+    return "_".join(words(name)) in _TOTALS
 
 
-def _words(name: str) -> list[str]:
+def words(name: str) -> list[str]:
+    """Return the words of a name, in lower case.
+
+    Example:
+      >>> words("stepTime (ms)")
+      ['step', 'time', 'ms']
+    """
     apart = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
-    return [word for word in re.split(r"[^a-z0-9]+", apart.lower()) if word]
+    return [word for word in re.split(r"[\W_]+", apart.lower()) if word]
 
 
 _LIBRARY = re.compile(r"nccl|rccl|oneccl|\b[gh]loo:|\bhcom|\bmpi:|\bucc:|\bxccl:|\bgloo\b", re.IGNORECASE)

@@ -1,5 +1,6 @@
 """What is wrong with a file: with the whole of it, or with single rows, of which all are reported at once."""
 
+import heapq
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -19,13 +20,8 @@ class BadTrace(ValueError):
 class CheckedRows:
     """The rows of a table, how messages name them, and which of them cannot be used.
 
-    Args:
-      lines: the number of each row, by which messages name it.
-      file: what messages add to it, where there are several files.
-
-    Attributes:
-      bad: bool[R], whether a row cannot be used.
-      kinds: how many cannot be used, by what is wrong with them.
+    Messages name rows by their lines and the file, where there are several; `bad` tells which cannot be used, bool[R],
+    and `kinds` how many, by what is wrong with them.
 
     Example:
       >>> rows = CheckedRows(range(2, 5))
@@ -40,7 +36,7 @@ class CheckedRows:
 
     def __init__(self, lines: Sequence[int] | np.ndarray, file: str = ""):
         self._parts: list[tuple[str, Sequence[int] | np.ndarray]] = [(file, lines)]
-        self._begins = [0]
+        self._begins = np.zeros(1, np.int64)
         self.bad = np.zeros(len(lines), bool)
         self._outside = 0
         self.kinds: Counter[str] = Counter()
@@ -58,40 +54,34 @@ class CheckedRows:
         for table in tables:
             rows._outside += table._outside
             rows.kinds += table.kinds
-            rows._shown += [(len(rows._parts) + part, line, message) for part, line, message in table._shown]
+            rows._show((len(rows._parts) + part, line, message) for part, line, message in table._shown)
             rows._parts += table._parts
-        rows._begins = np.cumsum([0, *(len(lines) for _, lines in rows._parts)])[:-1].tolist()
+        rows._begins = np.cumsum([0, *(len(lines) for _, lines in rows._parts)])[:-1]
         return rows
 
     def name(self, row: int) -> str:
         """Name a row in a message."""
-        file, line = self._place(row)
-        return self.name_of(line, self._parts[file][0])
+        part, line = self._place(row)
+        return self.name_of(line, part)
 
     def both(self, one: int, other: int) -> str:
         """Name two rows in a message."""
-        (file, first), (_, second) = self._place(one), self._place(other)
-        if not self._parts[file][0]:
-            return f"rows {first}, {second}"
-        return f"{self.name(one)}, {self.name(other)}"
+        (part, first), (_, second) = self._place(one), self._place(other)
+        return f"{self.name(one)}, {self.name(other)}" if self._parts[part][0] else f"rows {first}, {second}"
 
-    @staticmethod
-    def name_of(line: int, file: str = "") -> str:
-        """Name a line of a file in a message."""
+    def name_of(self, line: int, part: int = 0) -> str:
+        """Name a line of the file in a message."""
+        file = self._parts[part][0]
         return f"row {line} of {file}" if file else f"row {line}"
 
-    def add(self, kind: str, rows: Iterable[int], message: Callable[[int], str]) -> None:
-        """Marks rows as bad.
-
-        Args:
-          kind: what is wrong with them, as counts say it.
-          rows: their indices.
-          message: of an index: the row's name, what is wrong, and the cure.
-        """
-        rows = np.fromiter(rows, np.int64) if not isinstance(rows, np.ndarray) else rows
-        self.kinds[kind] += int((~self.bad[np.unique(rows)]).sum())
+    def add(self, kind: str, rows: Sequence[int] | np.ndarray, message: Callable[[int], str]) -> None:
+        """Marks rows as bad, for what `kind` says; the message of each names it, what is wrong, and the cure."""
+        if not len(rows):
+            return
+        rows = np.asarray(rows, np.int64)
+        self.kinds[kind] += int((~self.bad[rows]).sum())
         self.bad[rows] = True
-        self._show((*self._place(int(row)), message(int(row))) for row in rows[:MOST_SHOWN])
+        self._show((*self._place(row), message(row)) for row in rows[: MOST_SHOWN + 1].tolist())
 
     def add_line(self, kind: str, line: int, message: str) -> None:
         """Notes a line of the file that could not become a row."""
@@ -112,26 +102,22 @@ class CheckedRows:
         """
         if not self.count:
             return []
+        by_kind = ", ".join(f"{kind} ({count:,})" for kind, count in self.kinds.most_common() if count)
         if skip:
             rows = "1 bad row was" if self.count == 1 else f"{self.count:,} bad rows were"
-            return [f"{rows} skipped: {self._by_kind()}"]
-        lines = [message for _, _, message in sorted(self._shown, key=_place_of)[:MOST_SHOWN]]
+            return [f"{rows} skipped: {by_kind}"]
+        lines = [message for _, _, message in self._shown[:MOST_SHOWN]]
         if len(lines) == 1:
             raise BadTrace(f"{lines[0]} (--skip_bad_rows leaves it out)")
-        if len(self._shown) > len(lines) or self.count > len(lines):
-            lines.append(f"... {self.count:,} in all: {self._by_kind()}")
+        if len(self._shown) > MOST_SHOWN or self.count > len(lines):
+            lines.append(f"... {self.count:,} in all: {by_kind}")
         rows, them = ("1 row", "it") if self.count == 1 else (f"{self.count:,} rows", "them")
         raise BadTrace("\n  ".join([f"{rows} cannot be used (--skip_bad_rows leaves {them} out):", *lines]))
 
-    def _by_kind(self) -> str:
-        return ", ".join(f"{kind} ({count:,})" for kind, count in self.kinds.most_common() if count)
-
     def _place(self, row: int) -> tuple[int, int]:
-        file = int(np.searchsorted(self._begins, row, side="right")) - 1
+        part = int(np.searchsorted(self._begins, row, side="right")) - 1
         # Empty files have no rows; the last part that begins here has them.
-        return file, int(self._parts[file][1][row - self._begins[file]])
+        return part, int(self._parts[part][1][row - self._begins[part]])
 
     def _show(self, found: Iterable[tuple[int, int, str]]) -> None:
-        self._shown += found
-        if len(self._shown) > 10 * MOST_SHOWN:
-            self._shown = sorted(self._shown, key=_place_of)[: 2 * MOST_SHOWN]
+        self._shown = heapq.nsmallest(MOST_SHOWN + 1, [*self._shown, *found], key=_place_of)

@@ -17,7 +17,6 @@ from sgdlab.traces.joining import joined
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
-from sgdlab.traces.text_tables import object_of
 
 DEFAULT = Options()
 
@@ -63,7 +62,7 @@ def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str 
             raise BadTrace("it is empty")
         recording = _made(part, path, options)
         if np.isnan(recording.runtimes).all():
-            raise BadTrace("it has no run-time")
+            raise BadTrace("must have run-times; all are missing")
     except BadTrace as error:
         raise ValueError(f"{argument}: {error}") from None
     except UnicodeDecodeError as error:
@@ -153,7 +152,7 @@ def _begins_with_object(file: pathlib.Path) -> bool:
     """Whether the first line with text is an object of JSON."""
     with file.open("rb") as lines:
         first = next((line for line in lines if line.strip()), b"")
-    return object_of(first) is not None
+    return paths.object_of(first) is not None
 
 
 def _doubts(recording: Recording) -> list[str]:

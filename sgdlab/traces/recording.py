@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -70,21 +70,15 @@ class Recording:
         if (np.diff(self.steps) <= 0).any():
             row = int((np.diff(self.steps) <= 0).argmax())
             raise ValueError(f"steps must rise, and {self.steps[row + 1]} comes after {self.steps[row]}")
-        wrong_times = np.argwhere((self.runtimes <= 0) | np.isinf(self.runtimes))
-        if wrong_times.size:
-            row, column = wrong_times[0]
-            raise ValueError(
-                f"runtimes[{row}, {column}]={self.runtimes[row, column]:g} must be above 0 and finite, or NaN where it "
-                f"is missing: seconds of worker {self.workers[column]} in step {self.steps[row]} ({len(wrong_times)} "
-                "such in all)"
-            )
-        for name, times in self.phases.items():
-            wrong_times = np.argwhere((times < -_ROUNDING) | np.isinf(times))
+        for name, times in {"runtimes": self.runtimes, **self.phases}.items():
+            is_whole = times is self.runtimes
+            wrong_times = np.argwhere(np.isinf(times) | ((times <= 0) if is_whole else (times < -_ROUNDING)))
             if wrong_times.size:
                 row, column = wrong_times[0]
                 raise ValueError(
-                    f"{name}[{row}, {column}]={times[row, column]:g} must be at least 0 and finite, or NaN where it is "
-                    f"missing: the seconds that worker {self.workers[column]} spent on it in step {self.steps[row]}"
+                    f"{name}[{row}, {column}]={times[row, column]:g} must be {'above' if is_whole else 'at least'} 0 "
+                    f"and finite, or NaN where it is missing: seconds of worker {self.workers[column]} in step "
+                    f"{self.steps[row]} ({len(wrong_times)} such in all)"
                 )
 
     def _convert(self) -> None:
@@ -144,23 +138,24 @@ class Recording:
           >>> part.runtimes, part.steps, part.workers
           (array([[4.]]), array([6]), ('b',))
         """
-        kept_rows = np.arange(self.steps.size)[slice(None) if rows is None else rows]
-        kept_workers = np.arange(len(self.workers))[slice(None) if workers is None else workers]
         # A copy is made only where something is left out.
-        places = (
-            kept_rows if kept_rows.size < self.steps.size else slice(None),
-            kept_workers if kept_workers.size < len(self.workers) else slice(None),
+        places = tuple(
+            slice(None) if kept is None or (index := np.arange(size)[kept]).size == size else index
+            for kept, size in ((rows, self.steps.size), (workers, len(self.workers)))
         )
 
         def part(times: np.ndarray) -> np.ndarray:
             return times[places[0]][:, places[1]]
 
+        names, nodes = (
+            tuple(np.array(names, object)[places[1]]) if names else () for names in (self.workers, self.nodes)
+        )
         return dataclasses.replace(
             self,
             runtimes=part(self.runtimes),
             steps=self.steps[places[0]],
-            workers=_kept(self.workers, kept_workers),
-            nodes=_kept(self.nodes, kept_workers),
+            workers=names,
+            nodes=nodes,
             phases={name: part(times) for name, times in self.phases.items()},
             communication={name: part(times) for name, times in self.communication.items()},
             began=None if self.began is None else self.began[places[0]],
@@ -210,10 +205,6 @@ class Recording:
         missing = f", {self.missing} run-times missing" if self.missing else ", none missing"
         shape = f"{self.steps.size} steps x {len(self.workers)} workers"
         return f"Recording: {shape}, mean {times.mean():.4g} s{sampled}{missing}"
-
-
-def _kept(names: Sequence[str], kept: np.ndarray) -> tuple[str, ...]:
-    return tuple(names[i] for i in kept) if names else ()
 
 
 def from_schedule(schedule: Schedule) -> Recording:

@@ -1,12 +1,11 @@
 """Long tables, of a row for each worker and step or each phase of it; and wide ones, of a column for each worker."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from sgdlab.traces import apart
 from sgdlab.traces import phases as kinds
 from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names, indexed, ordered
 from sgdlab.traces.column_names import base, start_per_second
@@ -24,47 +23,43 @@ _MOST_EMPTY = 100
 def build_long(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     """Build the recording of a long table: see `sgdlab.traces.tables.build`."""
     columns, rows = layout.columns, cells.rows
-    apart.tell(cells, layout)
+    tell_apart(cells, layout)
     notes = [*layout.notes, *cells.notes]
-    workers, worker = ordered(cells.named(columns["worker"]))
     step = cells.wholes(columns["step"])
-    phases, phase = ordered(cells.named(columns["phase"])) if "phase" in columns else ((WHOLE,), None)
-    table = _Table(workers, worker, step, _durations(cells, layout), phases, phase)
+    workers, worker = ordered(cells.named(columns["worker"]))
+    phases, phase = ordered(cells.named(columns["phase"])) if "phase" in columns else ((), None)
+    table = _Table(workers, worker, step, own_times(cells, layout), phases, phase)
     left_out = table.wholes(notes)
-    copies = _find_repeated(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns)
-    left_out[copies] = True
-    if copies.size:
-        one = (
-            "1 row that is the same as another was"
-            if copies.size == 1
-            else f"{copies.size:,} rows that are the same as"
-        )
-        notes.append(f"{one}{' others were' * (copies.size > 1)} left out")
+    left_out[_find_repeated(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns["step"], notes)] = True
     if phase is not None:
-        _find_impossible_sums(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns)
+        _find_impossible_sums(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns["duration"])
     notes += rows.left_out(skip=skip)
     kept = np.flatnonzero(~rows.bad & ~left_out)
     if not kept.size:
         raise BadTrace("must have run-times; no row can be used")
-    nodes = ()
-    if "node" in columns:
-        names = cells.names[columns["node"]]
-        nodes = _nodes(Names(names.values, names.codes[kept]), worker[kept], workers, notes)
-    table, used = table.at(kept).of_present_workers()
-    if lost := sorted(set(workers) - set(table.workers), key=workers.index):
-        shown = ", ".join(lost[:5]) + ", ..." * (len(lost) > 5)
-        notes.append(f"workers without any row that can be used were left out: {shown}")
-    fields = table.times(layout.per_second)
+    nodes = _nodes(cells.names[columns["node"]], kept, table, notes) if "node" in columns else ()
+    table = table.at(kept)
+    used = np.bincount(table.worker, minlength=len(workers)) > 0
+    if lost := [name for name, is_used in zip(workers, used.tolist(), strict=True) if not is_used]:
+        notes.append(f"workers without any row that can be used were left out: {_shown(lost)}")
+        table = dataclasses.replace(table, workers=_those(workers, used), worker=(np.cumsum(used) - 1)[table.worker])
+    steps, place = table.places()
+    fields = table.times(steps, place, layout.per_second)
     if layout.parts is not None:
-        fields |= _parts(cells, layout, kept, table)
+        fields |= _parts(cells, layout, kept, table, steps, place)
     elif taken := fields.get("communication"):
         notes.append(f"read as communication: {', '.join(map(repr, taken))}")
     if (start := columns.get("start")) in cells.numbers:
-        step = np.searchsorted(fields["steps"], table.step)
-        fields["began"] = _began(cells.numbers[start][kept], step, fields["steps"].size, layout, notes)
-    return Recording(
-        **fields, workers=table.workers, nodes=tuple(nodes[i] for i in used) if nodes else (), notes=tuple(notes)
-    )
+        fields["began"] = _began(cells.numbers[start][kept], place // len(table.workers), steps.size, layout, notes)
+    return Recording(**fields, steps=steps, workers=table.workers, nodes=_those(nodes, used), notes=tuple(notes))
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+
+
+def _those(names: Sequence[str], used: np.ndarray) -> tuple[str, ...]:
+    return tuple(name for name, is_used in zip(names, used.tolist(), strict=False) if is_used)
 
 
 @dataclasses.dataclass
@@ -95,15 +90,6 @@ class _Table:
         columns = {name: getattr(self, name)[rows] for name in ("worker", "step", "duration")}
         return dataclasses.replace(self, **columns, phase=None if self.phase is None else self.phase[rows])
 
-    def of_present_workers(self) -> tuple["_Table", np.ndarray]:
-        """The same, with the names of workers that have rows; and which they are."""
-        present = np.bincount(self.worker, minlength=len(self.workers)) > 0
-        used = np.flatnonzero(present)
-        if present.all():
-            return self, used
-        workers = tuple(self.workers[i] for i in used)
-        return dataclasses.replace(self, workers=workers, worker=(np.cumsum(present) - 1)[self.worker]), used
-
     def places(self) -> tuple[np.ndarray, np.ndarray]:
         """The steps, and each row's place among steps x workers."""
         steps, step = indexed(self.step)
@@ -116,46 +102,42 @@ class _Table:
         step += self.worker
         return steps, step
 
-    def times(self, per_second: int) -> dict[str, Any]:
-        """The fields of a recording that hold steps and times."""
-        steps, place = self.places()
-        shape = (steps.size, len(self.workers))
+    def spread(self, steps: np.ndarray, place: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """float64[T, N], values at their places, and NaN elsewhere."""
+        whole = np.full((steps.size, len(self.workers)), np.nan)
+        whole.ravel()[place] = values
+        return whole
+
+    def times(self, steps: np.ndarray, place: np.ndarray, per_second: int) -> dict[str, Any]:
+        """The fields of a recording that hold times."""
         seconds = self.duration if per_second == 1 else self.duration / per_second
         if self.phase is None:
-            runtimes = np.full(shape, np.nan)
-            runtimes.ravel()[place] = seconds
-            return {"runtimes": runtimes, "steps": steps}
+            return {"runtimes": self.spread(steps, place, seconds)}
         own, others = {}, {}
+        began = np.zeros((steps.size, len(self.workers)), bool)  # whether a worker has work of its own in a step
         for index, name in enumerate(self.phases):
             rows = np.flatnonzero(self.phase == index)
-            if rows.size:
-                times = np.full(shape, np.nan)
-                times.ravel()[place[rows]] = seconds[rows]
-                (others if kinds.is_communication(name) else own)[name] = (times, rows)
+            if rows.size and kinds.is_communication(name):
+                others[name] = self.spread(steps, place[rows], seconds[rows])
+            elif rows.size:
+                own[name] = self.spread(steps, place[rows], seconds[rows]), rows
+                began.ravel()[place[rows]] = True
         if not own:
             raise BadTrace(
                 f"must have a phase of a worker's own work; there is only communication: {', '.join(others)}"
             )
-        began = np.zeros(shape, bool)  # whether a worker has any work of its own in a step
-        for _, rows in own.values():
-            began.ravel()[place[rows]] = True
         runtimes = np.where(began, 0.0, np.nan)
         for times, rows in own.values():
             absent = began.copy()
             absent.ravel()[place[rows]] = False
             times[absent] = 0.0
             runtimes += times  # NaN stays NaN: a step with an unknown phase is unknown
-        parts = {name: times for name, (times, _) in own.items()}
-        return {
-            "runtimes": runtimes,
-            "steps": steps,
-            "phases": {} if list(parts) == [WHOLE] else parts,
-            "communication": {name: times for name, (times, _) in others.items()},
-        }
+        parts = {} if list(own) == [WHOLE] else {name: times for name, (times, _) in own.items()}
+        return {"runtimes": runtimes, "phases": parts, "communication": others}
 
 
-def _durations(cells: Cells, layout: ColumnLayout) -> np.ndarray:
-    """float64[R], the time of each row; rows in which it is impossible are bad."""
+def own_times(cells: Cells, layout: ColumnLayout) -> np.ndarray:
+    """Return float64[R], the time of each row, in units of the durations; rows in which it is impossible are bad."""
     if layout.parts is None:
         return cells.durations(layout.columns["duration"], zero="phase" in layout.columns)
     for name in layout.times:
@@ -165,46 +147,40 @@ def _durations(cells: Cells, layout: ColumnLayout) -> np.ndarray:
     return cells.durations(name, zero=False)
 
 
-def _parts(cells: Cells, layout: ColumnLayout, kept: np.ndarray, table: _Table) -> dict[str, Any]:
+def _parts(
+    cells: Cells, layout: ColumnLayout, kept: np.ndarray, table: _Table, steps: np.ndarray, place: np.ndarray
+) -> dict[str, Any]:
     """The fields of a recording that several columns of times are, beside the run-times."""
-    steps, place = table.places()
     own = np.isfinite(table.duration)
 
     def times(names: Sequence[str], known: np.ndarray | bool) -> dict[str, np.ndarray]:
-        found = {}
-        for name in names:
-            part = found[base(name)] = np.full((steps.size, len(table.workers)), np.nan)
-            part.ravel()[place] = np.where(known, cells.numbers[name][kept] / layout.per_second, np.nan)
-        return found
+        parts = {base(name): cells.numbers[name][kept] / layout.per_second for name in names}
+        return {name: table.spread(steps, place, np.where(known, part, np.nan)) for name, part in parts.items()}
 
     # pyrefly: ignore[missing-attribute]  # there are parts
     added, communication = layout.parts.added, layout.parts.communication
     return {"phases": times(added, own) if len(added) > 1 else {}, "communication": times(communication, True)}
 
 
-def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, columns: Mapping[str, str]) -> np.ndarray:
+def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, column: str, notes: list[str]) -> np.ndarray:
     """Mark rows of a worker's step (and phase) that has one already, and return those that merely repeat a run-time.
 
     Of phases, a second time that is the same may be that of another micro-batch: such rows are marked too.
     """
-    nothing = np.zeros(0, np.int64)
     part = table.at(kept)
     _, place = part.places()
     if part.phase is not None:
         place = place * len(table.phases) + part.phase
-    if not kept.size or place.max() < kept.size * 8:
-        again = np.bincount(place, minlength=1) > 1
-        suspects = np.flatnonzero(again[place]) if again.any() else np.zeros(0, np.int64)
-    else:  # too many places are empty to count in each
-        in_order = np.sort(place)
-        suspects = np.flatnonzero(np.isin(place, in_order[1:][in_order[1:] == in_order[:-1]]))
-    if not suspects.size:
-        return nothing
+    in_order = np.sort(place)
+    repeated = in_order[1:][in_order[1:] == in_order[:-1]]
+    if not repeated.size:
+        return repeated
+    suspects = np.flatnonzero(np.isin(place, repeated))
     _, first, number = np.unique(place[suspects], return_index=True, return_inverse=True)
-    later, before = np.delete(suspects, first), np.delete(kept[suspects[first[number]]], first)
-    now, then = table.duration[kept[later]], table.duration[before]
+    later, before = np.delete(kept[suspects], first), np.delete(kept[suspects[first[number]]], first)
+    now, then = table.duration[later], table.duration[before]
     same = (now == then) | (np.isnan(now) & np.isnan(then))
-    earlier = dict(zip(kept[later].tolist(), before.tolist(), strict=True))
+    earlier = dict(zip(later.tolist(), before.tolist(), strict=True))
 
     def copied(row: int) -> str:
         return f"{rows.name(row)} is the same as {rows.name(earlier[row])}: delete one"
@@ -214,48 +190,50 @@ def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, columns: 
         what, cure = "run-times", "delete one, or a column `phase` tells parts apart"
         if table.phase is not None:
             what, cure = f"times of phase {table.phases[table.phase[row]]!r}", "delete one"
-        return f"worker {worker} has two {what} in {columns['step']} {table.step[row]:.0f} {both}: {cure}"
+        return f"worker {worker} has two {what} in {column} {table.step[row]:.0f} {both}: {cure}"
 
-    if same.any() and table.phase is not None:
-        rows.add("repeated rows", kept[later[same]], copied)
-    if not same.all():
-        rows.add("second run-times of a step, of which the first is kept", kept[later[~same]], second)
-    return kept[later[same]] if table.phase is None else nothing
+    rows.add("second run-times of a step, of which the first is kept", later[~same], second)
+    if table.phase is not None:
+        rows.add("repeated rows", later[same], copied)
+    copies = later[same & (table.phase is None)]
+    if copies.size:
+        one = "1 row that is the same as another was"
+        notes.append(
+            f"{one if copies.size == 1 else f'{copies.size:,} rows that are the same as others were'} left out"
+        )
+    return copies
 
 
-def _find_impossible_sums(rows: CheckedRows, table: _Table, kept: np.ndarray, columns: Mapping[str, str]) -> None:
+def _find_impossible_sums(rows: CheckedRows, table: _Table, kept: np.ndarray, column: str) -> None:
     """Marks rows of a worker's step whose own work adds up to nothing, or to more than a number can hold."""
     own = [index for index, name in enumerate(table.phases) if not kinds.is_communication(name)]
     kept = kept[np.isin(table.phase[kept], own)]  # pyrefly: ignore[unsupported-operation]  # there are phases
-    part = table.at(kept)
     if not kept.size:
         return
+    part = table.at(kept)
     _, place = part.places()
     with np.errstate(over="ignore"):
         total = np.bincount(place, weights=part.duration)[place]
     bad = np.flatnonzero(~(np.isnan(total) | (np.isfinite(total) & (total > 0))))
-    if bad.size:
-        sums = dict(zip(kept[bad].tolist(), total[bad].tolist(), strict=True))
-        where = f"column {columns['duration']!r}"
-        rows.add(
-            "impossible run-times",
-            kept[bad],
-            lambda row: f"{rows.name(row)}, {where} adds up to {sums[row]:g}; {IMPOSSIBLE}",
-        )
+    sums = dict(zip(kept[bad].tolist(), total[bad].tolist(), strict=True))
+    rows.add(
+        "run-times that are not positive and finite",
+        kept[bad],
+        lambda row: f"{rows.name(row)}, column {column!r} adds up to {sums[row]:g}; {IMPOSSIBLE}",
+    )
 
 
-def _nodes(names: Names, worker: np.ndarray, workers: tuple[str, ...], notes: list[str]) -> tuple[str, ...]:
+def _nodes(node: Names, kept: np.ndarray, table: _Table, notes: list[str]) -> tuple[str, ...]:
     """The node of each worker: that of its last row that names one."""
-    known = np.flatnonzero((names.codes >= 0) & (worker >= 0))
-    if not known.size:
+    kept = kept[node.codes[kept] >= 0]
+    if not kept.size:
         return ()
-    code = np.full(len(workers), -1)
-    code[worker[known]] = names.codes[known]
-    moved = np.unique(worker[known[code[worker[known]] != names.codes[known]]])
-    if moved.size:
-        which = ", ".join(workers[i] for i in moved[:5]) + ", ..." * (moved.size > 5)
-        notes.append(f"workers that were on several nodes count as on their last: {which}")
-    return tuple(names.values[i] if i >= 0 else "" for i in code)
+    worker, codes = table.worker[kept], node.codes[kept]
+    code = np.full(len(table.workers), -1)
+    code[worker] = codes
+    if moved := [table.workers[index] for index in np.unique(worker[code[worker] != codes])]:
+        notes.append(f"workers that were on several nodes count as on their last: {_shown(moved)}")
+    return tuple(node.values[index] if index >= 0 else "" for index in code.tolist())
 
 
 def build_wide(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
@@ -301,3 +279,59 @@ def _began(
         notes.append(f"column {name!r} was left out: steps begin no later than steps before them, so it is no clock")
         return None
     return first
+
+
+RESTARTS = 0.1
+"""Up to this share of a worker's steps may stand for two nodes because it was restarted on another one."""
+
+
+def several(worker: np.ndarray, step: np.ndarray, other: np.ndarray, *, most: float = 0.0) -> bool:
+    """Tell whether a worker has several values in one step, in more than a share `most` of the steps of workers.
+
+    Example:
+      >>> several(np.array([0, 1, 0, 1]), np.zeros(4), np.array([0, 0, 1, 1]))
+      True
+    """
+    known = np.flatnonzero((worker >= 0) & (other >= 0) & np.isfinite(step))
+    if not known.size:
+        return False
+    worker, step, other = worker[known].astype(np.int64), step[known], other[known].astype(np.int64)
+    values, workers = int(other.max()) + 1, int(worker.max()) + 1
+    if (np.bincount(np.unique(worker * values + other) // values) <= 1).all():
+        return False
+    pairs = np.unique((indexed(step)[1] * workers + worker) * values + other) // values
+    return bool((np.unique(pairs, return_counts=True)[1] > 1).mean() > most)
+
+
+def tell_apart(cells: Cells, layout: ColumnLayout) -> None:
+    """Names workers by their machine, and counts steps over epochs, where their numbers begin anew in each."""
+    columns = layout.columns
+    worker, step = cells.names[columns["worker"]], cells.numbers[columns["step"]]
+    node = cells.names.get(columns.get("node", ""))
+    if node is not None and several(worker.codes, step, node.codes, most=RESTARTS):
+        worker = cells.names[columns["worker"]] = named_by_node(worker, node)
+        cells.notes += (f"column {columns['worker']!r} counts on each {columns['node']}: both name a worker",)
+    epoch = cells.names.get(columns.get("epoch", ""))
+    if epoch is not None and several(worker.codes, step, epoch.codes):
+        whole = step[np.isfinite(step)]
+        steps = int(whole.max()) + 1
+        if whole.min() >= 0 and len(epoch.values) * steps < 2**53:
+            number = _numbers(epoch)
+            cells.numbers[columns["step"]] = np.where(epoch.codes >= 0, number * steps + step, np.nan)
+            cells.notes += (f"{columns['epoch']} * {steps:,} + {columns['step']} was read as the step",)
+
+
+def named_by_node(worker: Names, node: Names) -> Names:
+    """Return names such as "host/3" of workers whose numbers are those of their machines."""
+    size = len(node.values) + 1
+    keys, codes = np.unique(worker.codes.astype(np.int64) * size + (node.codes + 1), return_inverse=True)
+    prefixes = ["", *(f"{name}/" for name in node.values)]
+    names = [f"{prefixes[key % size]}{worker.values[key // size]}" if key >= 0 else "" for key in keys.tolist()]
+    return Names.coded(names, codes)
+
+
+def _numbers(epoch: Names) -> np.ndarray:
+    """The number of each row's epoch, or its place among them where they are no whole numbers."""
+    if all(value.isdecimal() for value in epoch.values):
+        return np.array([*map(float, epoch.values), np.nan])[epoch.codes]
+    return ordered(epoch)[1].astype(np.float64)

@@ -1,13 +1,17 @@
 """Tables in one of three forms, of four formats: the columns that are needed, and what they make."""
 
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 
-from sgdlab.traces import operations, paths, step_tables, text_tables
-from sgdlab.traces.cells import Cells, Names
+from sgdlab.traces import columns, operations, paths, step_tables, text_tables
+from sgdlab.traces.cells import Cells, Names, is_plain
+from sgdlab.traces.column_names import is_start
 from sgdlab.traces.columns import NECESSARY, ColumnLayout
 from sgdlab.traces.family import TRACES
 from sgdlab.traces.options import Options
@@ -34,37 +38,19 @@ _BUILDERS: dict[str, Callable[..., Recording]] = {
 def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     """Build the recording that the columns of a table make.
 
-    Args:
-      cells: the columns that the layout needs.
-      layout: what they hold.
-      skip: whether rows that cannot be used are left out, instead of an error.
-
     Raises:
-      BadTrace: naming all rows that cannot be used.
+      BadTrace: naming all rows that cannot be used, unless they are to be left out.
     """
     if not len(cells.rows) and (skip or not cells.rows.count):
         raise BadTrace("must have rows below its header")
     if "phase" in layout.guessed and (cells.names[layout.columns["phase"]].codes < 0).all():
         layout = layout.without("phase")  # lines of another kind have it
-    recording = _BUILDERS[layout.kind](cells, layout, skip=skip)
-    if np.isnan(recording.runtimes).all():
-        raise BadTrace("must have run-times; all are missing")
-    return recording
+    return _BUILDERS[layout.kind](cells, layout, skip=skip)
 
 
-def read(path: pathlib.Path, endings: Sequence[str], options: Options, load: Load) -> Recording:
-    """Reads a file, or one for each worker in a directory or of a pattern.
-
-    Args:
-      path: of the file, the directory or the files.
-      endings: of the files' names.
-      options: how they are read.
-      load: reads one of them.
-
-    Raises:
-      BadTrace: naming all rows that cannot be used.
-    """
-    files = paths.files(path, endings) or paths.files(path, paths.LOOSE)
+def _read(kind: str, path: pathlib.Path, options: Options, load: Load) -> Recording:
+    """Reads a file, or one for each worker in a directory or of a pattern."""
+    files = paths.files(path, TRACES[kind].facts.endings) or paths.files(path, paths.LOOSE)
     cells, layout = _loaded(files, options, load)
     return build(cells, layout, skip=options.skip_bad_rows)
 
@@ -77,10 +63,10 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> tupl
         except BadTrace:
             if paths.number_behind_rank(files[0]) is None:
                 raise
-    found, empty = [], []
+    found: dict[str, tuple[Cells, ColumnLayout]] = {}
+    empty = [file.name for file in files if not file.stat().st_size]
     for file, worker in paths.workers(files).items():
-        if not file.stat().st_size:
-            empty.append(file.name)
+        if file.name in empty:
             continue
         cells, layout = load(file, file.name * (len(files) > 1), options, of_worker=True)
         if layout.kind == "wide":
@@ -90,23 +76,20 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> tupl
         if "worker" not in layout.columns and layout.kind == "long":
             layout = dataclasses.replace(layout, columns={"worker": _FILE, **layout.columns})
             cells.names[_FILE] = Names((worker,), np.zeros(len(cells.rows), np.int64))
-        found.append((file.name, cells, layout))
+        found[file.name] = cells, layout
     if not found:
         raise BadTrace("must hold files with rows; all are empty")
-    name, _, first = found[0]
-    for other, _, layout in found:
-        others = any(layout.columns.get(part) != first.columns.get(part) for part in (*NECESSARY, "phase"))
-        if others or layout.parts != first.parts:
+    name, (_, first) = next(iter(found.items()))
+    for other, (_, layout) in found.items():
+        if _named(layout) != _named(first) or layout.parts != first.parts:
             raise BadTrace(f"{other} has other columns than {name}: {_named(layout)} and {_named(first)}")
-    cells = Cells.joined([cells for _, cells, _ in found])
-    columns = {
-        part: column for part, column in first.columns.items() if column in cells.names or column in cells.numbers
-    }
-    if _FILE in columns.values():
+    cells = Cells.joined([cells for cells, _ in found.values()])
+    there = {part: column for part, column in first.columns.items() if column in cells.names or column in cells.numbers}
+    if _FILE in there.values():
         cells.notes += ("workers were named by their files",)
     if empty:
         cells.notes += (f"empty files were left out: {', '.join(empty)}",)
-    return cells, dataclasses.replace(first, columns=columns)
+    return cells, dataclasses.replace(first, columns=there)
 
 
 def _named(layout: ColumnLayout) -> str:
@@ -115,14 +98,27 @@ def _named(layout: ColumnLayout) -> str:
 
 @TRACES.register("parquet", title="Parquet", source="https://parquet.apache.org/docs", endings=(".parquet",))
 def parquet(*, path: pathlib.Path, options: Options) -> Recording:
-    """Reads a Parquet file, whose rows messages number from 1.
+    """Reads a Parquet file, whose rows messages number from 1."""
+    return _read("parquet", path, options, _load_parquet)
 
-    Raises:
-      BadTrace: where it cannot be used.
-    """
-    from sgdlab.traces import arrow  # noqa: PLC0415 (PyArrow takes long to import, and few have Parquet files)
 
-    return read(path, TRACES["parquet"].facts.endings, options, arrow.load_parquet)
+def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
+    try:
+        schema = pyarrow.parquet.read_schema(path)
+        known = {*columns.PARTS, *columns.OPERATIONS}
+        known |= {name.partition("=")[2].strip() or name.strip() for name in options.columns}
+        names = [
+            name
+            for name in schema.names
+            if is_plain(schema.field(name).type) or name.lower() in known or is_start(name)
+        ]
+        if not names:
+            raise BadTrace("must have columns of numbers")
+        layout = columns.layout(names, options, of_worker=of_worker)
+        table = pyarrow.parquet.read_table(path, columns=list(itertools.chain(*layout.needed)))
+        return Cells.of(table, layout, CheckedRows(range(1, table.num_rows + 1), file)), layout
+    except pa.ArrowException as error:
+        raise OSError(str(error)) from error
 
 
 @TRACES.register(
@@ -132,12 +128,8 @@ def parquet(*, path: pathlib.Path, options: Options) -> Recording:
     endings=(".csv", ".tsv"),
 )
 def delimited(*, path: pathlib.Path, options: Options) -> Recording:
-    """Reads a file of cells separated by commas, semicolons or tabs, or those of a directory or pattern.
-
-    Raises:
-      BadTrace: where it cannot be used.
-    """
-    return read(path, TRACES["csv"].facts.endings, options, text_tables.load_csv)
+    """Reads a file of cells separated by commas, semicolons or tabs, or those of a directory or pattern."""
+    return _read("csv", path, options, text_tables.load_csv)
 
 
 @TRACES.register(
@@ -147,13 +139,7 @@ def delimited(*, path: pathlib.Path, options: Options) -> Recording:
     endings=(".npy",),
 )
 def npy(*, path: pathlib.Path, options: Options) -> Recording:
-    """Reads an array [steps, workers] of numbers, whose rows messages number from 0; nothing is unpickled.
-
-    Raises:
-      BadTrace: where it cannot be used.
-    """
-    if options.columns:
-        raise BadTrace(f"--columns={','.join(options.columns)} cannot be found: an array's columns have no names")
+    """Reads an array [steps, workers] of numbers, whose rows messages number from 0; nothing is unpickled."""
     try:
         with path.open("rb") as file:
             array = np.lib.format.read_array(file, allow_pickle=False)
@@ -161,9 +147,9 @@ def npy(*, path: pathlib.Path, options: Options) -> Recording:
         raise BadTrace(f"must be an array of numbers, as numpy.save writes it: {error}") from error
     if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
         raise BadTrace(f"an array of shape {array.shape} must be numbers of shape [steps, workers]")
-    names = tuple(str(index) for index in range(array.shape[1]))
-    cells = Cells(CheckedRows(range(len(array))), numbers=dict(zip(names, array.astype(np.float64).T, strict=True)))
-    layout = ColumnLayout("wide", workers=names, unit=options.unit or "s")
+    layout = ColumnLayout.without_names(array.shape[1], options)
+    numbers = dict(zip(layout.workers, array.astype(np.float64).T, strict=True))
+    cells = Cells(CheckedRows(range(len(array))), numbers=numbers)
     return build(cells, layout, skip=options.skip_bad_rows)
 
 
@@ -174,8 +160,5 @@ def json_lines(*, path: pathlib.Path, options: Options) -> Recording:
     Keys are what the columns of a CSV file are; those that a line lacks are empty there. Lines without the
     keys of the step and the duration are of another kind, and are left out. So is a last line that is still being
     written.
-
-    Raises:
-      BadTrace: where it cannot be used.
     """
-    return read(path, TRACES["json_lines"].facts.endings, options, text_tables.load_json)
+    return _read("json_lines", path, options, text_tables.load_json)

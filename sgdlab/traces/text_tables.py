@@ -1,27 +1,27 @@
-"""Tables of text: CSV, and JSON lines. PyArrow reads pieces of large files at once, where it finds nothing wrong."""
+"""Tables of text, CSV and JSON lines, in pieces: PyArrow reads those in which it finds nothing odd, at once."""
 
 import csv
 import dataclasses
 import io
 import itertools
 import json
+import os
 import pathlib
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
 
 from sgdlab.traces import columns
-from sgdlab.traces.cells import MISSING, Cells
+from sgdlab.traces.cells import MISSING, Cells, number
 from sgdlab.traces.column_names import INDEX
 from sgdlab.traces.columns import ColumnLayout
-from sgdlab.traces.dialects import Dialect, dialect_of, layout_of
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace, CheckedRows
-
-LARGE = 4_000_000
-"""Bytes from which on a file is read by PyArrow, which takes a while to import."""
 
 _PIECE = 16_000_000
 """Bytes of a file that are read at once."""
@@ -32,11 +32,11 @@ _LEAST = 8_000
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Whole lines of a file: their bytes, the number of the first, and whether none follow."""
+    """Whole lines of a file."""
 
     data: bytes
-    line: int = 1
-    last: bool = False
+    line: int = 1  # number of the first
+    file: str = ""  # what messages call the file beside the line; "" where there is only one
 
     @property
     def lines(self) -> int:
@@ -44,33 +44,141 @@ class Piece:
         return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
 
 
-def _pieces(file: IO[bytes], size: int, *, quotes: bool, line: int = 1, last: bool = True) -> Iterator[Piece]:
-    """A file in pieces, none of which ends within a line or within quotes, and all of which have text."""
-    data = file.read(size)
-    while True:
-        data += file.readline()
-        while quotes and data.count(b'"') % 2 and (more := file.read(size)):
-            data += more + file.readline()
-        following = file.read(size)
-        if following and not following.strip(b" \t\r\n,;"):  # cells without text, which may be the end of the file
-            data += following
-            continue
-        yield Piece(data, line, last=last and not following)
-        if not following:
-            return
+def _text_end(lines: IO[bytes]) -> int:
+    """Where the last line with text ends; behind it there may be cells without any."""
+    end = lines.seek(0, os.SEEK_END)
+    while end:
+        begin = max(end - _LEAST, 0)
+        lines.seek(begin)
+        if text := lines.read(end - begin).rstrip(b' \t\r\n,;"'):
+            lines.seek(begin + len(text))
+            lines.readline()
+            return lines.tell()
+        end = begin
+    return 0
+
+
+def _pieces(lines: IO[bytes], file: str, size: int, end: int, *, quotes: bool, line: int = 1) -> Iterator[Piece]:
+    """Lines up to where they end, in pieces, none of which ends within a line or within quotes."""
+    lines.seek(0)
+    while data := lines.read(min(size, end - lines.tell())):
+        if not data.endswith(b"\n"):
+            data += lines.readline()
+        while quotes and data.count(b'"') % 2 and (more := lines.read(min(size, end - lines.tell()))):
+            data += more if more.endswith(b"\n") else more + lines.readline()
+        yield Piece(data, line, file)
         line += data.count(b"\n")
-        data = following
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    """How a CSV file is written.
+
+    Attributes:
+      header: names of the columns; their numbers from 0 where the first line holds run-times.
+      separator: of the cells.
+      comma: whether decimals stand behind a comma.
+      first: the number of the first line below the header, from 1.
+      named: whether the first line names the columns.
+      trailing: whether every line ends in a separator, behind which nothing may stand.
+      comments: how many lines above the header begin with #.
+    """
+
+    header: tuple[str, ...]
+    separator: str
+    comma: bool
+    first: int
+    named: bool = True
+    trailing: bool = False
+    comments: int = 0
+
+    def repeated(self, cells: Sequence[str]) -> bool:
+        """Tell whether a line is the header again, as where a program that was started again adds to its file.
+
+        Example:
+          >>> dialect_of(["rank,step,time"]).repeated(["rank", "step", "time"])
+          True
+        """
+        if not self.named or not cells or (cells[0].strip() or INDEX) != self.header[0]:
+            return False
+        names = [cell.strip() for cell in cells]
+        names = names[: len(self.header)] if self.trailing else names
+        return names[1:] == [*self.header[1:]]
+
+    def layout(self, options: Options, *, of_worker: bool) -> ColumnLayout:
+        """Say what the columns of a file hold: see `sgdlab.traces.columns.layout`.
+
+        Raises:
+          BadTrace: where that cannot be recognised, or where columns without names are to be found by name.
+        """
+        if self.named:
+            return columns.layout(self.header, options, of_worker=of_worker)
+        number_of = len(self.header)
+        remark = f"the first line has no names: {number_of} column{'s' * (number_of > 1)} were read as workers"
+        return ColumnLayout.without_names(number_of, options, remark)
+
+
+def dialect_of(lines: Iterable[str]) -> Dialect:
+    """Recognises how a file is written, by its first lines.
+
+    Raises:
+      BadTrace: where columns have no names, or two have one.
+
+    Example:
+      >>> found = dialect_of(["rank;step;seconds", "0;0;1,5"])
+      >>> found.header, found.separator, found.comma
+      (('rank', 'step', 'seconds'), ';', True)
+    """
+    lines, skipped, comments = iter(lines), 0, 0
+    first = next(lines, "")
+    while first and (not first.strip(" \r\n") or first.startswith("#")):
+        comments += first.startswith("#")
+        skipped, first = skipped + 1, next(lines, "")
+    bare = re.sub(r'"[^"]*"', "", first)
+    separator = ";" if ";" in bare else "\t" if bare.count("\t") > bare.count(",") else ","
+    reader = csv.reader(itertools.chain([first], lines), delimiter=separator)
+    try:
+        header = [cell.strip() for cell in next((line for line in reader if any(line)), [])]
+    except csv.Error as error:
+        raise BadTrace(f"row {skipped + reader.line_num} cannot be read: {error}") from error
+    last = skipped + reader.line_num
+    comma = separator == ";"
+    times = [_is_time(cell, comma=comma) for cell in header]
+    if any(times):
+        if not all(time or cell.lower() in MISSING for time, cell in zip(times, header, strict=True)):
+            shown = separator.join(header[:10])
+            raise BadTrace(f"row {last} is {shown}: the first line must name the columns, as in rank,step,time")
+        header = [str(index) for index in range(len(header))]
+        return Dialect(tuple(header), separator, comma, last, named=False, comments=comments)
+    trailing = len(header) > 1 and not header[-1]
+    header = header[:-1] if trailing else header
+    if len(header) > 1 and not header[0]:
+        below = next(reader, ["0"])
+        if below and below[0].strip().isdecimal():  # it counts rows
+            header[0] = INDEX
+    for index, name in enumerate(header):
+        if not name:
+            raise BadTrace(f"column {index + 1} must have a name in the first line")
+        if header.count(name) > 1:
+            raise BadTrace(f"column {name!r} must not stand twice")
+    return Dialect(tuple(header), separator, comma, last + 1, trailing=trailing, comments=comments)
+
+
+def _is_time(cell: str, *, comma: bool) -> bool:
+    """Whether a cell of the first line is a number with a fraction or an exponent, which names no worker."""
+    if cell.isdecimal() or cell.lower() in set(MISSING) - {"nan"}:
+        return False
+    return number(cell, comma=comma) is not None
 
 
 def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
     """Reads the columns of a CSV file that are needed: see `sgdlab.traces.tables.Load`."""
     with path.open(encoding="utf-8-sig", newline="") as text:
         written = dialect_of(text)
-    layout = layout_of(written, options, of_worker=of_worker)
-    at_once = path.stat().st_size >= LARGE
+    layout = written.layout(options, of_worker=of_worker)
     with path.open("rb") as lines:
-        pieces = _pieces(lines, _PIECE, quotes=True)
-        cells = Cells.joined([csv_cells(piece, file, written, layout, at_once=at_once) for piece in pieces])
+        pieces = _pieces(lines, file, _PIECE, _text_end(lines), quotes=True)
+        cells = Cells.joined([csv_cells(piece, written, layout) for piece in pieces])
     if cells.left_out:
         cells.notes += (f"lines that repeat the first one were left out: {cells.left_out}",)
     if INDEX in written.header:
@@ -80,214 +188,149 @@ def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool
     return cells, layout
 
 
-def csv_cells(piece: Piece, file: str, written: Dialect, layout: ColumnLayout, *, at_once: bool = True) -> Cells:
+def csv_cells(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
     """Reads the columns of a piece of a CSV file that are needed.
-
-    Args:
-      piece: whole lines.
-      file: what messages call the file beside the row; "" where there is only one.
-      written: how the file is written.
-      layout: what its columns hold.
-      at_once: whether PyArrow is tried.
 
     Raises:
       BadTrace: where there is a cell below a column without a name, or a line cannot be read.
     """
-    if at_once and len(written.header) > 1 and not written.trailing:
-        cells = _csv_at_once(piece, file, written, layout)
-        if cells is not None:
+    if len(written.header) > 1 and not written.trailing:
+        if (cells := _csv_at_once(piece, written, layout)) is not None:
             return cells
         size = max(len(piece.data) // 16, _LEAST)
-        parts = list(_pieces(io.BytesIO(piece.data), size, quotes=True, line=piece.line, last=piece.last))
+        parts = list(_pieces(io.BytesIO(piece.data), piece.file, size, len(piece.data), quotes=True, line=piece.line))
         if len(parts) > 1:
-            return Cells.joined([csv_cells(part, file, written, layout) for part in parts])
-    width = len(written.header) + written.trailing
-    ragged: list[tuple[int, int]] = []
-    numbers: list[int] = []
-    lines: list[list[str]] = []
-    repeats = 0
-    for number, line in _filled(piece, written):
-        if written.repeated(line):
-            repeats += 1
-        elif len(line) != width:
-            ragged.append((number, len(line)))
-        elif written.trailing and line[-1].strip():
-            raise BadTrace(f"column {width} must have a name in the first line")
-        else:
-            numbers.append(number)
-            lines.append(line)
-    lengths = Counter(found for _, found in ragged)
-    cells = Cells(CheckedRows(np.array(numbers, np.int64), file), left_out=repeats, lengths=lengths)
-    for number, found in ragged:
-        name = CheckedRows.name_of(number, file)
-        message = f"{name} has {found} columns; it must have {len(written.header)}, as the first line"
-        cells.rows.add_line("rows of another length", number, message)
-    by_name = dict(zip(written.header, zip(*lines, strict=True) if lines else [()] * width, strict=False))
-    cells.add(layout, by_name.__getitem__, comma=written.comma)
-    return cells
+            return Cells.joined([csv_cells(part, written, layout) for part in parts])
+    return _csv_by_line(piece, written, layout)
 
 
-def _filled(piece: Piece, written: Dialect) -> Iterator[tuple[int, list[str]]]:
-    """Numbered lines below the header, less blank ones; of a single column, a blank one is a missing run-time."""
-    waiting: list[tuple[int, list[str]]] = []  # lines without text, which count if another follows
-    single, before = len(written.header) == 1, piece.line - 1
-    reader = csv.reader(io.StringIO(piece.data.decode("utf-8-sig"), newline=""), delimiter=written.separator)
-    try:
-        for line in reader:
-            if before + reader.line_num < written.first or (not line and not single):
-                continue
-            if any(cell and not cell.isspace() for cell in line):
-                yield from waiting
-                waiting.clear()
-                yield before + reader.line_num, line
-            else:
-                waiting.append((before + reader.line_num, line or [""]))
-    except csv.Error as error:
-        raise BadTrace(f"row {before + reader.line_num} cannot be read: {error}") from error
-    if not piece.last:
-        yield from waiting
-
-
-def _csv_at_once(piece: Piece, file: str, written: Dialect, layout: ColumnLayout) -> Cells | None:
+def _csv_at_once(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells | None:
     """The columns of a piece, read by PyArrow; None where a line must be looked at by itself."""
-    import pyarrow as pa  # noqa: PLC0415 (it takes long to import, and few have large files)
-    import pyarrow.csv as pc  # noqa: PLC0415
-
-    from sgdlab.traces import arrow  # noqa: PLC0415
-
-    needed, skipped = layout.needed, max(written.first - piece.line, 0)
-    types = {name: pa.dictionary(pa.int32(), pa.string()) for name in needed.names}
-    types |= {name: pa.float64() for name in needed.numbers}
+    skipped = max(written.first - piece.line, 0)
+    types = {name: pa.dictionary(pa.int32(), pa.string()) for name in layout.needed.names}
+    types |= {name: pa.float64() for name in layout.needed.numbers}
     missing = {word for name in MISSING for word in (name, name.upper(), name.title(), "NaN")}
     for decimal in (",", ".") if written.comma else (".",):
         try:
-            table = pc.read_csv(
+            table = pyarrow.csv.read_csv(
                 pa.BufferReader(piece.data),
-                read_options=pc.ReadOptions(column_names=written.header, skip_rows=skipped),
-                parse_options=pc.ParseOptions(delimiter=written.separator),
-                convert_options=pc.ConvertOptions(
+                read_options=pyarrow.csv.ReadOptions(column_names=written.header, skip_rows=skipped),
+                parse_options=pyarrow.csv.ParseOptions(delimiter=written.separator),
+                convert_options=pyarrow.csv.ConvertOptions(
                     column_types=types,
-                    include_columns=list(itertools.chain(*needed)),
+                    include_columns=list(itertools.chain(*layout.needed)),
                     null_values=sorted(missing),
                     strings_can_be_null=False,
                     decimal_point=decimal,
                 ),
             )
-            found = arrow.cells(table, layout, file, first=piece.line + skipped)
+            first = piece.line + skipped
+            cells = Cells.of(table, layout, CheckedRows(range(first, first + table.num_rows), piece.file))
         except (pa.ArrowInvalid, BadTrace):
             continue
-        # Rows without text at the end of the file are no rows, and blank lines are none anywhere.
-        blank = piece.last and all(np.isnan(times[-1:]).all() for times in found.numbers.values())
-        return found if len(found.rows) == piece.lines - skipped and not blank else None
+        return cells if table.num_rows == piece.lines - skipped else None  # there are blank lines
     return None
+
+
+def _csv_by_line(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
+    width, single = len(written.header) + written.trailing, len(written.header) == 1
+    good: dict[int, list[str]] = {}
+    ragged: dict[int, int] = {}
+    repeats, before = 0, piece.line - 1
+    reader = csv.reader(io.StringIO(piece.data.decode("utf-8-sig"), newline=""), delimiter=written.separator)
+    try:
+        for line in reader:
+            number_of = before + reader.line_num
+            if number_of < written.first or not (line or single):
+                continue
+            if written.repeated(line):
+                repeats += 1
+            elif len(line or [""]) != width:
+                ragged[number_of] = len(line)
+            elif written.trailing and line[-1].strip():
+                raise BadTrace(f"column {width} must have a name in the first line")
+            else:
+                good[number_of] = line or [""]  # of a single column, a blank line is a missing run-time
+    except csv.Error as error:
+        raise BadTrace(f"row {before + reader.line_num} cannot be read: {error}") from error
+    by_name = dict(zip(written.header, zip(*good.values(), strict=True) if good else [()] * width, strict=False))
+    cells = Cells.of(by_name, layout, CheckedRows(np.array([*good], np.int64), piece.file), comma=written.comma)
+    cells.left_out = repeats
+    for line, found in ragged.items():
+        message = (
+            f"{cells.rows.name_of(line)} has {found} columns; it must have {len(written.header)}, as the first line"
+        )
+        cells.rows.add_line(f"rows with {found} columns, not {width}", line, message)
+    return cells
 
 
 def load_json(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
     """Reads the columns of JSON lines that are needed: see `sgdlab.traces.tables.Load`."""
-    at_once = path.stat().st_size >= LARGE
     with path.open("rb") as lines:
-        found = [(piece, json_rows(piece, at_once=at_once)) for piece in _pieces(lines, _PIECE, quotes=False)]
-    keys = list(dict.fromkeys(key for _, rows in found for key in rows.column_names))
-    if not keys and not any(rows.bad for _, rows in found):
+        found = [(piece, json_rows(piece)) for piece in _pieces(lines, file, _PIECE, _text_end(lines), quotes=False)]
+    keys = dict.fromkeys(itertools.chain.from_iterable(map(_keys, (rows for _, rows in found))))
+    if not keys and not any(any(rows.values()) for _, rows in found):
         raise BadTrace("must have an object in each line")
-    layout = columns.layout(keys, options, of_worker=of_worker)
+    layout = columns.layout(list(keys), options, of_worker=of_worker)
     necessary = [layout.columns["step"], layout.columns["duration"]] if layout.kind == "long" else []
-    cells = Cells.joined([json_cells(piece, file, layout, rows, necessary) for piece, rows in found])
+    cells = Cells.joined([json_cells(piece, layout, rows, necessary) for piece, rows in found])
     if cells.left_out:
         cells.notes += (f"lines without {' or '.join(map(repr, necessary))} were left out: {cells.left_out:,}",)
     return cells, layout
 
 
-@dataclasses.dataclass(frozen=True)
-class _Objects:
-    """Objects in JSON, by the numbers of their lines.
-
-    Attributes:
-      objects: line -> what it holds.
-      bad: line -> what is wrong with it.
-      unfinished: whether the last line is still being written.
-    """
-
-    objects: dict[int, dict[str, Any]]
-    bad: dict[int, str]
-    unfinished: bool = False
-
-    @property
-    def column_names(self) -> list[str]:
-        """The keys, as a table of PyArrow names its columns."""
-        return list(dict.fromkeys(key for found in self.objects.values() for key in found))
+_UNFINISHED = ""
+_Lines = dict[int, dict[str, Any] | str]
+"""Line -> the object that it is, or what is wrong with it."""
 
 
-def json_rows(piece: Piece, *, at_once: bool = True) -> Any:
+def json_rows(piece: Piece) -> pa.Table | _Lines:
     """Reads JSON lines: a table of PyArrow, or else what each line holds."""
-    if at_once:
-        import pyarrow as pa  # noqa: PLC0415 (it takes long to import, and few have large files)
-        import pyarrow.json  # noqa: PLC0415
-
-        try:
-            table = pyarrow.json.read_json(pa.BufferReader(piece.data))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            table = None
-        if table is not None and table.column_names and table.num_rows == piece.lines:
-            return table
-    return _objects(piece)
+    try:
+        table = pyarrow.json.read_json(pa.BufferReader(piece.data))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return _json_by_line(piece)
+    return table if table.column_names and table.num_rows == piece.lines else _json_by_line(piece)
 
 
-def _objects(piece: Piece) -> _Objects:
-    found = _Objects({}, {})
-    lines = io.TextIOWrapper(io.BytesIO(piece.data), encoding="utf-8-sig")
-    for number, line in enumerate(lines, start=piece.line):
-        if not line.strip():
+def _json_by_line(piece: Piece) -> _Lines:
+    found: _Lines = {}
+    for line, text in enumerate(io.TextIOWrapper(io.BytesIO(piece.data), encoding="utf-8-sig"), start=piece.line):
+        if not text.strip():
             continue
         try:
-            value = json.loads(line)
+            value = json.loads(text)
+            found[line] = value if isinstance(value, dict) else "must be an object in JSON, as {...}"
         except ValueError as error:
-            if not line.endswith("\n"):
-                return dataclasses.replace(found, unfinished=True)
-            found.bad[number] = f"must be an object in JSON: {error}"
-            continue
-        if isinstance(value, dict):
-            found.objects[number] = value
-        else:
-            found.bad[number] = "must be an object in JSON, as {...}"
+            found[line] = f"must be an object in JSON: {error}" if text.endswith("\n") else _UNFINISHED
     return found
 
 
-def json_cells(piece: Piece, file: str, layout: ColumnLayout, rows: Any, necessary: Sequence[str] = ()) -> Cells:
-    """Takes the columns that are needed out of JSON lines.
+def _keys(rows: pa.Table | _Lines) -> Iterable[str]:
+    if isinstance(rows, pa.Table):
+        return rows.column_names
+    return itertools.chain.from_iterable(found for found in rows.values() if isinstance(found, dict))
 
-    Args:
-      piece: the lines.
-      file: what messages call the file beside the row; "" where there is only one.
-      layout: what the keys hold.
-      rows: what `json_rows` made of the lines.
-      necessary: keys without which a line is left out.
-    """
-    if not isinstance(rows, _Objects):
-        from sgdlab.traces import arrow  # noqa: PLC0415 (it imports PyArrow)
 
+def json_cells(piece: Piece, layout: ColumnLayout, rows: pa.Table | _Lines, necessary: Sequence[str] = ()) -> Cells:
+    """Takes the columns that are needed out of what `json_rows` made of a piece, less lines without necessary keys."""
+    needed = list(itertools.chain(*layout.needed))
+    if isinstance(rows, pa.Table):
         # Null may stand for a key that a line lacks.
-        lacks = {*itertools.chain(*layout.needed)} - {*rows.column_names}
-        if not lacks and not any(rows[name].null_count for name in necessary):
+        if {*needed} <= {*rows.column_names} and not any(rows[name].null_count for name in necessary):
             try:
-                return arrow.cells(rows, layout, file, first=piece.line)
+                return Cells.of(rows, layout, CheckedRows(range(piece.line, piece.line + rows.num_rows), piece.file))
             except BadTrace:
                 pass
-        rows = _objects(piece)
-    objects = {line: found for line, found in rows.objects.items() if all(key in found for key in necessary)}
-    cells = Cells(CheckedRows(np.array([*objects], np.int64), file), left_out=len(rows.objects) - len(objects))
-    if rows.unfinished:
-        cells.notes = ("the last line is unfinished and was left out",)
-    for line, message in rows.bad.items():
-        cells.rows.add_line("lines that are no objects", line, f"{CheckedRows.name_of(line, file)} {message}")
-    cells.add(layout, lambda name: [found.get(name) for found in objects.values()])
+        rows = _json_by_line(piece)
+    objects = {line: found for line, found in rows.items() if isinstance(found, dict)}
+    kept = {line: found for line, found in objects.items() if all(key in found for key in necessary)}
+    table = {name: [found.get(name) for found in kept.values()] for name in needed}
+    cells = Cells.of(table, layout, CheckedRows(np.array([*kept], np.int64), piece.file))
+    cells.left_out = len(objects) - len(kept)
+    for line, found in rows.items():
+        if found == _UNFINISHED:
+            cells.notes += ("the last line is unfinished and was left out",)
+        elif isinstance(found, str):
+            cells.rows.add_line("lines that are no object of JSON", line, f"{cells.rows.name_of(line)} {found}")
     return cells
-
-
-def object_of(line: str | bytes) -> dict[str, Any] | None:
-    """Return the object of JSON that a line is; None where it is none."""
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None

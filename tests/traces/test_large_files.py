@@ -1,6 +1,4 @@
-"""Large files are read by PyArrow, small ones line by line: the same recording, or the same message."""
-
-import math
+"""Pieces of text are read by PyArrow, odd ones line by line: the same recording, or the same message."""
 
 import numpy as np
 import pytest
@@ -38,9 +36,11 @@ def texts(draw):
     return draw(st.sampled_from(["", "\ufeff"])) + text
 
 
-def outcome(path, large, options):
+def outcome(path, options, *, by_line=False):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_tables, "LARGE", large)
+        if by_line:
+            patch.setattr(text_tables, "_csv_at_once", lambda *_: None)
+            patch.setattr(text_tables, "json_rows", text_tables._json_by_line)
         patch.setattr(text_tables, "_PIECE", 20)  # several pieces, whose rows are named by their lines
         patch.setattr(text_tables, "_LEAST", 10)
         try:
@@ -56,7 +56,7 @@ def test_csv(tmp_path_factory, text, skip):
     path = tmp_path_factory.mktemp("large") / "trace.csv"
     path.write_bytes(text.encode())
     options = Options(skip_bad_rows=skip)
-    assert outcome(path, 0, options) == outcome(path, math.inf, options)
+    assert outcome(path, options) == outcome(path, options, by_line=True)
 
 
 LONG = "worker,step,duration\n" + "".join(f"w{step % 3},{step},{step + 1}\n" for step in range(9))
@@ -65,6 +65,7 @@ AWKWARD = {
     "empty rows at the end": ("a,b\n" + "1,2\n" * 9 + ",\n,\n", (9, 2)),
     "as many of them as pieces": ("a,b\n" + "1,2\n" * 9 + " , \n" * 40, (9, 2)),
     "rows without text between others": ("a,b\n1,2\n,\n" + "3,4\n" * 9, (11, 2)),
+    "rows without text behind an odd line": ("a,b\na,b\n1,2\n1,2\n" + ",\n" * 30 + "3,4\n", (33, 2)),
     "lines within quotes": (LONG.replace("w1,", '"w\n1",'), (9, 3)),
     "blank lines": (LONG.replace("\n", "\n\n"), (9, 3)),
     "line ends of old systems": (LONG.replace("\n", "\r"), (9, 3)),
@@ -80,10 +81,11 @@ def test_awkward_files(tmp_path, name):
     path = tmp_path / "trace.csv"
     path.write_bytes(text.encode())
     assert read(path).runtimes.shape == shape
-    assert outcome(path, 0, Options()) == outcome(path, math.inf, Options())
+    assert outcome(path, Options()) == outcome(path, Options(), by_line=True)
+    assert len(outcome(path, Options())[1]) == shape[0]
     path.write_bytes(text.encode() + b"x,y\n")  # whose number the message tells
-    assert outcome(path, 0, Options()) == outcome(path, math.inf, Options())
-    assert f"row {1 + len(text.splitlines())}" in outcome(path, 0, Options())
+    assert outcome(path, Options()) == outcome(path, Options(), by_line=True)
+    assert f"row {1 + len(text.splitlines())}" in outcome(path, Options())
 
 
 VALUES = st.sampled_from(["1", "2.5", "null", "NaN", "-1", '"x"', '"3"', "true", "[1]", "1e400", "0"])
@@ -108,20 +110,19 @@ def test_json_lines(tmp_path_factory, rows, skip, last):
     lines = [f'{{"rank": {rank}, "step": {step}, "duration": {time}}}\n' for rank, step, time in rows]
     path.write_text("".join(lines) + last)
     options = Options(skip_bad_rows=skip)
-    assert outcome(path, 0, options) == outcome(path, math.inf, options)
+    assert outcome(path, options) == outcome(path, options, by_line=True)
 
 
 def test_json_lines_of_another_kind(tmp_path):
     path = tmp_path / "trace.jsonl"
     path.write_text('{"rank": 0, "step": 7, "duration": 1}\n{"rank": 0, "step": 8, "loss": 3}\n')
     assert read(path).steps.tolist() == [7]
-    assert outcome(path, 0, Options()) == outcome(path, math.inf, Options())
+    assert outcome(path, Options()) == outcome(path, Options(), by_line=True)
 
 
 def test_decimal_commas_and_dates_are_read_at_once(tmp_path, monkeypatch):
     """The fast reader gives up without a word: that it does not is seen where the other one cannot be called."""
-    monkeypatch.setattr(text_tables, "LARGE", 0)
-    monkeypatch.setattr(text_tables, "_filled", None)
+    monkeypatch.setattr(text_tables, "_csv_by_line", None)
     path = tmp_path / "trace.csv"
     path.write_text("rank;iteration;time_ms;timestamp\n0;1;1,5;2024-05-01 00:00:00\n1;1;2;2024-05-01 00:00:01\n")
     recording = read(path)

@@ -174,7 +174,6 @@ class TestDialects:
 
     def test_as_many_rows_as_are_read_in_several_pieces(self, write, monkeypatch):
         rows = 20_000
-        monkeypatch.setattr(text_tables, "LARGE", 0)
         monkeypatch.setattr(text_tables, "_PIECE", 30_000)
         text = "a,b\n" + "1.25,2.5\n" * rows
         recording = recorded(write(text))

@@ -7,10 +7,10 @@ import pytest
 
 from sgdlab.traces import Options, read
 from sgdlab.traces.columns import layout
-from sgdlab.traces.dialects import dialect_of
 from sgdlab.traces.joining import rank_in
 from sgdlab.traces.paths import number_behind_rank
 from sgdlab.traces.phases import is_communication
+from sgdlab.traces.text_tables import dialect_of
 
 TIMES = np.random.default_rng(0).uniform(0.5, 2.0, (6, 4)).round(4)
 
@@ -81,10 +81,7 @@ class TestFirstLine:
         with pytest.raises(ValueError, match="row 29 has 1 columns"):
             read_text(text + "x\n")
 
-    @pytest.mark.parametrize("large", [False, True])
-    def test_repetitions_of_it_are_left_out(self, read_text, monkeypatch, large):
-        if large:
-            monkeypatch.setattr("sgdlab.traces.text_tables.LARGE", 0)
+    def test_repetitions_of_it_are_left_out(self, read_text):
         lines = rows(lambda t, w, time: f"{w},{t},{time}", "rank,step,time").splitlines()
         recording = read_text("\n".join([*lines[:9], "rank, step,time", *lines[9:], lines[0]]) + "\n")
         np.testing.assert_array_equal(recording.runtimes, TIMES)

@@ -1,23 +1,19 @@
-"""Lines of a trace as columns: CSV, separated by commas, semicolons or tabs, and JSON lines."""
+"""Lines as rows of workers, steps and seconds: CSV and JSON lines, as `sgdlab.traces` reads them; logs of live runs."""
 
 import dataclasses
+import io
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from sgdlab.traces import apart, columns, dialects, phases, text_tables
-from sgdlab.traces.cells import Cells
+from sgdlab.traces import columns, phases, step_tables, text_tables
+from sgdlab.traces.cells import Cells, Names
 from sgdlab.traces.options import Options
+from sgdlab.traces.paths import object_of
 from sgdlab.traces.problems import BadTrace
-from sgdlab.traces.text_tables import object_of
-
-_CALLED = {"text cells": "cells that are no numbers", "lines that are no objects": "lines that are no object of JSON"}
-"""What is wrong with rows, as it is called here where readers of whole files call it otherwise."""
-
-_RESTARTS = 0.1
-"""In so large a share of steps a worker may have several nodes, because it was started again on another one."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -25,7 +21,7 @@ class ParsedRows:
     """Rows of a long table; bad ones are left out.
 
     Attributes:
-      names: of workers, each once.
+      names: of workers, each once; some may have no row.
       worker: int64[R], indices among the names.
       step: int64[R].
       seconds: float64[R], NaN where a run-time is said to be missing.
@@ -38,17 +34,9 @@ class ParsedRows:
     seconds: np.ndarray
     nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def of_used(self) -> "ParsedRows":
-        """Return the same, without names that no row has."""
-        used = np.bincount(self.worker, minlength=len(self.names)) > 0
-        if used.all():
-            return self
-        names = tuple(name for name, is_used in zip(self.names, used.tolist(), strict=True) if is_used)
-        return dataclasses.replace(self, names=names, worker=(np.cumsum(used) - 1)[self.worker])
-
 
 class Parser:
-    """Reads the lines of one file, whose first line tells the format and the columns, as `sgdlab.traces` reads them.
+    """Reads the lines of one file, whose first line tells the format and the columns.
 
     Args:
       first: the first whole line.
@@ -69,122 +57,147 @@ class Parser:
       BadTrace: where the first line has not the columns of a trace.
     """
 
+    in_order = False
+
     def __init__(self, first: bytes, options: Options, worker: str | None = None, *, joins: bool = False):
         self.bad: Counter[str] = Counter()
-        self.worker = worker
+        self._worker, self._joins, self.counts_on_nodes = worker, joins, False
         self._row = 0
+        self._parts_seen = False
         text = first.decode("utf-8-sig", "replace").strip()
+        self._dialect: text_tables.Dialect | None = None
         if text.startswith("{"):
-            dialect, found = None, object_of(text)
+            found = object_of(text)
             if found is None:
                 raise BadTrace("the first line must be an object of JSON")
             self.layout = columns.layout(tuple(found), options, of_worker=worker is not None)
             if not all(isinstance(found[name], int | float | None) for name in self.layout.workers):
                 raise BadTrace("columns of workers must hold numbers")
         else:
-            dialect = dialects.dialect_of([text + "\n"])
-            self.layout = dialects.layout_of(dialect, options, of_worker=worker is not None)
-        self.in_order = False
-        self.skips = dialect is not None and dialect.named
+            self._dialect = text_tables.dialect_of([text + "\n"])
+            self.layout = self._dialect.layout(options, of_worker=worker is not None)
         if self.layout.kind == "operations":
             raise BadTrace("a table of operations is read when it is whole, without --follow")
+        self.has_epochs = "epoch" in self.layout.columns
+        self.layout = self.layout.without("start").without("epoch")
+        self.skips = self._dialect is not None and self._dialect.named
         self.sorts = self.layout.kind == "long"  # columns of a wide table are in order
         self.has_phases = "phase" in self.layout.columns
-        self._parts_seen = False
-        self._columns = dict(self.layout.columns)
-        self._dialect, self._width = dialect, 0 if dialect is None else len(dialect.header) + dialect.trailing
-        self._needed = self.layout.without("start").without("epoch")
-        self.has_epochs = "epoch" in self._columns
-        self.joins, self.counts_on_nodes = joins, False
 
     def parse(self, data: bytes) -> ParsedRows:
         """Return the rows of whole lines."""
-        data = data.decode("utf-8", "replace").encode()
-        cells = self._cells(text_tables.Piece(data, 1 if self._dialect is None else self._dialect.first))
+        cells = self._cells(data.decode("utf-8", "replace").encode())
         self.bad["lines that repeat the header"] += cells.left_out  # as a program that was started again does
-        for found, count in cells.lengths.items():
-            self.bad[f"rows with {found} columns, not {self._width}"] += count
-        self.bad += Counter({_CALLED[kind]: count for kind, count in cells.rows.kinds.items() if kind in _CALLED})
-        good = ~cells.rows.bad
-        table: dict[str, Any] = {name: values[good] for name, values in cells.numbers.items()}
-        table |= {name: (names.values, names.codes[good].astype(np.int64)) for name, names in cells.names.items()}
-        return self._wide(table) if self.layout.kind == "wide" else self._long(table)
+        rows = self._wide(cells) if self.layout.kind == "wide" else self._long(cells)
+        self.bad += cells.rows.kinds
+        return rows
 
-    def _cells(self, piece: text_tables.Piece) -> Cells:
+    def _cells(self, data: bytes) -> Cells:
         if self._dialect is None:
-            return text_tables.json_cells(piece, "", self._needed, text_tables.json_rows(piece))
+            piece = text_tables.Piece(data)
+            return text_tables.json_cells(piece, self.layout, text_tables.json_rows(piece))
+        piece = text_tables.Piece(data, self._dialect.first)
         try:
-            return text_tables.csv_cells(piece, "", self._dialect, self._needed)
+            return text_tables.csv_cells(piece, self._dialect, self.layout)
         except BadTrace:  # as after a quote that does not end
             self.bad["lines that cannot be read"] += piece.lines
-            return text_tables.csv_cells(text_tables.Piece(b"", piece.line), "", self._dialect, self._needed)
+            return text_tables.csv_cells(dataclasses.replace(piece, data=b""), self._dialect, self.layout)
 
-    def _long(self, table: Mapping[str, Any]) -> ParsedRows:
-        own = self.layout.own(table)
-        size = len(own)
-        step, is_step = _wholes(table[self._columns["step"]])
-        seconds = own / self.layout.per_second
-        names, worker = (
-            table[self._columns["worker"]] if "worker" in self._columns else ((self.worker,), np.zeros(size, np.int64))
-        )
-        impossible = (seconds < 0) | np.isinf(seconds) | ((seconds == 0) & (not self.has_phases))
-        self._count("steps that are no whole number", ~is_step)
-        self._count("run-times that are not positive and finite", impossible & is_step)
-        self._count("rows without a worker", (worker < 0) & is_step & ~impossible)
-        kept = is_step & ~impossible & (worker >= 0)
+    def _long(self, cells: Cells) -> ParsedRows:
+        columns = self.layout.columns
+        step = cells.wholes(columns["step"])
+        seconds = step_tables.own_times(cells, self.layout) / self.layout.per_second
+        worker = Names((self._worker or "",), np.zeros(step.size, np.int64))
+        if "worker" in columns:
+            worker = cells.named(columns["worker"])
+        kept = ~cells.rows.bad
         if self.has_phases:
-            kept &= self._own(*table[self._columns["phase"]])
+            names = cells.names[columns["phase"]]
+            kept &= self._own(names.values)[names.codes] & (names.codes >= 0)
         nodes = {}
-        if "node" in self._columns and size:
-            machines, machine = table[self._columns["node"]]
-            pairs = np.unique(
-                worker[kept & (machine >= 0)] * np.int64(len(machines) + 1) + machine[kept & (machine >= 0)]
-            )
-            split = [divmod(pair, len(machines) + 1) for pair in pairs.tolist()]
-            whose = [(names[name], machines[node]) for name, node in split]
-            if self.joins:
-                names = [apart.joined(node, name) for name, node in whose]
-                code = worker * np.int64(len(machines) + 1) + machine
-                worker = np.minimum(np.searchsorted(pairs, code), max(len(names) - 1, 0))
-                kept &= machine >= 0
-                nodes = {apart.joined(node, name): node for name, node in whose}
+        if "node" in columns:
+            node = cells.names[columns["node"]]
+            if self._joins:
+                worker = step_tables.named_by_node(worker, node)
             else:
-                nodes = dict(whose)
-                self.counts_on_nodes |= apart.several(worker[kept], step[kept], machine[kept], most=_RESTARTS)
-        if kept.all():
-            return ParsedRows(tuple(names), worker, step, seconds, nodes).of_used()
-        return ParsedRows(tuple(names), worker[kept], step[kept], seconds[kept], nodes).of_used()
+                self.counts_on_nodes |= step_tables.several(
+                    worker.codes[kept], step[kept], node.codes[kept], most=step_tables.RESTARTS
+                )
+            size, told = np.int64(len(node.values) + 1), kept & (node.codes >= 0)
+            pairs = np.unique(worker.codes[told] * size + node.codes[told])
+            nodes = {worker.values[pair // size]: node.values[pair % size] for pair in pairs.tolist()}
+        return ParsedRows(
+            worker.values,
+            worker.codes[kept].astype(np.int64),
+            step[kept].astype(np.int64),
+            seconds[kept],
+            nodes,
+        )
 
-    def _own(self, names: Sequence[str], phase: np.ndarray) -> np.ndarray:
-        """Rows of a worker's own work, which are neither communication nor a sum of others."""
+    def _own(self, names: Sequence[str]) -> np.ndarray:
+        """Phases of a worker's own work, which are neither communication nor a sum of others."""
         own = np.array([not phases.is_communication(name) for name in names], bool)
         total = np.array([phases.is_total(name) for name in names], bool)
         self._parts_seen |= bool((own & ~total).any())
-        used = own & ~(total & self._parts_seen)
-        return used[phase] & (phase >= 0)
+        return np.append(own & ~(total & self._parts_seen), False)
 
-    def _wide(self, table: Mapping[str, Any]) -> ParsedRows:
+    def _wide(self, cells: Cells) -> ParsedRows:
         names = self.layout.workers
-        seconds = np.stack([table[name] for name in names], axis=1) / self.layout.per_second
-        if "step" in self._columns:
-            step, is_step = _wholes(table[self._columns["step"]])
-        else:
-            step, is_step = np.arange(self._row, self._row + len(seconds)), np.ones(len(seconds), bool)
-        self._row += len(seconds)
+        step = np.arange(self._row, self._row + len(cells.rows))
+        if "step" in self.layout.columns:
+            step = cells.wholes(self.layout.columns["step"])
+        self._row += len(cells.rows)
+        kept = ~cells.rows.bad
+        seconds = np.stack([cells.numbers[name][kept] for name in names], axis=1) / self.layout.per_second
         impossible = (seconds <= 0) | np.isinf(seconds)
-        self._count("steps that are no whole number", ~is_step)
-        self._count("run-times that are not positive and finite", impossible)
-        seconds = np.where(impossible, np.nan, seconds)[is_step]
+        if impossible.any():  # of one worker: those of others in the row count
+            self.bad["run-times that are not positive and finite"] += int(impossible.sum())
+            seconds[impossible] = np.nan
         worker = np.tile(np.arange(len(names)), len(seconds))
-        return ParsedRows(tuple(names), worker, np.repeat(step[is_step], len(names)), seconds.ravel())
-
-    def _count(self, kind: str, rows: np.ndarray) -> None:
-        if number := int(rows.sum()):
-            self.bad[kind] += number
+        return ParsedRows(names, worker, np.repeat(step[kept].astype(np.int64), len(names)), seconds.ravel())
 
 
-def _wholes(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int64[R], and bool[R], where there is a whole number."""
-    with np.errstate(invalid="ignore"):
-        is_whole = (np.floor(step) == step) & (np.abs(step) < 2**62)
-    return np.where(is_whole, step, 0).astype(np.int64), is_whole
+class LiveLog:
+    r"""Reads the gradients that came, each as long as its worker took for it.
+
+    A row holds the gradients that came at about the same time: the next one of a worker is in the next row, or in the
+    one before the newest, if it is farther behind, as it is where nobody waits for it. Such a worker has none in other
+    rows.
+
+    Attributes:
+      bad: how many lines were left out, by what was wrong with them.
+
+    Example:
+      >>> log = LiveLog()
+      >>> came = [["came", 1.0, 0, 0, 0.5, None, True, "sum"], ["came", 1.5, 1, 1, 0.75, None, True, "sum"]]
+      >>> rows = log.parse("".join(json.dumps(line) + "\n" for line in came).encode())
+      >>> rows.names, rows.step, rows.seconds
+      (('worker 0', 'worker 1'), array([0, 0]), array([0.5 , 0.75]))
+    """
+
+    BEGINS = b'["log"'
+    has_phases, skips, in_order, sorts, has_epochs, counts_on_nodes = False, True, True, True, False, False
+
+    def __init__(self) -> None:
+        self.bad: Counter[str] = Counter()
+        self._steps: dict[int, int] = {}
+        self._newest = 0
+
+    def parse(self, data: bytes) -> ParsedRows:
+        """The rows of whole lines."""
+        names: dict[str, int] = {}
+        found: list[tuple[int, int, float]] = []
+        for line in io.BytesIO(data):
+            if not line.startswith(b'["came"'):
+                continue
+            try:
+                _, _, worker, _, seconds, *_ = json.loads(line)
+                step = max(self._steps.get(worker, -1) + 1, self._newest - 1)
+                row = (names.setdefault(f"worker {worker}", len(names)), step, float(seconds))
+            except (ValueError, TypeError):
+                self.bad["lines that are not of a log"] += 1
+                continue
+            self._steps[worker], self._newest = step, max(self._newest, step)
+            found.append(row)
+        worker, step, seconds = zip(*found, strict=True) if found else ((), (), ())
+        return ParsedRows(tuple(names), np.array(worker, int), np.array(step, int), np.array(seconds, float))

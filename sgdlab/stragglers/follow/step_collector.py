@@ -1,12 +1,11 @@
 """`StepCollector`, whole steps of all workers, from rows in any order of workers, and in nearly that of the steps."""
 
-import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
 
 from sgdlab.stragglers.follow.parsing import ParsedRows
-from sgdlab.traces.cells import Names, ordered
+from sgdlab.traces.paths import in_order
 
 WINDOW = 200
 """A worker that is more steps behind the newest one is not waited for, however little time has passed."""
@@ -24,9 +23,6 @@ class StepCollector:
     the clock, are not waited for, until they have newer ones, and neither is one that has a step much later. With
     phases, of which a run-time is the sum, workers must have a later step too.
 
-    Args:
-      has_phases: whether several rows make a run-time.
-
     Attributes:
       has_phases: whether several rows make a run-time.
       in_order: whether a worker that has a step has no earlier one any more.
@@ -36,6 +32,7 @@ class StepCollector:
       late: rows of steps that had been given out already.
       repeated: rows of a worker's step that it had already; the first counts.
       added: all rows.
+      given: the newest step that was given out.
       restarted: whether the steps of most workers went back: the job was started again. All steps before that are given
         out by the next `take`, and `anew` makes those that follow.
     """
@@ -51,18 +48,13 @@ class StepCollector:
         self._numbers = np.zeros(0, np.int64)
         self._seconds, self._seen = np.zeros((0, 0)), np.zeros((0, 0), bool)
         self._newest, self._behind = np.zeros(0, np.int64), np.zeros(0, bool)
-        self._given = np.iinfo(np.int64).min
+        self.given = np.iinfo(np.int64).min
         self._began = False
 
     @property
     def pending(self) -> int:
         """Return the number of steps that are not given out yet."""
         return self._numbers.size
-
-    @property
-    def given(self) -> int:
-        """The newest step that was given out."""
-        return self._given
 
     @property
     def newest(self) -> np.ndarray:
@@ -79,19 +71,19 @@ class StepCollector:
     def add(self, rows: ParsedRows) -> None:
         """Adds rows."""
         self.nodes.update(rows.nodes)
-        self._know([name for name in rows.names if name not in self._index])
-        names = np.array([self._index[name] for name in rows.names], np.int64)
-        worker = names[rows.worker] if rows.worker.size else rows.worker
+        used = np.flatnonzero(np.bincount(rows.worker, minlength=len(rows.names))).tolist()
+        self._know([rows.names[name] for name in used if rows.names[name] not in self._index])
+        names = np.array([self._index.get(name, -1) for name in rows.names], np.int64)
+        worker, step, seconds = names[rows.worker], rows.step, rows.seconds
         self.added += worker.size
-        back = goes_back(worker, rows.step, self._newest, self._workers_back())
+        back = goes_back(worker, step, self._newest, self._workers_back())
         if back is not None:
-            held = ParsedRows(tuple(self.workers), worker[back], rows.step[back], rows.seconds[back])
-            self._back.append(held)
-            rows, worker = dataclasses.replace(rows, step=rows.step[~back], seconds=rows.seconds[~back]), worker[~back]
+            self._back.append(ParsedRows(tuple(self.workers), worker[back], step[back], seconds[back]))
+            worker, step, seconds = worker[~back], step[~back], seconds[~back]
         rough = max(1, _MOST_CELLS // max(len(self.workers), 1))
         for begin in range(0, worker.size, rough):
             part = slice(begin, begin + rough)
-            self._add(worker[part], rows.step[part], rows.seconds[part])
+            self._add(worker[part], step[part], seconds[part])
 
     def take(
         self, *, oldest_unread: int | None = None, overdue: np.ndarray | None = None, end: bool = False
@@ -117,23 +109,19 @@ class StepCollector:
         ready = self.pending if end else self._ready(oldest_unread)
         numbers, seconds = self._numbers[:ready], self._seconds[:ready]
         if ready:
-            self._given = int(numbers[-1])
+            self.given = int(numbers[-1])
         self._numbers, self._seconds, self._seen = self._numbers[ready:], self._seconds[ready:], self._seen[ready:]
         return numbers, seconds
 
     def anew(self, *, same_workers: bool = False) -> "StepCollector":
-        """Those of the job that was started again.
-
-        Args:
-          same_workers: whether workers that were there are still known, in their order.
-        """
+        """Return those of the job that was started again, perhaps with the same workers in their order."""
         steps = StepCollector(has_phases=self.has_phases)
         steps.in_order, steps.sorts = self.in_order, self.sorts and not same_workers
         if same_workers:
             steps._know(self.workers)
         steps.nodes = self.nodes
         for rows in self._back:
-            steps.add(rows.of_used())
+            steps.add(rows)
         return steps
 
     def _workers_back(self) -> np.ndarray:
@@ -168,7 +156,7 @@ class StepCollector:
         whole = (self._seen | self._behind | passed).all(axis=1)
         if self.has_phases:
             there = ~self._behind
-            whole &= self._numbers < (self._newest[there].min() if there.any() else self._given)
+            whole &= self._numbers < (self._newest[there].min() if there.any() else self.given)
         return int(whole.size if whole.all() else whole.argmin())
 
     def _know(self, names: list[str]) -> None:
@@ -184,9 +172,8 @@ class StepCollector:
 
     def _sort(self) -> None:
         """Workers are named in their order, as if the trace were read when it is whole."""
-        _, index = ordered(Names(tuple(self.workers), np.arange(len(self.workers))))
-        order = np.argsort(index)
-        self.workers = [self.workers[worker] for worker in order.tolist()]
+        order = sorted(range(len(self.workers)), key=lambda worker: in_order(self.workers[worker]))
+        self.workers = [self.workers[worker] for worker in order]
         self._index = {name: worker for worker, name in enumerate(self.workers)}
         # Rows are added through flat views, which only contiguous arrays have.
         self._seconds = np.ascontiguousarray(self._seconds[:, order])
@@ -194,7 +181,7 @@ class StepCollector:
         self._newest, self._behind = self._newest[order], self._behind[order]
 
     def _add(self, worker: np.ndarray, step: np.ndarray, seconds: np.ndarray) -> None:
-        late = step <= self._given
+        late = step <= self.given
         if late.any():
             self.late += int(late.sum())
             worker, step, seconds = worker[~late], step[~late], seconds[~late]
@@ -221,7 +208,7 @@ class StepCollector:
         newest = np.full(len(self.workers), np.iinfo(np.int64).min)
         np.maximum.at(newest, worker, step)
         self._newest = np.maximum(self._newest, newest)
-        self._behind &= self._newest <= self._given
+        self._behind &= self._newest <= self.given
 
     def _make_room(self, steps: np.ndarray) -> None:
         numbers = np.union1d(self._numbers, steps)
@@ -235,13 +222,7 @@ class StepCollector:
 
 
 def nodes_of(workers: list[str], nodes: Mapping[str, str], per_node: int | None) -> tuple[str, ...]:
-    """The machine of each worker; empty if it is not known of all.
-
-    Args:
-      workers: their names.
-      nodes: machine of a worker, by its name.
-      per_node: so many consecutive workers share one; None: as the trace says.
-    """
+    """Return the machine of each worker, by name or so many in a row a machine; empty if it is not known of all."""
     if per_node:
         return tuple(f"node {number // per_node}" for number in range(len(workers)))
     return tuple(nodes[name] for name in workers) if all(name in nodes for name in workers) else ()
@@ -252,33 +233,26 @@ BACK = 10
 
 
 def goes_back(worker: np.ndarray, step: np.ndarray, newest: np.ndarray, known: np.ndarray) -> np.ndarray | None:
-    """bool[R], the rows of each worker from the first one on whose step is far behind an earlier one of it.
+    """Return bool[R], the rows of each worker from the first one on whose step is far behind an earlier one of it.
 
-    Args:
-      worker: int64[R], index of each row's worker.
-      step: int64[R], of each row.
-      newest: int64[N], the newest step of each worker before.
-      known: bool[N], workers whose steps went back before: all rows of theirs count.
-
-    Returns:
-      None where there are no such rows.
+    The newest step of each worker before is known, int64[N], and of workers bool[N] whose steps went back before, all
+    rows count. None where there are no such rows.
 
     Example:
       >>> worker, step = np.array([0, 1, 0, 1, 0]), np.array([50, 50, 51, 10, 52])
       >>> goes_back(worker, step, np.zeros(2, int), np.zeros(2, bool))
       array([False, False, False,  True, False])
     """
-    ahead = np.maximum.accumulate(step) if step.size else step
-    if not (known.any() or (step + BACK <= ahead).any() or (step + BACK <= newest[worker]).any()):
+    if not step.size:
         return None
-    back = np.zeros(step.size, bool)
+    rows_back = (step + BACK <= np.maximum.accumulate(step)).any() or (step + BACK <= newest[worker]).any()
+    if not (known.any() or rows_back):
+        return None
     order = np.argsort(worker, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(worker[order])) + 1):
-        if not rows.size:
-            continue
-        own = int(worker[rows[0]])
-        ahead = np.maximum(np.maximum.accumulate(step[rows]), newest[own])
-        far = step[rows] + BACK <= ahead
-        if known[own] or far.any():
-            back[rows[0 if known[own] else int(far.argmax()) :]] = True
+    own, (levels, level) = worker[order], np.unique(step, return_inverse=True)
+    apart = own * levels.size  # so that what accumulates begins anew with each worker
+    ahead = levels[np.maximum.accumulate(level[order] + apart) - apart]
+    far = known[own] | (step[order] + BACK <= np.maximum(ahead, newest[own]))
+    back = np.zeros(step.size, bool)
+    back[order] = np.maximum.accumulate(far + 2 * own) > 2 * own
     return back if back.any() else None

@@ -3,25 +3,100 @@
 import glob
 import os
 import pathlib
+import stat
 import zlib
 from collections import Counter
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 
 from sgdlab.stragglers.follow.alarms import is_alarm
-from sgdlab.stragglers.follow.growing import BEGINS, Growing, LiveLog, path_in
-from sgdlab.stragglers.follow.parsing import Parser
+from sgdlab.stragglers.follow.parsing import LiveLog, Parser
 from sgdlab.stragglers.follow.step_collector import WINDOW, StepCollector, nodes_of
 from sgdlab.traces import paths
 from sgdlab.traces.options import Options
+from sgdlab.traces.paths import object_of
 from sgdlab.traces.problems import BadTrace
-from sgdlab.traces.text_tables import object_of
 
 ENDINGS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".log")
 _CHUNK, _CHUNK_OF_MANY = 1 << 22, 1 << 16
 _MOST_OTHERS = 1000
 """So many lines may stand before the first row."""
+
+_FINGERPRINT = 1024
+"""So many of its first bytes tell a file from another."""
+
+_LOGS = ("log.jsonl", "states/run/log.jsonl")
+"""Where the log of a live run is in its work directory."""
+
+
+class Growing:
+    """A file that another process writes: what is added to it, line by line; half a line waits for its end.
+
+    A file that became shorter, was replaced, or begins with something else is a new one, which is read from its
+    beginning; it need not be there yet.
+
+    Attributes:
+      generation: how often the file was a new one, beginning with 0.
+      begin: its first bytes.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = pathlib.Path(path)
+        self.generation = 0
+        self._offset, self._rest = 0, b""
+        self._identity: tuple[int, int] | None = None
+        self.begin = b""
+
+    @property
+    def unread(self) -> int:
+        """Bytes that were written and not read."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return 0
+        return max(status.st_size - self._offset, 0) if stat.S_ISREG(status.st_mode) else 0
+
+    def read(self, most: int = 1 << 22) -> bytes:
+        """New whole lines; nothing where there are none, or no file."""
+        try:
+            with self.path.open("rb") as file:
+                self._notice(file)
+                file.seek(self._offset)
+                data = file.read(most)
+        except (FileNotFoundError, PermissionError, IsADirectoryError):
+            return b""  # it is being replaced, or not there yet
+        self._offset += len(data)
+        self.begin += data[: max(_FINGERPRINT - len(self.begin), 0)]
+        whole, end, self._rest = (self._rest + data).rpartition(b"\n")
+        return whole + end
+
+    def rest(self) -> bytes:
+        """The last line, where its end is missing; it is not read again."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+    def _notice(self, file: BinaryIO) -> None:
+        status = os.fstat(file.fileno())
+        identity = status.st_dev, status.st_ino
+        same = self._identity in (None, identity) and status.st_size >= self._offset
+        same = same and file.read(len(self.begin)) == self.begin
+        self._identity = identity
+        if not same:
+            self.generation += 1
+            self._offset, self._rest, self.begin = 0, b"", b""
+
+
+class _File(Growing):
+    """A file of a trace, and what is known of it."""
+
+    def __init__(self, path: pathlib.Path, worker: str):
+        super().__init__(path)
+        self.parser: Parser | LiveLog | None = None
+        self.newest = int(np.iinfo(np.int64).min)
+        self.worker = worker
+        self.first_row = b""
+        self.is_other, self.others = False, 0  # it is no trace; how many lines are none
 
 
 class Tail:
@@ -48,22 +123,24 @@ class Tail:
     def __init__(self, path: str | os.PathLike[str], options: Options):
         self.path, self._options = str(path), options
         ending = pathlib.Path(self.path).suffix.lower()
-        self._one = not (pathlib.Path(self.path).is_dir() or glob.has_magic(self.path))
-        if self._one and ending and ending not in ENDINGS:
+        if self._is_one and ending and ending not in ENDINGS:
             raise ValueError(
                 f"{self.path} cannot be followed: a file that grows is CSV or JSON lines ({', '.join(ENDINGS)})"
             )
-        self.steps = StepCollector()
-        self._log: pathlib.Path | None = None
-        self._files: dict[pathlib.Path, _File] = {}
-        self.bad: Counter[str] = Counter()
-        self.bytes_read = 0
-        self.left_out: dict[str, str] = {}
-        self.why = ""
+        self.why, self.bytes_read = "", 0
         self.overdue: np.ndarray | None = None
+        self._reset()
+
+    def _reset(self, *, joins: bool = False) -> None:
+        self.steps, self.bad, self.left_out, self.offset = StepCollector(), Counter[str](), dict[str, str](), 0
+        self._files: dict[pathlib.Path, _File] = {}
+        self._one, self._log = self._is_one, False
         self._jobs = 0  # how often the job was started again
-        self._joins = False  # whether workers are named by their nodes too
-        self.offset = 0  # steps of earlier epochs
+        self._joins = joins  # whether workers are named by their nodes too
+
+    @property
+    def _is_one(self) -> bool:
+        return not (pathlib.Path(self.path).is_dir() or glob.has_magic(self.path))
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -79,7 +156,7 @@ class Tail:
     @property
     def unread(self) -> int:
         """Bytes that were written and not read."""
-        return sum(file.growing.unread for file in self._files.values()) + self.steps.restarted
+        return sum(file.unread for file in self._files.values()) + self.steps.restarted
 
     def poll(self, *, end: bool = False) -> tuple[np.ndarray, np.ndarray] | None:
         """Reads more, and gives out the steps that are whole.
@@ -94,7 +171,7 @@ class Tail:
         Raises:
           ValueError: where a file has not the columns of a trace.
         """
-        if self.steps.restarted and any(file.parser.has_epochs for file in self._files.values() if file.parser):
+        if self.steps.restarted and any(file.parser and file.parser.has_epochs for file in self._files.values()):
             self.offset += self.steps.given + 1  # the next epoch
             self.steps = self.steps.anew(same_workers=True)
         elif self.steps.restarted:
@@ -105,14 +182,15 @@ class Tail:
             return self._begin_anew("files of workers have the same numbers, so their whole names tell them apart")
         ahead = self._newest_of_slowest()
         for file in self._files.values():
-            if ahead is None or file.newest is None or file.newest <= ahead + WINDOW // 2:
-                self._read(file, end=end)
-                if file.growing.generation:
-                    return self._begin_anew("it was replaced or became shorter")
-                if not self._joins and file.parser and file.parser.counts_on_nodes:
-                    self._begin_anew("workers of several nodes have the same numbers, so nodes name them too")
-                    self._joins = True
-                    return None
+            if ahead is not None and file.newest > ahead + WINDOW // 2:
+                continue
+            self._read(file, end=end)
+            if file.generation:
+                return self._begin_anew("it was replaced or became shorter")
+            if file.parser and file.parser.counts_on_nodes:
+                return self._begin_anew(
+                    "workers of several nodes have the same numbers, so nodes name them too", joins=True
+                )
         if end and self.left_out and not any(file.parser for file in self._files.values()):
             raise ValueError(next(iter(self.left_out.values())))
         steps, runtimes = self.steps.take(
@@ -121,19 +199,16 @@ class Tail:
         return steps + self.offset, runtimes
 
     def _look(self) -> bool:
-        """New files; whether those that were there are called as before."""
+        """Finds new files, and tells whether those that were there are called as before."""
         path = pathlib.Path(self.path)
-        if not any(file.growing.begin for file in self._files.values()):  # it may have become another kind of path
-            self._files = {}
-            self._one = not (path.is_dir() or glob.has_magic(self.path))
-        log = path_in(path)
-        if log is not None and not self._files:
-            self._one, self._log = True, log
-        found = [self._log or path] if self._one else paths.files(path, ENDINGS)
-        for path, worker in paths.workers(found).items():
-            if path not in self._files:
-                self._files[path] = _File(path, worker)
-            elif self._files[path].worker != worker:
+        if not any(file.begin for file in self._files.values()):  # it may have become another kind of path
+            self._files, self._one = {}, self._is_one
+        logs = [path / place for place in _LOGS if (path / place).is_file()]
+        if logs and not self._files:
+            self._one = self._log = True
+        found = logs[:1] if self._log else [path] if self._one else paths.files(path, ENDINGS)
+        for name, worker in paths.workers(found).items():
+            if self._files.setdefault(name, _File(name, worker)).worker != worker:
                 return False
         return True
 
@@ -141,30 +216,27 @@ class Tail:
         """Of the files with an unread part, the newest step of the farthest behind; None if there is none."""
         if self._one:
             return None
-        unread = [file.newest for file in self._files.values() if file.growing.unread and not file.is_other]
-        return None if not unread else min((np.iinfo(np.int64).min if one is None else one) for one in unread)
+        return min((file.newest for file in self._files.values() if file.unread and not file.is_other), default=None)
 
-    def _read(self, file: "_File", *, end: bool) -> None:
-        data = file.growing.read(_CHUNK if self._one else _CHUNK_OF_MANY)
-        if end and not file.growing.unread and (rest := file.growing.rest()).strip():
+    def _read(self, file: _File, *, end: bool) -> None:
+        data = file.read(_CHUNK if self._one else _CHUNK_OF_MANY)
+        if end and not file.unread and (rest := file.rest()).strip():
             data += rest + b"\n"
         self.bytes_read += len(data)
         if file.is_other:
             return
         if file.parser is None:
             data = self._begun(file, data)
-        if not data.strip():
+        if not data.strip() or file.parser is None:
             return
         file.first_row = file.first_row or data.lstrip().partition(b"\n")[0]
-        parser: Any = file.parser
-        rows = parser.parse(data)
-        self.bad += parser.bad
-        parser.bad.clear()
-        if rows.step.size:
-            file.newest = int(rows.step.max())
+        rows = file.parser.parse(data)
+        self.bad += file.parser.bad
+        file.parser.bad.clear()
+        file.newest = int(rows.step.max()) if rows.step.size else file.newest
         self.steps.add(rows)
 
-    def _begun(self, file: "_File", data: bytes) -> bytes:
+    def _begun(self, file: _File, data: bytes) -> bytes:
         """The first rows of a file, whose first line tells what it holds.
 
         Objects of JSON before the first row, such as a configuration, are left out.
@@ -176,35 +248,27 @@ class Tail:
                 data = below
                 continue
             try:
-                file.parser = self._parser(first, file)
+                parser = file.parser = self._parser(first, file)
             except BadTrace as found:
                 error, data = error or found, below
                 file.others += 1
                 if first.startswith(b"{") and first.rstrip().endswith(b"}") and file.others < _MOST_OTHERS:
                     continue
                 break
-            self.steps.has_phases |= file.parser.has_phases
-            self.steps.in_order, self.steps.sorts = file.parser.in_order, file.parser.sorts
+            self.steps.has_phases |= parser.has_phases
+            self.steps.in_order, self.steps.sorts = parser.in_order, parser.sorts
             if file.others:
                 self.bad["lines of another kind before the first row"] += file.others
-            return below if file.parser.skips else data
-        if error is not None and (data or not file.growing.unread):
-            self._leave_out(file, f"{file.growing.path}: {error}")
+            return below if parser.skips else data
+        if error is not None and (data or not file.unread):
+            if self._one:
+                raise ValueError(f"{file.path}: {error}")
+            # A directory may hold other files too; that none is a trace is known in the end.
+            file.is_other, self.left_out[file.path.name] = True, f"{file.path}: {error}"
         return b""
 
-    def _leave_out(self, file: "_File", why: str) -> None:
-        """A directory may hold other files too; that none is a trace is known in the end.
-
-        Raises:
-          ValueError: where the file is the trace.
-        """
-        if self._one:
-            raise ValueError(why)
-        file.is_other = True
-        self.left_out[file.growing.path.name] = why
-
-    def _parser(self, first: bytes, file: "_File") -> Parser | LiveLog:
-        if first.startswith(BEGINS):
+    def _parser(self, first: bytes, file: _File) -> Parser | LiveLog:
+        if first.startswith(LiveLog.BEGINS):
             return LiveLog()
         if first.startswith(b"{") and is_alarm(object_of(first.decode("utf-8", "replace")) or {}):
             raise BadTrace("it is a file of alarms")
@@ -213,19 +277,6 @@ class Tail:
             raise BadTrace("one file for each worker must have a row for each step, not a column for each worker")
         return parser
 
-    def _begin_anew(self, why: str) -> None:
+    def _begin_anew(self, why: str, *, joins: bool = False) -> None:
         self.why = f"{why}: it is read from its beginning"
-        self.steps, self._files, self._log, self.bad = StepCollector(), {}, None, Counter()
-        self.left_out, self._jobs, self._joins, self.offset = {}, 0, False, 0
-
-
-class _File:
-    """One file, and what is known of it."""
-
-    def __init__(self, path: pathlib.Path, worker: str):
-        self.growing = Growing(path)
-        self.parser: Any = None  # Parser | LiveLog | None
-        self.newest: int | None = None
-        self.worker = worker
-        self.first_row = b""
-        self.is_other, self.others = False, 0  # it is no trace; how many lines are none
+        self._reset(joins=joins)

@@ -10,10 +10,9 @@ import pytest
 from lib.tiers import examples
 
 from sgdlab import traces
-from sgdlab.stragglers.follow.growing import Growing
 from sgdlab.stragglers.follow.parsing import ParsedRows
 from sgdlab.stragglers.follow.step_collector import FIRST, WINDOW, StepCollector
-from sgdlab.stragglers.follow.tail import Tail
+from sgdlab.stragglers.follow.tail import Growing, Tail
 from sgdlab.traces.options import Options
 
 T, N = 60, 5
