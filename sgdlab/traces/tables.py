@@ -52,6 +52,7 @@ def _read(kind: str, path: pathlib.Path, options: Options, load: Load) -> Record
     """Reads a file, or one for each worker in a directory or of a pattern."""
     files = paths.files(path, TRACES[kind].facts.endings) or paths.files(path, paths.LOOSE)
     cells, layout = _loaded(files, options, load)
+    pa.default_memory_pool().release_unused()  # else it keeps what large files took
     return build(cells, layout, skip=options.skip_bad_rows)
 
 
