@@ -12,7 +12,7 @@ from absl import flags
 
 from sgdlab.commands import serve_flag
 from sgdlab.errors import UsageError, said_of
-from sgdlab.report.page import StatusPage
+from sgdlab.report.status_page import StatusPage
 from sgdlab.report.words import listed
 from sgdlab.stragglers.follow.alarms import HANGS, Alarm, AlarmFile
 from sgdlab.stragglers.follow.follower import Follower

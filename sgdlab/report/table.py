@@ -27,6 +27,7 @@ class Table:
       notes: sentences on the whole table.
       obvious: headings whose meaning is not said.
       left: so many of the first columns are aligned to the left, the others to the right.
+      kinds: of the rows, for the style of a page; empty, or one each.
 
     Example:
       >>> table = Table({"method": "", "s": "seconds"}, [["Rounds", "7.5"]], ["One seed."], obvious=["method"])
@@ -46,6 +47,7 @@ class Table:
     notes: Sequence[str] = ()
     obvious: Collection[str] = ()
     left: int = 1
+    kinds: Sequence[str] = ()
 
     def grid(self, without: Collection[str] = ()) -> str:
         """Return the cells for a terminal of `WIDTH` columns; headings are wrapped, and the widest column to the left.

@@ -43,7 +43,7 @@ def without(split, workers):
     others = np.delete(split.test, workers, axis=1)
     result = measured.interrupted(others, others.shape[1])
     name = " and ".join(f"w{worker}" for worker in workers)
-    return Protocol.fixed(f"without {name}", "", DRAINED, result, without=workers)
+    return Protocol.fixed(name, "", DRAINED, result, without=workers)
 
 
 def diagnosis(split, *causes):

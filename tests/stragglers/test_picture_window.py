@@ -93,7 +93,7 @@ def test_nothing_is_drawn_of_full_synchrony_alone():
     full = Protocol.fixed("full synchrony", "", DEPLOYABLE, measured.interrupted(whole.test, WORKERS), backups=0)
     assert schedule_window(whole, full) is None
     others = measured.interrupted(whole.test[:, 1:], WORKERS - 1)
-    drained = Protocol.fixed("without w0", "", DRAINED, others, without=(0,))
+    drained = Protocol.fixed("w0", "", DRAINED, others, without=(0,))
     assert len(schedule_window(whole, full, besides=drained).axes) == 2
 
 

@@ -5,7 +5,6 @@ import shlex
 import numpy as np
 
 from sgdlab.stragglers.answer import pictures
-from sgdlab.stragglers.answer.sentences import more_steps
 from sgdlab.stragglers.comparison import learned
 from sgdlab.stragglers.comparison.protocol import Protocol
 from sgdlab.stragglers.findings import Findings
@@ -14,9 +13,6 @@ from sgdlab.traces import Recording
 
 ANSWERED = "answered.parquet"
 """File of the run-times that the proposed commands use."""
-
-_RECORD = 2 * learned.ENOUGH
-"""Steps to record, so that half of them are enough to train the deep Markov model as in the paper."""
 
 _DIGITS_BATCHES = 179
 """Gradients in an epoch of configs/digits.py. Runs with more workers than that are not proposed."""
@@ -76,9 +72,13 @@ def commands(findings: Findings, workdir: str) -> list[tuple[str, str]]:
                         f"sgdlab live {method} {cluster} --emulate=0.2 --serve --workdir={where}/live",
                     )
                 )
-    why = more_steps(findings)
-    if why:
-        purpose = f"Record at least {_RECORD} consecutive steps, since {why}"
+    few = []
+    if len(parts.train) < learned.ENOUGH and findings.comparison.record is not None:
+        few.append(f"the deep Markov model learned from {len(parts.train)} steps and needs {learned.ENOUGH}")
+    if parts.recording.gaps:
+        few.append("what happens from one step to the next can only be learned from steps without gaps")
+    if few:
+        purpose = f"Record at least {2 * learned.ENOUGH} consecutive steps, since {' and '.join(few)}"
         pairs.append((purpose, "sgdlab advise longer.csv"))
     return pairs
 

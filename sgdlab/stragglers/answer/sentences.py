@@ -4,11 +4,9 @@ import numpy as np
 
 from sgdlab.report.words import counted, figure, interval, percent, sentence
 from sgdlab.stragglers.answer import headline, rules
-from sgdlab.stragglers.comparison import learned, measured
+from sgdlab.stragglers.comparison import measured
 from sgdlab.stragglers.comparison.comparison import DEEP_MARKOV
-from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, STALE, Protocol, usage
-from sgdlab.stragglers.comparison.refit import REFITTED
-from sgdlab.stragglers.comparison.sweeps import FINISHING, INTERRUPTED
+from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, STALE, usage
 from sgdlab.stragglers.diagnosis.causes import Cause, named
 from sgdlab.stragglers.findings import Findings
 from sgdlab.stragglers.recording import SplitRecording
@@ -33,11 +31,13 @@ def all_of(findings: Findings) -> list[tuple[str, str]]:
 
 def details(findings: Findings) -> list[tuple[str, str]]:
     """The pairs after the first two, in the order of the page."""
+    differ, complete = findings.comparison.halves, findings.parts.complete
+    others = findings.diagnosis.causes[1:]
     pairs = [
         ("Waiting", waiting(findings)),
-        ("Other causes", " ".join(other_causes(findings))),
+        ("Other causes", " ".join(f"{sentence(one.headline(complete))} {cost(one)}" for one in others)),
         ("How long slowness lasts", memory(findings)),
-        ("Tuning and evaluation steps", halves(findings)),
+        ("Tuning and evaluation steps", differ.sentence(findings.settings.refit) if differ else ""),
         ("Other protocols", alternatives(findings)),
         ("Asynchrony", asynchrony(findings)),
         ("Before you switch", larger_steps(findings)),
@@ -68,12 +68,6 @@ def waiting(findings: Findings) -> str:
     )
 
 
-def other_causes(findings: Findings) -> list[str]:
-    """Name what else slows full synchrony, what costs most first: a sentence each, with its evidence and its cost."""
-    complete = findings.parts.complete
-    return [f"{sentence(cause.headline(complete))} {cost(cause)}" for cause in findings.diagnosis.causes[1:]]
-
-
 def cost(cause: Cause) -> str:
     """Say what would be saved without a cause: by itself, and after all the others, which can hide it."""
     alone = f"Without this alone, full synchrony would take {100 * cause.share:.1f} % less time"
@@ -96,56 +90,28 @@ def memory(findings: Findings) -> str:
     )
 
 
-def halves(findings: Findings) -> str:
-    """Say what differs between the tuning and the evaluation steps, and what that means for what was learned."""
-    found = findings.comparison.halves
-    return found.sentence(findings.settings.refit) if found is not None else ""
-
-
-def described(protocol: Protocol, parts: SplitRecording) -> str:
-    """The name of a protocol with its parameters and what they mean."""
-    if protocol.title in (INTERRUPTED, FINISHING):
-        workers = len(parts.workers)
-        late = "are interrupted" if protocol.title == INTERRUPTED else "finish gradients that are then dropped"
-        # pyrefly: ignore[unsupported-operation]  # of a fixed number
-        waits = f"an update waits for {workers - protocol.backups} of {workers} workers; the others {late}"
-        # pyrefly: ignore[bad-argument-type]  # the same
-        return f"{counted(protocol.backups, 'backup worker')} ({waits})"
-    titles = {"median + k MAD": "a deadline of median + k MAD", "Elfving": "Elfving's formula"}
-    plain = protocol.title.removesuffix(REFITTED)
-    title = titles.get(plain, protocol.title if plain == "full synchrony" else f"the {plain}")
-    title += REFITTED * protocol.title.endswith(REFITTED)
-    return f"{title} ({protocol.setting})" if protocol.setting else title
-
-
 def alternatives(findings: Findings) -> str:
     """The fastest protocol, if another is recommended, and the deep Markov cutoff."""
     verdict, table = findings.verdict, findings.table
     sentences = []
     if verdict.over_chosen is not None and verdict.over_chosen[0] > 1 + _EQUAL:
         sentences.append(
-            f"The most gradients per second come from {described(verdict.fastest, findings.parts)}: "
+            f"The most gradients per second come from {rules.described(verdict.fastest, len(findings.parts.workers))}: "
             f"{interval(*verdict.over_chosen)} times those of the recommended protocol. This gain is too small or too "
             "uncertain for a more complicated protocol."
         )
-    deep = [row for row in findings.comparison.by_role(DEPLOYABLE) if row.title == DEEP_MARKOV]
-    for row in deep:
-        if not verdict.is_of(row):
-            result = row.measured["throughput"]
-            share = percent(table.share_of_oracle(result))
-            sentences.append(
-                f"The deep Markov cutoff gives {interval(*table.relative(result))} times the gradients per second of "
-                f"full synchrony, {share} of what would be possible if all run-times were known in advance."
-                f"{_why_not_more(findings)}"
-            )
+    why = " It was trained on the tuning steps, which differ from the evaluation steps; see above."
+    trained_once = findings.comparison.halves is not None and findings.settings.refit is None
+    deep = [row for row in findings.comparison.by_role(DEPLOYABLE) if row.method == DEEP_MARKOV]
+    sentences += [
+        f"The deep Markov cutoff gives {interval(*table.relative(row.paper))} times the gradients per second of full "
+        f"synchrony, {percent(table.share_of_oracle(row.paper))} of what would be possible if all run-times were known "
+        f"in advance.{why * trained_once}"
+        for row in deep
+        if not verdict.is_of(row)
+    ]
     sentences += [f"Not tried: {title}. {why}" for title, why in findings.comparison.left_out.items()]
     return " ".join(sentences)
-
-
-def _why_not_more(findings: Findings) -> str:
-    if findings.comparison.halves is None or findings.settings.refit is not None:
-        return ""
-    return " It was trained on the tuning steps, which differ from the evaluation steps; see above."
 
 
 def asynchrony(findings: Findings) -> str:
@@ -197,16 +163,6 @@ def larger_steps(findings: Findings) -> str:
             "set, because examples that only slow workers hold are lost otherwise."
         )
     return " ".join(sentences)
-
-
-def more_steps(findings: Findings) -> str:
-    """Say why more steps should be recorded; empty if there are enough."""
-    parts, few = findings.parts, []
-    if len(parts.train) < learned.ENOUGH and findings.comparison.record is not None:
-        few.append(f"the deep Markov model learned from {len(parts.train)} steps and needs {learned.ENOUGH}")
-    if parts.recording.gaps:
-        few.append("what happens from one step to the next can only be learned from steps without gaps")
-    return " and ".join(few)
 
 
 def limits(findings: Findings) -> str:

@@ -1,14 +1,14 @@
 """The measurements as tables: for the terminal, as Markdown, for the page, and in full as CSV."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sgdlab.predictors import OBJECTIVES
 from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import figure, interval, percent
 from sgdlab.stragglers.comparison.comparison import Comparison
 from sgdlab.stragglers.comparison.measured import Measured, Resamples
-from sgdlab.stragglers.comparison.protocol import CEILING, HINDSIGHT, Protocol
+from sgdlab.stragglers.comparison.protocol import CEILING, DRAINED, HINDSIGHT, STALE, Protocol
 from sgdlab.stragglers.comparison.sweeps import FINISHING, INTERRUPTED, BackupSweep
 
 COLUMNS = {
@@ -24,6 +24,9 @@ COLUMNS = {
 """The columns of the page and of the terminal, with their meaning; advice.csv has more."""
 
 SWEEP_COLUMNS = ("backups b", "waits for", "interrupted: x full synchrony", "finishing: x full synchrony", "tuned")
+_KINDS = {DRAINED: "drained", HINDSIGHT: "aside", STALE: "aside", CEILING: "aside"}
+"""Of rows of a page."""
+
 SHOWN_BACKUPS = 5
 """Best numbers of backup workers in the small table, which also has full synchrony and the tuned numbers."""
 
@@ -75,9 +78,11 @@ class Measurements:
         sweeps = (INTERRUPTED, FINISHING)
         return [row for row in self.comparison.protocols if not (row.title in sweeps and row.backups == 0)]
 
-    def table(self) -> Table:
+    def table(self, recommended: Callable[[Protocol], bool] = lambda protocol: False) -> Table:
         """The table of protocols, a row for each of `shown`, with the columns `COLUMNS`."""
-        return Table(COLUMNS, [self._row(protocol) for protocol in self.shown()], left=2)
+        shown = self.shown()
+        kinds = ["chosen" if recommended(one) else _KINDS.get(one.role, "") for one in shown]
+        return Table(COLUMNS, [self._row(protocol) for protocol in shown], left=2, kinds=kinds)
 
     def sweep_table(self) -> Table:
         """The table of numbers of backup workers, with the columns `SWEEP_COLUMNS`."""

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
+from sgdlab.report import pages
 from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import counted, interval, node_named, percent
-from sgdlab.results import pages
 from sgdlab.stragglers.diagnosis.causes import named
 from sgdlab.stragglers.what_if import pipeline_words
 from sgdlab.stragglers.what_if.candidates import (
@@ -74,7 +74,8 @@ def repairs(result: WhatIf) -> Table:
         ["what is left", "", "", "", _seconds(result.left, recorded), percent(result.left / recorded)],
         ["recorded", "", "", "", _seconds(recorded, recorded), "100.0 %"],
     ]
-    return Table(COLUMNS, rows, left=2)
+    kinds = ["first" if line is result.first else "" for line in result.lines]
+    return Table(COLUMNS, rows, left=2, kinds=[*kinds, "left", "recorded"])
 
 
 def scores(result: WhatIf, most: int = SHOWN) -> Table:
@@ -279,24 +280,17 @@ def page(result: WhatIf, *, title: str) -> str:
         drain=drain_sentence(result),
         facts=" ".join(filter(None, [unseen(result), facts(result)])),
         notes=result.recording.notes,
-        columns=COLUMNS,
-        rows=_bars(result),
+        repairs=repairs(result),
+        bars=_bars(result),
         scores=scores(result),
         slowdowns=slowdowns(result),
     )
 
 
-def _bars(result: WhatIf) -> list[dict[str, object]]:
-    """The rows with the ends of their bars, in percent: each repair begins where the time after it ends."""
-    kinds, bars, after = [], [], result.recorded
-    for line in result.lines:
-        after -= line.in_turn
-        kinds.append("first" if line is result.first else "")
-        bars.append((after, line.in_turn))
-    kinds += ["left", "recorded"]
-    bars += [(0.0, result.left), (0.0, result.recorded)]
+def _bars(result: WhatIf) -> list[tuple[str, str]]:
+    """The start and the width of each row's bar, in percent: each repair begins where the time after it ends."""
+    saved = [line.in_turn for line in result.lines]
+    starts = [*(result.recorded - np.cumsum(saved)), 0.0, 0.0]
     scale = 100 / result.recorded
-    return [
-        {"cells": cells, "kind": kind, "start": f"{start * scale:.2f}", "width": f"{width * scale:.2f}"}
-        for cells, kind, (start, width) in zip(repairs(result).rows, kinds, bars, strict=True)
-    ]
+    widths = [*saved, result.left, result.recorded]
+    return [(f"{start * scale:.2f}", f"{width * scale:.2f}") for start, width in zip(starts, widths, strict=True)]

@@ -10,14 +10,14 @@ from PIL import Image
 
 
 def render(package: str, template: str, **values: Any) -> str:
-    """Renders a template that extends `page.html`, the head and style of all pages, as HTML.
+    """Renders a template that extends `base.html`, the head and style of all pages, as HTML.
 
     Args:
       package: the package in which the template lies.
       template: its file name.
       **values: what it shows; a name that the template needs and does not get is an error.
     """
-    loaders = [jinja2.PackageLoader(package, ""), jinja2.PackageLoader("sgdlab.results", "")]
+    loaders = [jinja2.PackageLoader(package, ""), jinja2.PackageLoader("sgdlab.report", "")]
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, loader=jinja2.ChoiceLoader(loaders)
     )

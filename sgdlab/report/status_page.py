@@ -4,7 +4,6 @@ import base64
 import dataclasses
 import hashlib
 import http.server
-import importlib.resources
 import json
 import re
 import socketserver
@@ -13,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+from sgdlab.report import pages
 from sgdlab.report.finite import finite
 
 HOST = "127.0.0.1"
@@ -35,8 +35,8 @@ class StatusPage:
     from elsewhere, forward the port: `ssh -L 8000:127.0.0.1:PORT machine`.
 
     Args:
-      package: the package whose `page.html` is sent; its own script and style run, and no others. It asks for
-        `status.json`, the newest state.
+      package: the package whose `page.html`, which extends `status.html`, is sent; its own script and style run, and no
+        others. It asks for `status.json`, the newest state.
       port: where to listen; 0 takes a free port.
       answers: path -> what returns another value that is sent as JSON.
 
@@ -53,7 +53,7 @@ class StatusPage:
         self._lock = threading.RLock()
         self._state: Any = None
         self._asked, self._is_read = float("-inf"), True
-        text = (importlib.resources.files(package) / "page.html").read_text(encoding="utf-8")
+        text = pages.render(package, "page.html")
         try:
             self._server = _Server((HOST, port), _handler(text, {"/status.json": self._read, **(answers or {})}))
         except OSError as error:
