@@ -4,7 +4,7 @@ import shlex
 
 import numpy as np
 
-from sgdlab.stragglers.answer import pictures
+from sgdlab.stragglers.answer.pictures import window
 from sgdlab.stragglers.comparison import learned
 from sgdlab.stragglers.comparison.protocol import Protocol
 from sgdlab.stragglers.findings import Findings
@@ -85,7 +85,7 @@ def commands(findings: Findings, workdir: str) -> list[tuple[str, str]]:
 
 def _typical(parts: SplitRecording, chosen: Protocol) -> tuple[int, int]:
     """The steps of the page's own drawing: the number of the first one, and how many; the first ones if it is later."""
-    first, steps = pictures.typical_steps(parts, chosen)
+    first, steps = window.typical_steps(parts, chosen)
     written = parts.test_steps[: _written(parts)]
     return (first, steps) if first + steps <= written[-1] else (int(written[0]), steps)
 
