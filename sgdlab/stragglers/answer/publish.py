@@ -119,7 +119,7 @@ def make_page(
         protocols=findings.table.table(findings.verdict.is_of),
         what_if=what_if_table.repairs(what_if),
         what_if_summary=what_if_table.summary(what_if),
-        slowdowns=what_if_table.slowdowns(what_if),
+        slowdowns=pipeline_words.slowdowns(what_if),
         scores=what_if_table.scores(what_if, _MOST_WORKERS),
         drain=what_if_table.drain_sentence(what_if),
         details=details,
