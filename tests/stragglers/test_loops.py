@@ -131,8 +131,8 @@ def test_the_loop_that_lets_late_workers_finish_makes_the_schedule_of_backup_wor
 
 
 def test_loops_are_short_and_full_synchrony_needs_none():
-    assert rules.loop(Protocol("full synchrony", "", DEPLOYABLE, {}, 0), 16) == ""
-    assert rules.loop(Protocol("full synchrony", "", DEPLOYABLE, {}, None, without=(5,)), 16) == ""
+    full = Protocol("full synchrony", "", DEPLOYABLE, {}, 0)
+    assert rules.loop(full, 16) == rules.rule(full, 16) == ""
     code = rules.loop(protocol("Elfving", window=10), 16)
     assert sum(line.startswith(("for", "    ")) for line in code.splitlines()) == 5
 

@@ -26,7 +26,7 @@ _WIDTH = 112
 def terminal_text(findings: Findings, commands: Commands) -> str:
     """The answer, the tables, the meaning of their columns, the sentences and the proposed commands."""
     said = headline.headline(findings)
-    answer = [said.problem, said.advice, sentences.rule(findings)]
+    answer = [said.problem, said.advice, rules.rule(findings.verdict.chosen, len(findings.parts.workers))]
     parts = ["\n".join(_filled(line) for line in answer if line)]
     parts += [findings.table.table().text(), findings.table.sweep_table().grid()]
     details = [*sentences.details(findings), ("What if", what_if_table.summary(findings.what_if))]
@@ -109,7 +109,7 @@ def make_page(
         problem=said.problem,
         advice=said.advice,
         causes=_causes(findings),
-        rule=sentences.rule(findings),
+        rule=rules.rule(chosen, len(parts.workers)),
         out=headline.taken_out(findings),
         loop=rules.loop(chosen, len(parts.workers), model=model),
         given=rules.given(chosen),

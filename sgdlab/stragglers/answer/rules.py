@@ -36,7 +36,7 @@ class _Method:
 
 
 METHODS = {
-    FULL: _Method(0, "Every update waits for the gradients of all workers.", name=FULL),
+    FULL: _Method(0, "", name=FULL),
     INTERRUPTED: _Method(1, f"Update as soon as the number of gradients is there that was best before, {_INTERRUPT}."),
     FINISHING: _Method(
         1,
@@ -96,19 +96,18 @@ def described(protocol: Protocol, workers: int) -> str:
 
 
 def rule(protocol: Protocol, workers: int) -> str:
-    """Say what to do in every step, in a sentence.
+    """Say in a sentence what to do in every step; empty for full synchrony, of which there is nothing to say.
 
     Example:
       >>> from sgdlab.stragglers import comparison
-      >>> rule(comparison.Protocol("full synchrony", "", comparison.DEPLOYABLE, {}, 0), 16)
-      'Every update waits for the gradients of all workers.'
+      >>> rule(comparison.Protocol("Kalman filter", "", comparison.DEPLOYABLE, {}), 16).partition(";")[0]
+      'Before each step, a Kalman filter predicts the run-time of each worker'
     """
-    if protocol.without:
-        return f"Keep full synchrony, {protocol.title}: every update waits for all of the other workers."
-    if protocol.backups:
+    if protocol.backups == 0:
+        return ""
+    if protocol.backups is not None:
         return _fixed(protocol, workers, protocol.backups)
-    method = METHODS[FULL if protocol.backups == 0 else protocol.method]
-    said = method.rule.format(**{"window": "few", "deviations": "k", **protocol.parameters})
+    said = METHODS[protocol.method].rule.format(**{"window": "few", "deviations": "k", **protocol.parameters})
     by_rate = f" Here a second costs what it earned in the run so far ({BY_RATE})." * (protocol.objective == "rate")
     again = f" Choose the parameters again {protocol.setting}." * protocol.refitted
     return f"{said.replace('the last 1 steps', 'the last step')}{by_rate}{again}"
@@ -189,8 +188,8 @@ def loop(protocol: Protocol, workers: int, *, model: pathlib.Path | None = None)
       model: directory of the trained deep Markov model.
 
     Returns:
-      The lines; empty for full synchrony, of all workers or of some, which needs no other loop, and for a protocol that
-      is fitted again while it runs.
+      The lines; empty for full synchrony, which needs no other loop, and for a protocol that is fitted again while it
+      runs.
 
     Example:
       >>> from sgdlab.stragglers import comparison
@@ -200,7 +199,7 @@ def loop(protocol: Protocol, workers: int, *, model: pathlib.Path | None = None)
           seconds, gradients = first_arrivals(params, 15)  # of 16; the others are interrupted
           params = update(params, mean(gradients))
     """
-    if protocol.without or protocol.backups == 0 or protocol.refitted:
+    if protocol.backups == 0 or protocol.refitted:
         return ""
     if protocol.backups is not None:
         text = _FINISHING if protocol.method == FINISHING else _FIXED

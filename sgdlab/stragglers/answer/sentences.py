@@ -24,9 +24,8 @@ _LASTING = 0.2
 
 def all_of(findings: Findings) -> list[tuple[str, str]]:
     """Pairs of a heading and its sentences, what is broken and what to do first."""
-    said = headline.headline(findings)
-    pairs = [("What is slow", said.problem), ("What to do", f"{said.advice} {rule(findings)}"), *details(findings)]
-    return [(heading, text.strip()) for heading, text in pairs if text.strip()]
+    said, rule = headline.headline(findings), rules.rule(findings.verdict.chosen, len(findings.parts.workers))
+    return [("What is slow", said.problem), ("What to do", f"{said.advice} {rule}".strip()), *details(findings)]
 
 
 def details(findings: Findings) -> list[tuple[str, str]]:
@@ -45,12 +44,6 @@ def details(findings: Findings) -> list[tuple[str, str]]:
         ("Limits", limits(findings)),
     ]
     return [(heading, text) for heading, text in pairs if text]
-
-
-def rule(findings: Findings) -> str:
-    """Say what the recommended protocol does in every step."""
-    chosen = findings.verdict.chosen
-    return "" if chosen.backups == 0 else rules.rule(chosen, len(findings.parts.workers))
 
 
 def waiting(findings: Findings) -> str:
