@@ -37,22 +37,20 @@ def headline(findings: Findings) -> Headline:
 
 def problem(findings: Findings) -> str:
     """Say what costs most, and which machine to look at first."""
-    stopped, causes = findings.parts.stopped, findings.diagnosis.causes
-    said = [stopped] if stopped else []
-    if findings.parts.complete.job is not None:
-        return " ".join([*said, pipeline_words.problem(findings.what_if)])
-    if not causes:
-        idle = findings.comparison.synchrony.idle
-        said.append(
-            f"No machine is to blame, and {percent(idle)} of the workers' time is spent waiting for the last one."
-        )
-    elif not causes[0].lasting:
-        said.append(sentence(causes[0].headline(findings.parts.complete)))
-    if findings.diagnosis.machines:
-        said.append(_machines(findings))
-    if findings.parts.complete.unseen:
+    parts, causes = findings.parts, findings.diagnosis.causes
+    if parts.complete.job is not None:
+        said = [pipeline_words.problem(findings.what_if)]
+    else:
+        said = []
+        if not causes:
+            idle = percent(findings.comparison.synchrony.idle)
+            said.append(f"No machine is to blame, and {idle} of the workers' time is spent waiting for the last one.")
+        elif not causes[0].lasting:
+            said.append(sentence(causes[0].headline(parts.complete)))
+        if findings.diagnosis.machines:
+            said.append(_machines(findings))
         said.append(what_if_table.unseen(findings.what_if))
-    return " ".join(said)
+    return " ".join(filter(None, [parts.stopped, *said]))
 
 
 def advice(findings: Findings) -> str:
@@ -119,41 +117,37 @@ def _blamed(findings: Findings) -> tuple[Protocol | None, list[Cause]]:
 
 
 def _machines(findings: Findings) -> str:
+    """Say which machines to look at, and what full synchrony gives without them, or with them as fast as the others."""
     row, causes = _blamed(findings)
-    complete = findings.parts.complete
-    said = [cause.headline(complete) for cause in causes[:_MOST_TOLD]]
+    complete, them = findings.parts.complete, _them(causes)
+    said = [sentence(cause.headline(complete)) for cause in causes[:_MOST_TOLD]]
     if len(causes) == 1:
         it = "that node" if causes[0].kind == SLOW_NODE else "that machine"
-        it = it if _them(causes) == "it" else "those machines"
-        return f"{said[0].rstrip('.')}: look at {it} first. {_worth(findings, row, causes)}"
-    said = [sentence(one) for one in said]
-    if causes[_MOST_TOLD:]:
-        said.append(f"Still slow as well: {machines(findings.parts, causes[_MOST_TOLD:])}.")
-    return f"{' '.join(said)} Look at these machines first. {_worth(findings, row, causes)}"
-
-
-def _worth(findings: Findings, row: Protocol | None, causes: list[Cause]) -> str:
-    """Say what full synchrony gives without some machines, if that is more, or with them as fast as the others."""
+        said = [
+            f"{causes[0].headline(complete).rstrip('.')}: look at {it if them == 'it' else 'those machines'} first."
+        ]
+    else:
+        if causes[_MOST_TOLD:]:
+            said.append(f"Still slow as well: {machines(findings.parts, causes[_MOST_TOLD:])}.")
+        said.append("Look at these machines first.")
     workers, table = len(findings.parts.workers), findings.verdict.table
     out = row.without if row is not None else causes[0].workers
     test = findings.parts.test[table.first :]
     mended = repairs.workers_at_median(test, out)
     times = repairs.synchronous_seconds(test).sum() / repairs.synchronous_seconds(mended).sum()
-    them = _them(causes)
-    if row is not None:
+    if row is None:
+        worth = (
+            f"If {'it' if them == 'it' else 'they'} were as fast as the others, full synchrony would be {times:.2f} "
+            f"times as fast; to take {them} out would not help."
+        )
+    else:
         rest = workers - len(out)
         others = "the other worker alone gives" if rest == 1 else f"the other {rest} in full synchrony give"
-        gained = rounded(*table.relative(row.paper))
-        everyone = "both" if workers == 2 else f"all {workers}"
-        return (
-            f"Without {them}, {others} {gained} times the gradients per second; mended, {everyone} would give "
-            f"{times:.2f}."
+        worth = (
+            f"Without {them}, {others} {rounded(*table.relative(row.paper))} times the gradients per second; mended, "
+            f"{'both' if workers == 2 else f'all {workers}'} would give {times:.2f}."
         )
-    were = f"{'it' if them == 'it' else 'they'} were"
-    return (
-        f"If {were} as fast as the others, full synchrony would be {times:.2f} times as fast; to take {them} out would "
-        "not help."
-    )
+    return " ".join([*said, worth])
 
 
 def _them(causes: list[Cause]) -> str:

@@ -73,10 +73,9 @@ def memory(findings: Findings) -> str:
     found = findings.diagnosis
     if found.memory is None:
         return "There are too few consecutive recorded steps to estimate how long slowness lasts."
+    reading = "the run-time of a step hardly depends on that of the step before, so no model can predict it well"
     if found.memory >= _LASTING:
         reading = "slowness lasts for several steps, so a model of the dynamics can predict it"
-    else:
-        reading = "the run-time of a step hardly depends on that of the step before, so no model can predict it well"
     return (
         "The correlation of a worker's relative run-time (less its own mean) between consecutive steps is "
         f"{found.memory:.2f}, from {found.pairs} pairs of steps: {reading}."
@@ -108,76 +107,62 @@ def alternatives(findings: Findings) -> str:
 
 
 def asynchrony(findings: Findings) -> str:
-    """The gradients per second of asynchronous SGD, and their staleness."""
-    result = findings.comparison.by_role(STALE)[0].paper
-    return (
+    """The gradients per second of asynchronous SGD, their staleness, and whose data it would learn little from."""
+    (row,), workers = findings.comparison.by_role(STALE), findings.parts.workers
+    result, used = row.paper, usage(row, findings.parts.test)
+    said = (
         f"If no worker waits, there are {interval(*findings.table.relative(result))} times the gradients per second of "
         f"full synchrony, with a mean staleness of {result.staleness:.1f} updates (at most "
         f"{result.largest_staleness}), and each gradient is an update by itself. A stale gradient contributes less to "
-        f"training; how much less has to be measured.{_under_used(findings)}"
+        "training; how much less has to be measured."
     )
-
-
-def _under_used(findings: Findings) -> str:
-    """Name the workers whose data asynchronous SGD would learn little from; empty if from all."""
-    parts = findings.parts
-    found = usage(findings.comparison.by_role(STALE)[0], parts.test)
-    few = tuple(found.under_used.tolist())
-    if not few:
-        return ""
-    whose = named(parts.workers, few)
+    if not used.under_used.size:
+        return said
     return (
-        f" Less than half of an equal share of the gradients would come from {whose}: the data are learned from as by "
-        f"{figure(found.effective_workers, 3)} equal workers of {len(parts.workers)}, which matters where each has its "
-        "own."
+        f"{said} Less than half of an equal share of the gradients would come from {named(workers, used.under_used)}: "
+        f"the data are learned from as by {figure(used.effective_workers, 3)} equal workers of {len(workers)}, which "
+        "matters where each has its own."
     )
 
 
 def larger_steps(findings: Findings) -> str:
     """Say what fewer gradients in an update mean for the learning rate, and whose data would hardly be used."""
-    verdict, workers = findings.verdict, len(findings.parts.workers)
-    if verdict.chosen.backups == 0:
+    workers, chosen = findings.parts.workers, findings.verdict.chosen.paper
+    if findings.verdict.chosen.backups == 0:
         return ""
-    chosen = verdict.chosen.paper
     whole = abs(chosen.waited_for - round(chosen.waited_for)) < 1e-9
     waited = f"{chosen.waited_for:.0f}" if whole else figure(chosen.waited_for, 3)
     updates = chosen.updates_per_second * findings.comparison.synchrony.iteration_seconds
-    sentences = [
-        f"If fewer are waited for, an update averages {waited} gradients instead of {workers}, "
-        f"{100 * chosen.waited_for / workers:.0f} % of the batch, and there are {updates:.2f} times as many updates "
-        "per second. Scale the learning rate with the number of gradients, or enlarge the batch of each worker, and "
-        "compare the loss at equal times: more gradients per second do not guarantee faster training."
-    ]
-    slow = tuple(sorted({worker for cause in findings.diagnosis.machines for worker in cause.workers}))
-    if slow and chosen.waited_for <= workers - 1 + 0.1:
-        whose = named(findings.parts.workers, slow)
-        sentences.append(
-            f"Gradients of {whose} would hardly ever be used: let all workers draw their examples from the whole data "
-            "set, because examples that only slow workers hold are lost otherwise."
-        )
-    return " ".join(sentences)
+    said = (
+        f"If fewer are waited for, an update averages {waited} gradients instead of {len(workers)}, "
+        f"{100 * chosen.waited_for / len(workers):.0f} % of the batch, and there are {updates:.2f} times as many "
+        "updates per second. Scale the learning rate with the number of gradients, or enlarge the batch of each worker, "
+        "and compare the loss at equal times: more gradients per second do not guarantee faster training."
+    )
+    slow = sorted({worker for cause in findings.diagnosis.machines for worker in cause.workers})
+    if not slow or chosen.waited_for > len(workers) - 1 + 0.1:
+        return said
+    return (
+        f"{said} Gradients of {named(workers, slow)} would hardly ever be used: let all workers draw their examples "
+        "from the whole data set, because examples that only slow workers hold are lost otherwise."
+    )
 
 
 def limits(findings: Findings) -> str:
     """Say what the results do not cover."""
-    parts, note = findings.parts, findings.comparison.note
-    sentences = []
-    if parts.paused.any():
-        sentences.append(
-            f"The {counted(int(parts.paused.sum()), 'pause')} of all workers count in the time of every protocol, and "
-            "nothing was tuned or trained on them."
-        )
-    if parts.recording.gaps:
-        sentences.append(
-            "The recorded steps are a sample: the windows of the predictors extend across the gaps, and a model of the "
-            "dynamics learns less from them than from consecutive steps."
-        )
-    if parts.left_out:
-        was = "was" if parts.left_out == 1 else "were"
-        sentences.append(f"{counted(parts.left_out, 'step')} with a missing run-time {was} excluded.")
-    if note:
-        sentences.append(note)
-    sentences += [
+    parts, pauses = findings.parts, int(findings.parts.paused.sum())
+    was = "was" if parts.left_out == 1 else "were"
+    sentences = [
+        f"The {counted(pauses, 'pause')} of all workers count in the time of every protocol, and nothing was tuned or "
+        "trained on them."
+        if pauses
+        else "",
+        "The recorded steps are a sample: the windows of the predictors extend across the gaps, and a model of the "
+        "dynamics learns less from them than from consecutive steps."
+        if parts.recording.gaps
+        else "",
+        f"{counted(parts.left_out, 'step')} with a missing run-time {was} excluded." if parts.left_out else "",
+        findings.comparison.note,
         f"The intervals (90 %, from {len(parts.test)} steps) cover the variation between the recorded steps, not a "
         "later change of the cluster.",
         communication(parts),
