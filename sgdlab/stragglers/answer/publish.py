@@ -1,6 +1,5 @@
 """Writes the results of `advise`: text for the terminal, tables and plots as files, and the self-contained page."""
 
-import itertools
 import pathlib
 import re
 import textwrap
@@ -82,14 +81,6 @@ def _markdown(title: str, findings: Findings, commands: Commands, names: Sequenc
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-_SECTIONS = {
-    "slow": ("stages", "histories", "medians"),
-    "do": ("window",),
-    "protocols": ("protocols",),
-    "what_if": ("what_if", "scores"),
-}
-"""Pictures of the page's sections; all others are details."""
-
 _MOST_WORKERS = 12
 """Most workers in the table of scores."""
 
@@ -100,7 +91,6 @@ def make_page(
     """The page as HTML, with its plots embedded; `saved` names the SVG files, `model` the trained model's directory."""
     parts, chosen, what_if = findings.parts, findings.verdict.chosen, findings.what_if
     said, details = headline.headline(findings), dict(sentences.details(findings))
-    rest = [name for name in saved if name not in itertools.chain(*_SECTIONS.values())]
     return pages.render(
         "sgdlab.stragglers.answer",
         "advice.html",
@@ -127,11 +117,11 @@ def make_page(
         sweep=findings.table.sweep_table(),
         pictures={
             section: [
-                {"data": pages.embedded(saved[name]), "caption": pictures.CAPTIONS[name]}
-                for name in names
+                {"data": pages.embedded(saved[name]), "caption": caption}
+                for name, caption in captions.items()
                 if name in saved
             ]
-            for section, names in {**_SECTIONS, "others": rest}.items()
+            for section, captions in pictures.SECTIONS.items()
         },
     )
 

@@ -136,8 +136,8 @@ def larger_steps(findings: Findings) -> str:
     said = (
         f"If fewer are waited for, an update averages {waited} gradients instead of {len(workers)}, "
         f"{100 * chosen.waited_for / len(workers):.0f} % of the batch, and there are {updates:.2f} times as many "
-        "updates per second. Scale the learning rate with the number of gradients, or enlarge the batch of each worker, "
-        "and compare the loss at equal times: more gradients per second do not guarantee faster training."
+        "updates per second. Scale the learning rate with the number of gradients, or enlarge the batch of each "
+        "worker, and compare the loss at equal times: more gradients per second do not guarantee faster training."
     )
     slow = sorted({worker for cause in findings.diagnosis.machines for worker in cause.workers})
     if not slow or chosen.waited_for > len(workers) - 1 + 0.1:

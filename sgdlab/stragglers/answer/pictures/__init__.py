@@ -17,12 +17,12 @@ def all_of(findings: Findings) -> dict[str, Figure]:
         figures = {
             "stages": heat.stages(parts.complete.job),
             "histories": steps.histories(parts, diagnosis),
-            "window": window.schedule_window(parts, verdict.chosen, besides=verdict.drained, named=named),
-            "runtimes": heat.heat_map(parts),
             "medians": steps.step_medians(parts, diagnosis),
+            "window": window.schedule_window(parts, verdict.chosen, besides=verdict.drained, named=named),
             "protocols": bars.protocols(table, verdict),
             "what_if": bars.waterfall(what_if),
             "scores": bars.scores(what_if.scores, parts.workers, named=named),
+            "runtimes": heat.heat_map(parts),
             "backups": curves.numbers_waited_for(table, verdict),
             "idle": bars.idle(parts, named),
             "predictions": curves.predictions(table.comparison.record, parts.test_steps),
@@ -30,28 +30,40 @@ def all_of(findings: Findings) -> dict[str, Figure]:
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-CAPTIONS = {
-    "stages": "How long each stage of each data-parallel rank computes: a red cell is a slow machine, a red row a long "
-    "stage.",
-    "histories": "When each worker that is named was slow: its run-time over the median of its step, in single steps "
-    "(dots) and smoothed (line). The stretches in which it was slow are shaded.",
-    "window": "Who waits for whom, in typical evaluation steps: full synchrony, and what is recommended, over the same "
-    "time.",
-    "runtimes": "All recorded run-times, each divided by the median of its step. Red rows are slow workers. What slows "
-    "all workers of a step together is not seen here, but in the next picture.",
-    "medians": "The median run-time of each complete step, and its slowest worker. Steps that were slow for all, "
-    "and changes of the whole cluster, are marked.",
-    "protocols": "Gradients per second of every protocol in the evaluation steps, relative to full synchrony. The "
-    "dashed line waits for the best number of workers in every step, which nobody knows beforehand: it bounds all "
-    "protocols in which the workers of a step start at the same time.",
-    "what_if": "The recorded time of full synchrony, what each repair would save if they were made one after the "
-    "other, and what is left. The bars add up.",
-    "scores": "Two scores of each worker. High against the fleet: slower than the others. High against itself: slower "
-    "than it used to be.",
-    "backups": "Gradients per second against the number of workers that an update waits for, in the evaluation steps "
-    "(solid) and in the tuning steps (dotted). Squares: the best numbers in the tuning steps.",
-    "idle": "Share of the time that each worker computes under full synchrony, in the evaluation steps.",
-    "predictions": "Sorted run-times of three steps: predicted by the deep Markov model before the step, with two "
-    "standard deviations, and observed.",
+SECTIONS = {
+    "slow": {
+        "stages": "How long each stage of each data-parallel rank computes: a red cell is a slow machine, a red row a "
+        "long stage.",
+        "histories": "When each worker that is named was slow: its run-time over the median of its step, in single "
+        "steps (dots) and smoothed (line). The stretches in which it was slow are shaded.",
+        "medians": "The median run-time of each complete step, and its slowest worker. Steps that were slow for all, "
+        "and changes of the whole cluster, are marked.",
+    },
+    "do": {
+        "window": "Who waits for whom, in typical evaluation steps: full synchrony, and what is recommended, over the "
+        "same time.",
+    },
+    "protocols": {
+        "protocols": "Gradients per second of every protocol in the evaluation steps, relative to full synchrony. The "
+        "dashed line waits for the best number of workers in every step, which nobody knows beforehand: it bounds all "
+        "protocols in which the workers of a step start at the same time.",
+    },
+    "what_if": {
+        "what_if": "The recorded time of full synchrony, what each repair would save if they were made one after the "
+        "other, and what is left. The bars add up.",
+        "scores": "Two scores of each worker. High against the fleet: slower than the others. High against itself: "
+        "slower than it used to be.",
+    },
+    "details": {
+        "runtimes": "All recorded run-times, each divided by the median of its step. Red rows are slow workers. What "
+        "slows all workers of a step together is not seen here, but in the picture of the medians.",
+        "backups": "Gradients per second against the number of workers that an update waits for, in the evaluation "
+        "steps (solid) and in the tuning steps (dotted). Squares: the best numbers in the tuning steps.",
+        "idle": "Share of the time that each worker computes under full synchrony, in the evaluation steps.",
+        "predictions": "Sorted run-times of three steps: predicted by the deep Markov model before the step, with two "
+        "standard deviations, and observed.",
+    },
 }
-"""Name of a picture, which is also that of its file -> its caption."""
+"""Section of the page -> its pictures: their names, which are those of their files, and captions."""
+
+CAPTIONS = {name: caption for pictures in SECTIONS.values() for name, caption in pictures.items()}
