@@ -26,9 +26,8 @@ def render(package: str, template: str, **values: Any) -> str:
 
 def embedded(path: pathlib.Path) -> str:
     """A picture as the source of an `img`: SVG as it is, PNG with a palette of 128 colours, which keeps pages small."""
-    if path.suffix == ".svg":
-        return _source("image/svg+xml", path.read_bytes())
-    return _source("image/png", small_png(path))
+    kind, content = ("svg+xml", path.read_bytes()) if path.suffix == ".svg" else ("png", small_png(path))
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def small_png(path: pathlib.Path) -> bytes:
@@ -42,7 +41,3 @@ def small_png(path: pathlib.Path) -> bytes:
             return path.read_bytes()
         image.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(written, "png", optimize=True)
     return written.getvalue()
-
-
-def _source(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -160,8 +160,7 @@ def _no_other(findings: Findings) -> str:
     fastest, over = findings.verdict.fastest, findings.verdict.over_chosen
     if over is None or over[0] <= 1 + NOTICEABLE or over[1] <= 1:
         return "no other way of waiting is measurably faster"
-    workers = len(findings.parts.workers)
-    dropped = f"{100 * (1 - fastest.paper.waited_for / workers):.0f} % of the gradients"
+    dropped = f"{100 * (1 - fastest.paper.waited_for / len(findings.parts.workers)):.0f} % of the gradients"
     return f"the fastest other way of waiting drops {dropped} and gives only {gain(findings, fastest)}"
 
 
@@ -171,11 +170,10 @@ def _waiting(findings: Findings) -> str:
     if chosen.backups == 0:
         return "keep waiting for all."
     late = "; late gradients are dropped" if chosen.method == FINISHING else ""
-    said = rules.whom_not_to_wait_for(chosen, workers), rules.who_enters(chosen, workers)
-    defined = findings.verdict.drained is not None  # `problem` says what the gain is of
     given = gain(findings, chosen)
-    more = given if defined else f"{given.removeprefix('x ')} times the gradients per second"
-    done = f"{': '.join(said)}, {more}{late}."
+    if findings.verdict.drained is None:  # else `problem` says what the gain is of
+        given = f"{given.removeprefix('x ')} times the gradients per second"
+    done = f"{rules.waits(chosen, workers)}, {given}{late}."
     if fixed is None or fixed.backups is None:
         return done
     return (

@@ -4,8 +4,8 @@ The loops call what a training program has already: `first_arrivals(params, coun
 describes, and `update`, `mean` and `steps`, the optimiser's step, the mean of gradients, and the steps of the training.
 """
 
-import dataclasses
 import pathlib
+from typing import NamedTuple
 
 from sgdlab.report.words import counted
 from sgdlab.stragglers.comparison.comparison import BY_RATE, DEEP_MARKOV
@@ -18,21 +18,13 @@ _INTERRUPT = "and interrupt the others"
 _MOST = "for the number c of workers with the most gradients per second, c divided by the"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Method:
-    """Tells what all protocols of one method have in common.
+class _Method(NamedTuple):
+    """Tells what all protocols of one method have in common."""
 
-    Attributes:
-      effort: 0 nothing to set, 1 a fixed number, 2 a formula, 3 a model.
-      rule: what to do in every step, with the parameters in braces.
-      made: the predictor in Python, with the parameters in braces; empty if no predictor chooses the number.
-      name: in a sentence; empty: that of tables, with an article.
-    """
-
-    effort: int
-    rule: str
-    made: str = ""
-    name: str = ""
+    effort: int  # 0 nothing to set, 1 a fixed number, 2 a formula, 3 a model
+    rule: str  # what to do in every step, with the parameters in braces
+    made: str = ""  # the predictor in Python, with the parameters in braces
+    name: str = ""  # in a sentence; empty: that of tables, with an article
 
 
 METHODS = {
@@ -123,21 +115,17 @@ def _fixed(protocol: Protocol, workers: int, backups: int) -> str:
     return f"{begins}; {others} {finish} dropped, and then {read} the newest parameters."
 
 
-def who_enters(protocol: Protocol, workers: int) -> str:
-    """Say how many gradients enter an update, for a headline."""
+def waits(protocol: Protocol, workers: int) -> str:
+    """Say for whom not to wait, and how many gradients enter an update, for a headline."""
     waited = protocol.paper.waited_for
+    late = workers - waited
+    said = "do not always wait for the slowest worker"
+    if late >= 0.5:
+        said = f"do not wait for the slowest {'worker' if late < 1.5 else counted(round(late), 'worker')}"
     if protocol.backups is not None:
-        return f"{workers - protocol.backups} of {workers} enter every update"
+        return f"{said}: {workers - protocol.backups} of {workers} enter every update"
     shown = f"{waited:.0f}" if abs(waited - round(waited)) < 0.05 else f"{waited:.1f}"
-    return f"on average {shown} of {workers} enter an update"
-
-
-def whom_not_to_wait_for(protocol: Protocol, workers: int) -> str:
-    """Say what to do, for a headline."""
-    late = workers - protocol.paper.waited_for
-    if late < 0.5:
-        return "do not always wait for the slowest worker"
-    return f"do not wait for the slowest {'worker' if late < 1.5 else counted(round(late), 'worker')}"
+    return f"{said}: on average {shown} of {workers} enter an update"
 
 
 _FIXED = """\

@@ -173,7 +173,7 @@ def text(result: WhatIf) -> str:
     parts = [
         f"{sentence(result)}\n{drain_sentence(result)}",
         unseen(result),
-        repairs(result).grid(without=[_WERE]),
+        repairs(result).without([_WERE]).grid(),
         facts(result),
         "" if of_pipelines is None else of_pipelines.grid(),
         "\n".join([workers.grid(), *workers.notes]),

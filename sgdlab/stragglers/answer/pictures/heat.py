@@ -33,7 +33,8 @@ def heat_map(parts: SplitRecording) -> Figure:
     mean over several steps.
     """
     recording = parts.recording
-    order = _by_node(recording.nodes, len(recording.workers))
+    place = {node: index for index, node in enumerate(dict.fromkeys(recording.nodes))}
+    order = np.argsort([place[node] for node in recording.nodes] or np.zeros(len(recording.workers)), kind="stable")
     ratios = reduced(recording.runtimes if (np.diff(order) == 1).all() else recording.runtimes[:, order])
     steps, workers = recording.runtimes.shape
     figure, (axes,) = style.panels(1.7 + np.clip(0.2 * workers, 1.1, 4.6))
@@ -52,7 +53,7 @@ def heat_map(parts: SplitRecording) -> Figure:
     axes.grid(False)
     style.label_steps(axes, recording.steps)
     _label_workers(axes, parts, order)
-    notes = [*_mark_gaps(axes, parts), *_mark_pauses(axes, parts)]
+    notes = _mark(axes, parts)
     split = int(np.searchsorted(recording.steps, parts.complete.steps[parts.train_steps]))
     axes.axvline(split - 0.5, color="white", linewidth=4)
     axes.axvline(split - 0.5, color="black", linewidth=1.6)
@@ -66,12 +67,6 @@ def heat_map(parts: SplitRecording) -> Figure:
         title += f"\none cell: up to {cell[0]} steps (their mean) and {cell[1]} workers (the slowest of them)"
     axes.set_title(title, loc="left", pad=12 if parts.pauses.rows.size else 6)
     return figure
-
-
-def _by_node(nodes: tuple[str, ...], workers: int) -> np.ndarray:
-    """Workers in the order of their nodes, which are in the order of their first workers."""
-    rank = {node: index for index, node in enumerate(dict.fromkeys(nodes))}
-    return np.argsort([rank[node] for node in nodes], kind="stable") if nodes else np.arange(workers)
 
 
 def _label_workers(axes: Axes, parts: SplitRecording, order: np.ndarray) -> None:
@@ -95,24 +90,20 @@ def _label_workers(axes: Axes, parts: SplitRecording, order: np.ndarray) -> None
         axes.set_ylabel("node, of several workers each")
 
 
-def _mark_gaps(axes: Axes, parts: SplitRecording) -> list[str]:
-    gaps = np.flatnonzero(np.diff(parts.recording.steps) > 1)
-    if not 0 < gaps.size <= _MOST_GAPS:
-        return []
-    axes.vlines(gaps + 0.5, -0.5, axes.get_ylim()[0], color="black", linewidth=0.8, linestyle=":")
-    return ["dotted lines: steps between were not recorded"]
-
-
-def _mark_pauses(axes: Axes, parts: SplitRecording) -> list[str]:
-    rows = np.searchsorted(parts.recording.steps, parts.complete.steps[parts.pauses.rows])
-    if not rows.size:
-        return []
-    marker, size = ("v", 6) if rows.size <= _MOST_PAUSES else ("|", 5)
-    above = mpl.transforms.offset_copy(axes.get_xaxis_transform(), fig=axes.figure, y=4, units="points")
-    axes.plot(
-        rows, np.ones(rows.size), marker, color="black", markersize=size, clip_on=False, transform=above, gid="pauses"
-    )
-    return ["marks at the top: steps slow for all workers"]
+def _mark(axes: Axes, parts: SplitRecording) -> list[str]:
+    """Marks gaps and pauses; says what the marks are."""
+    steps, said = parts.recording.steps, []
+    gaps, rows = np.flatnonzero(np.diff(steps) > 1), np.searchsorted(steps, parts.complete.steps[parts.pauses.rows])
+    if 0 < gaps.size <= _MOST_GAPS:
+        axes.vlines(gaps + 0.5, -0.5, axes.get_ylim()[0], color="black", linewidth=0.8, linestyle=":")
+        said.append("dotted lines: steps between were not recorded")
+    if rows.size:
+        marker = {"marker": "v", "markersize": 6} if rows.size <= _MOST_PAUSES else {"marker": "|", "markersize": 5}
+        above = mpl.transforms.offset_copy(axes.get_xaxis_transform(), fig=axes.figure, y=4, units="points")
+        given = {"color": "black", "linestyle": "none", "clip_on": False, "transform": above, "gid": "pauses"}
+        axes.plot(rows, np.ones(rows.size), **marker, **given)
+        said.append("marks at the top: steps slow for all workers")
+    return said
 
 
 def reduced(runtimes: np.ndarray, *, most_steps: int = 600, most_workers: int = 250) -> np.ndarray:

@@ -47,9 +47,8 @@ def schedule_window(
         return None
     workers = len(parts.workers)
     synchrony = interrupted(parts.test, workers)
-    ahead = _ahead(synchrony, others)
-    first, steps, gain = _typical_window(parts, synchrony, others[0], ahead)
-    runtimes = parts.test[first : first + int(np.ceil(ahead * steps)) + 1]
+    first, steps, gain, needed = _typical_window(parts, synchrony, others)
+    runtimes = parts.test[first : first + needed + 1]
     window = runtimes[:steps]
     made = {"Full synchrony": rounds_in_arrays(window, at_least=workers, seconds=0.0, interrupt=False)}
     for one in others:
@@ -72,31 +71,26 @@ def schedule_window(
 
 def typical_steps(parts: SplitRecording, chosen: Protocol) -> tuple[int, int]:
     """The first step, by the recorder's number, and the number of steps of the window that is drawn of a protocol."""
-    synchrony = interrupted(parts.test, len(parts.workers))
-    first, steps, _ = _typical_window(parts, synchrony, chosen, _ahead(synchrony, [chosen]))
+    first, steps, *_ = _typical_window(parts, interrupted(parts.test, len(parts.workers)), [chosen])
     return int(parts.test_steps[first]), steps
 
 
-def _ahead(synchrony: Measured, others: Sequence[Protocol]) -> float:
-    """Steps that must have been recorded for each step of full synchrony: a faster protocol takes more of them."""
-    return _SPARE * max(1.0, *(one.paper.updates_per_second / synchrony.updates_per_second for one in others))
-
-
 def _typical_window(
-    parts: SplitRecording, synchrony: Measured, chosen: Protocol, ahead: float
-) -> tuple[int, int, float]:
-    """First row and length of the window that is typical of a protocol, with enough steps after it; the gain there."""
-    recorded = len(parts.test)
+    parts: SplitRecording, synchrony: Measured, others: Sequence[Protocol]
+) -> tuple[int, int, float, int]:
+    """Row and length of the window that is typical of the first protocol; its gain, and how many rows all may need."""
+    recorded, fastest = len(parts.test), max(one.paper.updates_per_second for one in others)
+    ahead = _SPARE * max(1.0, fastest / synchrony.updates_per_second)
     steps = max(1, min(STEPS, int((recorded - 1) / ahead)))
-    last = max(0, recorded - int(np.ceil(ahead * steps)))
-    first, gain = typical(chosen.paper, synchrony, parts.test_pauses, steps, last=last)
-    return first, steps, gain
+    needed = int(np.ceil(ahead * steps))
+    first, gain = typical(others[0].paper, synchrony, parts.test_pauses, steps, last=max(0, recorded - needed))
+    return first, steps, gain, needed
 
 
 def typical(
     measured: Measured, synchrony: Measured, paused: np.ndarray, steps: int, *, last: int | None = None
 ) -> tuple[int, float]:
-    """The window of consecutive steps in which a protocol's gain over full synchrony is nearest to that in all steps.
+    """The first of so many consecutive steps in which a protocol's gain is nearest to that in all, and the gain there.
 
     Args:
       measured: the protocol in all T steps.
@@ -104,9 +98,6 @@ def typical(
       paused: bool[T], steps that a window avoids if it can.
       steps: length of the window.
       last: the last step with which it may begin; by default, T less its length.
-
-    Returns:
-      Its first step, and the gain there.
     """
 
     def rates(result: Measured) -> np.ndarray:
@@ -128,12 +119,12 @@ def _in_windows(values: np.ndarray, steps: int) -> np.ndarray:
 
 
 def schedule(chosen: Protocol, runtimes: np.ndarray, gradients: np.ndarray) -> Schedule:
-    """Makes the schedule of a protocol with some run-times, from a start of all its workers at once.
+    """The schedule of a protocol, all at once from the start, with run-times and the gradients that its updates take.
 
     Args:
       chosen: the protocol.
       runtimes: float64[T, N], seconds.
-      gradients: float64[T, 1], how many gradients each of its updates takes.
+      gradients: float64[T, 1].
     """
     interrupt = chosen.method != FINISHING and not chosen.without
     kept = np.setdiff1d(np.arange(runtimes.shape[1]), chosen.without)
