@@ -110,16 +110,17 @@ def asynchrony(findings: Findings) -> str:
     """The gradients per second of asynchronous SGD, their staleness, and whose data it would learn little from."""
     (row,), workers = findings.comparison.by_role(STALE), findings.parts.workers
     result, used = row.paper, usage(row, findings.parts.test)
+    few = used.under_used.tolist()
     said = (
         f"If no worker waits, there are {interval(*findings.table.relative(result))} times the gradients per second of "
         f"full synchrony, with a mean staleness of {result.staleness:.1f} updates (at most "
         f"{result.largest_staleness}), and each gradient is an update by itself. A stale gradient contributes less to "
         "training; how much less has to be measured."
     )
-    if not used.under_used.size:
+    if not few:
         return said
     return (
-        f"{said} Less than half of an equal share of the gradients would come from {named(workers, used.under_used)}: "
+        f"{said} Less than half of an equal share of the gradients would come from {named(workers, few)}: "
         f"the data are learned from as by {figure(used.effective_workers, 3)} equal workers of {len(workers)}, which "
         "matters where each has its own."
     )
