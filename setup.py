@@ -32,6 +32,7 @@ setup(
     package_data={
         "sgdlab": ["py.typed"],
         "sgdlab.configs": ["*.json"],
+        "sgdlab.report": ["*.html"],
         "sgdlab.results": ["*.html"],
         "sgdlab.stragglers.answer": ["*.html"],
         "sgdlab.stragglers.what_if": ["*.html"],

@@ -26,7 +26,7 @@ from experiments.harness.evidence import LEVEL, Evidence
 from experiments.harness.figures import SCALES, Figure, by_number
 from sgdlab import files
 from sgdlab.errors import UsageError, said_of
-from sgdlab.results import pages
+from sgdlab.report import pages
 from sgdlab.runs import digests
 from sgdlab.runs.work import digest_now
 

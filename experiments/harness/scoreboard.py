@@ -19,7 +19,7 @@ from experiments.harness.figures import figures
 from experiments.harness.machine import duration
 from sgdlab import files
 from sgdlab.commands import launch
-from sgdlab.results import pages
+from sgdlab.report import pages
 from sgdlab.runs.sweep import DEFAULT_WORKDIR
 
 USAGE = """Writes the scoreboard: every table and figure of the papers, with its claims' verdicts and its picture.

@@ -12,7 +12,7 @@ from absl import flags
 
 from sgdlab.commands import shared_flags
 from sgdlab.errors import UsageError, said_of
-from sgdlab.report.page import StatusPage
+from sgdlab.report.status_page import StatusPage
 from sgdlab.report.words import listed
 from sgdlab.stragglers.diagnosis.causes import HANGS
 from sgdlab.stragglers.follow.alarms import Alarm, AlarmFile

@@ -4,7 +4,7 @@ import collections
 from typing import Any
 
 from sgdlab.live.status import Status
-from sgdlab.report.page import StatusPage
+from sgdlab.report.status_page import StatusPage
 
 STRIP_SECONDS = 60.0
 """The page shows what each worker did for so long."""

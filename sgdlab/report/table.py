@@ -27,6 +27,7 @@ class Table:
       notes: sentences on the whole table.
       obvious: headings whose meaning is not said.
       left: so many of the first columns are aligned to the left, the others to the right.
+      kinds: of the rows, for the style of a page; empty, or one each.
 
     Example:
       >>> table = Table({"method": "", "s": "seconds"}, [["Rounds", "7.5"]], ["One seed."], obvious=["method"])
@@ -46,39 +47,38 @@ class Table:
     notes: Sequence[str] = ()
     obvious: Collection[str] = ()
     left: int = 1
+    kinds: Sequence[str] = ()
 
-    def grid(self, without: Collection[str] = ()) -> str:
-        """Return the cells for a terminal of `WIDTH` columns; headings are wrapped, and the widest column to the left.
+    def without(self, headings: Collection[str]) -> "Table":
+        """Return the table without some of its columns."""
+        kept = [index for index, heading in enumerate(self.columns) if heading not in headings]
+        columns = {name: meaning for name, meaning in self.columns.items() if name not in headings}
+        rows = [[row[index] for index in kept] for row in self.rows]
+        return dataclasses.replace(self, columns=columns, rows=rows, left=sum(index < self.left for index in kept))
 
-        Args:
-          without: headings of columns that are left out.
-        """
-        kept = [index for index, heading in enumerate(self.columns) if heading not in without]
-        head, *rows = [[row[index] for index in kept] for row in (list(map(_in_lines, self.columns)), *self.rows)]
-        widths, left = _widths([head, *rows]), sum(index < self.left for index in kept)
-        widest = widths.index(max(widths[:left]))
+    def grid(self) -> str:
+        """Return the cells for a terminal of `WIDTH` columns; headings are wrapped, and so is the widest column."""
+        head, *rows = [list(row) for row in (map(_in_lines, self.columns), *self.rows)]
+        widths = _widths([head, *rows])
+        widest = widths.index(max(widths[: self.left]))
         room = max(WIDTH - sum(width + 2 for width in widths) + widths[widest] + 2, _NARROWEST)
         for row in rows:
             row[widest] = textwrap.fill(row[widest], room)
         widths = _widths([head, *rows])
-        formats = [f"{'<' if index < left else '>'}{width}" for index, width in enumerate(widths)]
+        formats = [f"{'<' if index < self.left else '>'}{width}" for index, width in enumerate(widths)]
         rule = "  ".join("-" * width for width in widths)
         return "\n".join([*_lines(head, formats), rule, *(line for row in rows for line in _lines(row, formats))])
 
-    def text(self, without: Collection[str] = ()) -> str:
-        """Return the table for a terminal, with meanings and notes below.
-
-        Args:
-          without: headings of columns that are left out.
-        """
-        said = {heading: meaning for heading, meaning in self._said().items() if heading not in without}
+    def text(self) -> str:
+        """Return the table for a terminal, with meanings and notes below."""
+        said = self._said()
         indent = max(map(len, said), default=0) + 2
         below = [
             textwrap.fill(f"{heading:<{indent}}{meaning}", WIDTH, subsequent_indent=" " * indent)
             for heading, meaning in said.items()
         ]
         notes = [textwrap.fill(note, WIDTH) for note in self.notes]
-        return "\n".join([self.grid(without), "", *below, *notes])
+        return "\n".join([self.grid(), "", *below, *notes])
 
     def markdown(self) -> str:
         """Return the table in GitHub's Markdown, with meanings and notes below."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy import optimize
 
 
 class Box(NamedTuple):
@@ -76,7 +77,7 @@ def apart(wanted: Sequence[float], spacing: float, low: float, high: float) -> n
 
     .. math:: \min_h \sum_i (h_i - w_i)^2 \quad \text{subject to} \quad h_{i+1} - h_i \ge s, \; l \le h_i \le u
 
-    With :math:`g_i = h_i - i s` this is isotonic regression, which pooling adjacent violators solves.
+    With :math:`g_i = h_i - i s` this is isotonic regression.
 
     Args:
       wanted: w, in any order.
@@ -92,14 +93,9 @@ def apart(wanted: Sequence[float], spacing: float, low: float, high: float) -> n
       array([ 8., 12., 50.])
     """
     order = np.argsort(wanted, kind="stable")
-    steps = spacing * np.arange(len(order))
-    pools: list[tuple[float, int]] = []
-    for value in (np.asarray(wanted, float)[order] - steps).tolist():
-        pools.append((value, 1))
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (above, many), (below, few) = pools.pop(), pools.pop()
-            pools.append(((above * many + below * few) / (many + few), many + few))
-    level = np.repeat([value for value, _ in pools], [count for _, count in pools])
     heights = np.empty(len(order))
-    heights[order] = np.clip(level, low, max(high - steps[-1], low) if len(steps) else low) + steps
+    if order.size:
+        steps = spacing * np.arange(order.size)
+        level = optimize.isotonic_regression(np.asarray(wanted, float)[order] - steps).x
+        heights[order] = np.clip(level, low, max(high - steps[-1], low)) + steps
     return heights

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sgdlab.report import words
-from sgdlab.results import answer, certificates, facts, floor, pages, table
+from sgdlab.report import pages, words
+from sgdlab.results import answer, certificates, facts, floor, table
 from sgdlab.results.metric import Metric
 from sgdlab.results.summary import Group, compared, largest, metric_of
 from sgdlab.results.swept import Swept

@@ -67,10 +67,6 @@ class Swept:
         headings = ["method", "workers", *map(_named, self.over), metric.test_label, "test loss", "diverged"]
         return Table(dict.fromkeys(headings, ""), found, [self.note])
 
-    def text(self) -> str:
-        """Return the table for a terminal, with the note."""
-        return self.table().text()
-
     def comma_separated(self) -> str:
         """Return the same as CSV, in full precision."""
         return in_csv(map(self._plain, self._ordered()))

@@ -224,7 +224,7 @@ def text(groups: Sequence[Group]) -> str:
     whole, out = _table(groups), (headings(metric_of(groups))[1], "seconds", SLOWER, EFFECTIVE_RATE, "gap")
     breaks = lambda cell: cell.replace(" (", "\n(").replace("median ", "median\n")
     narrow = [[title, *map(breaks, others)] for title, *others in whole.rows]
-    return dataclasses.replace(whole, rows=narrow).text(without=out)
+    return dataclasses.replace(whole, rows=narrow).without(out).text()
 
 
 def markdown(groups: Sequence[Group]) -> str:

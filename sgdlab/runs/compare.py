@@ -314,7 +314,7 @@ def report(
     if not over:
         return table.text(groups), page
     every = Swept(groups, values)
-    return f"{every.text()}\n\n{table.text(every.best())}", page
+    return f"{every.table().text()}\n\n{table.text(every.best())}", page
 
 
 def _schedules(sweep: Sweep) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def publish(tuning: Tuning, outcome: Outcome, path: pathlib.Path) -> str:
     trials = [text.markdown() for view in views.values() for text in view.of_trials]
     files.write_text(folder / "table.md", "\n\n".join(view.table.markdown() for view in views.values()) + "\n")
     files.write_text(folder / "trials.md", "\n\n".join(trials) + "\n")
-    return "\n\n".join(view.table.text(without=("tuned",)) for view in views.values())
+    return "\n\n".join(view.table.without(("tuned",)).text() for view in views.values())
 
 
 def words(settings: Mapping[str, Any]) -> str:

@@ -37,11 +37,11 @@ def test_columns_to_the_left_begin_and_those_to_the_right_end_in_one_place(table
 
 
 def test_a_column_that_is_left_out_leaves_the_others_as_they_are(table):
-    lines = table.grid(without=["setting"]).splitlines()
+    lines = table.without(["setting"]).grid().splitlines()
     assert not any("b = 0" in line or "setting" in line for line in lines)
     row = next(line for line in lines if line.startswith("Ringmaster"))
     assert row.split() == [NAMES[0], *table.rows[0][2:]]
-    assert "setting" not in table.text(without=["setting"])
+    assert "setting" not in table.without(["setting"]).text()
 
 
 def test_markdown_is_aligned_too_and_says_what_columns_mean(table):

@@ -50,7 +50,7 @@ def test_every_value_has_a_row_and_the_best_a_mark(swept):
     assert rows["ASGD", "8", "0.01"] == "80.5 ± 0.7 *"
     assert rows["Synchronous SGD", "4", "-"] == "50.0 ± 0.0 *"
     assert len(rows) == 8
-    assert "the learning rate of its best test accuracy" in " ".join(swept.text().split())
+    assert "the learning rate of its best test accuracy" in " ".join(swept.table().text().split())
 
 
 def test_numbers_are_whole_in_the_csv(swept):

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from sgdlab.stragglers import diagnosis as search
+from sgdlab.stragglers import what_if
 from sgdlab.stragglers.answer import verdict
 from sgdlab.stragglers.answer.table import Measurements
 from sgdlab.stragglers.comparison import measured
@@ -43,7 +44,7 @@ def without(split, workers):
     others = np.delete(split.test, workers, axis=1)
     result = measured.interrupted(others, others.shape[1])
     name = " and ".join(f"w{worker}" for worker in workers)
-    return Protocol.fixed(f"without {name}", "", DRAINED, result, without=workers)
+    return Protocol.fixed(name, "", DRAINED, result, without=workers)
 
 
 def diagnosis(split, *causes):
@@ -70,12 +71,12 @@ def protocols(split, *, formula=None, fixed=0, drained=()):
 
 
 def findings(split, found, rows):
-    """All results but for what_if, with the rows as they are."""
+    """All results, with the rows as they are."""
     compared = Comparison(rows, (), None, "")
     answers = Measurements(compared, Resamples(len(split.test), seed=0))
-    return Findings(
-        split, found, answers, verdict.decide(answers, found, split.train_steps), None, ComparisonSettings()
-    )
+    decided = verdict.decide(answers, found, split.train_steps)
+    repaired = what_if.try_repairs(split.complete, split.pauses)
+    return Findings(split, found, answers, decided, repaired, ComparisonSettings())
 
 
 def with_comparison(made, **changes):

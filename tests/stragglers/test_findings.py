@@ -247,7 +247,7 @@ def test_the_loop_of_the_learned_model_waits_as_it_was_measured(found):
 
     names = {"steps": range(len(results.parts.test)), "history": deep.history, "params": 0}
     names |= {"first_arrivals": first_arrivals, "update": lambda params, mean: params, "mean": len}
-    code = rules.loop(deep, WORKERS, history=len(deep.history), model=directory / "out/model")
+    code = rules.loop(deep, WORKERS, model=directory / "out/model")
     exec(compile(code, "loop", "exec"), names)
     saved_model = deep_markov.DeepMarkov(deep_markov.TrainedModel.load(directory / "out/model"))
     again = predictors.run_online(results.parts.test, predictors.Guarded(saved_model), history=deep.history)

@@ -9,9 +9,7 @@ from toy_traces import WORKERS, toy
 
 from sgdlab import predictors, protocols
 from sgdlab.stragglers.answer import rules
-from sgdlab.stragglers.comparison.comparison import BY_RATE
 from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, Protocol
-from sgdlab.stragglers.comparison.refit import REFITTED
 from sgdlab.stragglers.comparison.sweeps import FINISHING, INTERRUPTED
 
 HISTORY = 20
@@ -47,14 +45,14 @@ class FakeCluster:
         return {"params": 0, "mean": list, "update": self.update, "first_arrivals": self.first_arrivals, **more}
 
 
-def protocol(title, setting="", **parameters):
-    return Protocol(title, setting, DEPLOYABLE, {}, parameters=parameters)
+def protocol(method, objective="throughput", **parameters):
+    return Protocol(method, "", DEPLOYABLE, {}, parameters=parameters, objective=objective)
 
 
 def run(chosen, runtimes):
     """The numbers of gradients that the printed loop waits for, after 20 steps of history."""
     cluster, test = FakeCluster(runtimes[HISTORY:]), runtimes[HISTORY:]
-    code = rules.loop(chosen, WORKERS, history=HISTORY)
+    code = rules.loop(chosen, WORKERS)
     exec(compile(code, "loop", "exec"), cluster.names(steps=range(len(test)), history=runtimes[:HISTORY]))
     return cluster
 
@@ -67,7 +65,7 @@ def run(chosen, runtimes):
             predictors.Deadline(deviations=1.5, window=2),
         ),
         (protocol("running mean", window=5), predictors.RunningMean(5)),
-        (protocol("running mean", f"window 1, {BY_RATE}", window=1), predictors.RunningMean(1)),
+        (protocol("running mean", "rate", window=1), predictors.RunningMean(1)),
         (protocol("Elfving", window=10), predictors.Elfving(10)),
         (protocol("Kalman filter"), predictors.Kalman(predictors.kalman.fit(toy()[:HISTORY]))),
     ],
@@ -75,9 +73,8 @@ def run(chosen, runtimes):
 )
 def test_the_loop_waits_for_as_many_as_the_predictor_that_was_measured(chosen, predictor):
     runtimes = paused()
-    objective = "rate" if chosen.setting.endswith(BY_RATE) else "throughput"
     expected = predictors.run_online(
-        runtimes[HISTORY:], predictors.Guarded(predictor), objective=objective, history=runtimes[:HISTORY]
+        runtimes[HISTORY:], predictors.Guarded(predictor), objective=chosen.objective, history=runtimes[:HISTORY]
     )
     cluster = run(chosen, runtimes)
     assert cluster.counts == expected.cutoff.tolist()
@@ -119,7 +116,7 @@ def test_the_loop_that_lets_late_workers_finish_makes_the_schedule_of_backup_wor
     cluster = FinishingCluster(runtimes)
     chosen = Protocol(FINISHING, f"b = {backups}", DEPLOYABLE, {}, backups)
     names = cluster.names(arrivals=cluster.arrivals, send=cluster.send)
-    exec(compile(rules.loop(chosen, WORKERS, history=HISTORY), "loop", "exec"), names)
+    exec(compile(rules.loop(chosen, WORKERS), "loop", "exec"), names)
     schedule = protocols.backup_workers(runtimes, backups=backups)
     ends = [max(seconds for _, seconds in gradients) for gradients in cluster.updates]
     assert len(ends) >= schedule.applied.shape[0] > 10
@@ -134,9 +131,9 @@ def test_the_loop_that_lets_late_workers_finish_makes_the_schedule_of_backup_wor
 
 
 def test_loops_are_short_and_full_synchrony_needs_none():
-    assert rules.loop(Protocol("full synchrony", "", DEPLOYABLE, {}, 0), 16, history=HISTORY) == ""
-    assert rules.loop(Protocol("full synchrony", "", DEPLOYABLE, {}, None, without=(5,)), 16, history=HISTORY) == ""
-    code = rules.loop(protocol("Elfving", window=10), 16, history=HISTORY)
+    full = Protocol("full synchrony", "", DEPLOYABLE, {}, 0)
+    assert rules.loop(full, 16) == rules.rule(full, 16) == ""
+    code = rules.loop(protocol("Elfving", window=10), 16)
     assert sum(line.startswith(("for", "    ")) for line in code.splitlines()) == 5
 
 
@@ -144,10 +141,10 @@ def test_loops_are_short_and_full_synchrony_needs_none():
     "title", [INTERRUPTED, FINISHING, "median + k MAD", "running mean", "Elfving", "Kalman filter"]
 )
 def test_what_is_fitted_again_has_a_rule_without_parameters_and_no_loop(title):
-    again = Protocol(title + REFITTED, "every 50 steps", DEPLOYABLE, {})
+    again = Protocol(title, "every 50 steps", DEPLOYABLE, {}, refitted=True)
     assert "every 50 steps" in rules.rule(again, 16)
     assert "{" not in rules.rule(again, 16)
-    assert rules.loop(again, 16, history=HISTORY) == ""
+    assert rules.loop(again, 16) == ""
 
 
 def test_a_rule_names_its_parameters():

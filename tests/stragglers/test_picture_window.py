@@ -8,9 +8,10 @@ from toy_traces import split_of
 from sgdlab import protocols
 from sgdlab.results import timeline
 from sgdlab.schedule import DROPPED
-from sgdlab.stragglers.answer.pictures import schedule_window, typical_steps, window
+from sgdlab.stragglers.answer.pictures import window
+from sgdlab.stragglers.answer.pictures.window import schedule_window, typical_steps
 from sgdlab.stragglers.comparison import measured
-from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, DRAINED, STALE, Protocol
+from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, DRAINED, Protocol
 from sgdlab.stragglers.comparison.sweeps import FINISHING, INTERRUPTED
 
 WORKERS = 5
@@ -67,15 +68,11 @@ def test_each_kind_of_protocol_does_with_some_steps_what_it_was_measured_with():
     np.testing.assert_array_equal(made.applied, expected.applied)
 
     others = times[:, [0, 2, 3]]
-    left = Protocol.fixed("without", "", DRAINED, measured.interrupted(others, 3), without=(1, 4))
+    left = Protocol.fixed("w1 and w4", "", DRAINED, measured.interrupted(others, 3), without=(1, 4))
     made = window.schedule(left, times, left.paper.gradients)
     assert set(made.worker.tolist()) == {0, 2, 3}
     assert made.num_workers == WORKERS
     np.testing.assert_allclose(made.applied[:, 0], np.cumsum(others.max(axis=1)))
-
-    stale = Protocol.fixed("asynchrony", "", STALE, measured.asynchronous(times))
-    made = window.schedule(stale, times, stale.paper.gradients)
-    assert made.staleness().max() > 0
 
 
 def test_those_that_are_named_are_shown_and_the_others_evenly():
@@ -93,7 +90,7 @@ def test_nothing_is_drawn_of_full_synchrony_alone():
     full = Protocol.fixed("full synchrony", "", DEPLOYABLE, measured.interrupted(whole.test, WORKERS), backups=0)
     assert schedule_window(whole, full) is None
     others = measured.interrupted(whole.test[:, 1:], WORKERS - 1)
-    drained = Protocol.fixed("without w0", "", DRAINED, others, without=(0,))
+    drained = Protocol.fixed("w0", "", DRAINED, others, without=(0,))
     assert len(schedule_window(whole, full, besides=drained).axes) == 2
 
 

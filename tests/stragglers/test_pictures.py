@@ -10,8 +10,10 @@ from matplotlib.patches import Rectangle
 from sgdlab.results import plots
 from sgdlab.stragglers import diagnosis as search
 from sgdlab.stragglers import recording, what_if
-from sgdlab.stragglers.answer.pictures import episodes, heat, heat_map, histories, idle, step_medians, style, waterfall
-from sgdlab.stragglers.answer.pictures import scores as draw_scores
+from sgdlab.stragglers.answer.pictures import bars, heat, steps, style
+from sgdlab.stragglers.answer.pictures.bars import idle, waterfall
+from sgdlab.stragglers.answer.pictures.heat import heat_map
+from sgdlab.stragglers.answer.pictures.steps import histories, step_medians
 from sgdlab.stragglers.diagnosis import pauses
 from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, SLOW_NODE, SLOW_WORKER, Cause
 from sgdlab.stragglers.diagnosis.history import Episode
@@ -20,6 +22,12 @@ from sgdlab.traces import Recording
 
 STEPS, WORKERS, SLOW, SINCE = 120, 8, 5, 60
 LATER = (Episode(SINCE, STEPS - 1, 1.6),)
+
+
+@pytest.fixture(autouse=True)
+def _styled():
+    with plots.mpl.rc_context(plots.STYLE):
+        yield
 
 
 def parts(**others):
@@ -47,7 +55,7 @@ class TestHeatMap:
         (image,) = figure.axes[0].get_images()
         ratios = np.asarray(image.get_array())
         order = [0, 2, 4, 6, 1, 3, 5, 7]
-        np.testing.assert_allclose(ratios, heat.reduced(split.recording.runtimes[:, order]).ratios.T)
+        np.testing.assert_allclose(ratios, heat.reduced(split.recording.runtimes[:, order]).T)
         later = ratios[:, SINCE:].mean(axis=1)
         assert int(later.argmax()) == order.index(SLOW)
         assert later.max() == pytest.approx(1.6, abs=0.05)
@@ -89,12 +97,11 @@ class TestHistories:
         node = slow((1, 2, 3), node="n1", kind=SLOW_NODE)
         assert len(histories(split, diagnosed(split, node, slow())).axes) == 2
         every = [slow((worker,)) for worker in range(WORKERS)]
-        assert len(histories(split, diagnosed(split, *every)).axes) == episodes.MOST
-        assert episodes.named(diagnosed(split, slow(), node)) == [SLOW, 1, 2, 3]
+        assert len(histories(split, diagnosed(split, *every)).axes) == steps.MOST
 
     def test_a_running_median_is_the_median_of_what_there_is(self):
         values = np.random.default_rng(0).random(11)
-        found = episodes.smoothed(values, 5)
+        found = steps.smoothed(values, 5)
         np.testing.assert_array_equal(found, [np.median(values[max(0, i - 2) : i + 3]) for i in range(11)])
 
 
@@ -117,7 +124,7 @@ def test_medians_mark_pauses_and_the_change_of_the_whole_cluster():
 def test_idle_bars_are_shares_of_the_evaluation_steps(workers):
     times = np.random.default_rng(1).gamma(9, 0.1, (40, workers))
     split = recording.split(Recording(times, np.arange(40), tuple(map(str, range(workers)))))
-    axes = idle(split, diagnosed(split, slow((1,), (Episode(0, 39, 2.0),)))).axes[0]
+    axes = idle(split, [1]).axes[0]
     busy = 100 * times[20:].sum(axis=0) / times[20:].max(axis=1).sum()
     if workers <= style.LABELLED:
         heights = [bar.get_height() for bar in axes.patches[:workers]]
@@ -129,8 +136,8 @@ def test_idle_bars_are_shares_of_the_evaluation_steps(workers):
 def test_the_waterfall_adds_up():
     split = parts()
     found = what_if.try_repairs(split.complete, split.pauses, diagnosed(split, slow()))
-    bars = waterfall(found).axes[0].patches
-    recorded, *repairs, left = [(bar.get_x(), bar.get_width()) for bar in bars]
+    patches = waterfall(found).axes[0].patches
+    recorded, *repairs, left = [(bar.get_x(), bar.get_width()) for bar in patches]
     assert recorded == (0, pytest.approx(split.complete.runtimes.max(axis=1).sum()))
     end = recorded[1]
     for start, width in repairs:
@@ -157,7 +164,7 @@ def test_the_worst_thirty_scores_come_in_their_order():
     times = np.random.default_rng(2).gamma(50, 0.02, (60, 50))
     times[:, 7] *= 2
     found = scores.score_workers(times)
-    axes = draw_scores(found, [f"w{i}" for i in range(50)], named=[7]).axes[0]
+    axes = bars.scores(found, [f"w{i}" for i in range(50)], named=[7]).axes[0]
     worst = np.maximum(found.against_fleet, found.against_itself)
     order = sorted(range(50), key=lambda worker: -worst[worker])[:30]
     assert [label.get_text() for label in axes.get_xticklabels()] == [f"w{i}" for i in order]
@@ -188,9 +195,9 @@ def test_names_of_any_kind_are_drawn_as_they_are(tmp_path):
     names = (r"$\broken{$", "a$b", "host-0123456789.zone-a.cloud.internal/rank7")
     split = recording.split(Recording(times, np.arange(30), names, ("$n$", "$n$", "m")))
     found = diagnosed(split, slow((0,), (Episode(0, 29, 1.6),)), slow((1, 2), (Episode(0, 29, 1.6),)))
-    for figure in (heat_map(split), histories(split, found), idle(split, found)):
+    for figure in (heat_map(split), histories(split, found), idle(split, [0, 1, 2])):
         plots.save(figure, tmp_path / "picture")  # a formula that cannot be parsed is a ValueError
-    labels = [label.get_text() for label in idle(split, found).axes[0].get_xticklabels()]
+    labels = [label.get_text() for label in idle(split, [0, 1, 2]).axes[0].get_xticklabels()]
     assert labels[1] == r"a\$b"
     assert all(len(label) <= 24 for label in labels)
 
@@ -243,25 +250,25 @@ def test_cells_equal_loops_over_steps_and_workers(most_steps, most_workers):
     runtimes[:6, 2:4] = np.nan  # whole cells
     runtimes[8] = np.nan  # a whole step
     found = heat.reduced(runtimes, most_steps=most_steps, most_workers=most_workers)
-    np.testing.assert_allclose(found.ratios, naive(runtimes, most_steps, most_workers), rtol=1e-12)
+    np.testing.assert_allclose(found, naive(runtimes, most_steps, most_workers), rtol=1e-12)
 
 
 def test_one_slow_worker_of_a_thousand_stays_visible_since_its_first_slow_step():
     runtimes = np.random.default_rng(0).gamma(900, 1 / 900, (2000, 1000))
     runtimes[1200:, 637] *= 1.5
     found = heat.reduced(runtimes)
-    column = int(np.searchsorted(found.workers, 637, side="right")) - 1
-    since = int(np.searchsorted(found.steps, 1200))
-    assert found.ratios.shape == (600, 250)
-    others = np.delete(found.ratios, column, axis=1)
-    assert found.ratios[since:, column].min() > 1.1 * others.max()
-    assert found.ratios[: since - 1, column].max() < 1.2
+    column = int(np.searchsorted(style.cells(1000, 250), 637, side="right")) - 1
+    since = int(np.searchsorted(style.cells(2000, 600), 1200))
+    assert found.shape == (600, 250)
+    others = np.delete(found, column, axis=1)
+    assert found[since:, column].min() > 1.1 * others.max()
+    assert found[: since - 1, column].max() < 1.2
 
 
 def test_a_step_that_is_slow_for_all_shows_nothing_and_a_ratio_is_clipped():
     runtimes = np.ones((4, 5))
     runtimes[2] *= 50
     runtimes[3, 1] = 9.0
-    found = heat.reduced(runtimes).ratios
+    found = heat.reduced(runtimes)
     assert (found[:3] == 1).all()
     assert found[3].tolist() == [1, heat.LIMIT, 1, 1, 1]

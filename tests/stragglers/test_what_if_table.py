@@ -61,7 +61,7 @@ def test_the_csv_adds_up_and_has_every_worker(result):
 
 
 def test_the_page_has_a_bar_for_each_row_which_follow_one_another(result):
-    bars = [(float(row["start"]), float(row["width"])) for row in what_if_table._bars(result)]
+    bars = [(float(start), float(width)) for start, width in what_if_table._bars(result)]
     *mended, left, recorded = bars
     assert recorded == (0.0, 100.0)
     end = 100.0

@@ -5,7 +5,7 @@ from typing import Any
 
 from experiments.benchmarks.accelerator import table
 from experiments.benchmarks.accelerator.record import any_failed
-from sgdlab.results import pages
+from sgdlab.report import pages
 
 
 def render(record: Mapping[str, Any]) -> str:

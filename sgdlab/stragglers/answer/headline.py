@@ -1,6 +1,6 @@
 """The answer in two paragraphs: what is broken, and what to do about it."""
 
-import dataclasses
+from typing import NamedTuple
 
 from sgdlab.report.words import percent, rounded, sentence
 from sgdlab.stragglers import repairs
@@ -18,8 +18,7 @@ _MOST_TOLD = 2
 """Slow machines that have a sentence each; the others are named."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Headline:
+class Headline(NamedTuple):
     """The answer.
 
     Attributes:
@@ -30,9 +29,6 @@ class Headline:
     problem: str
     advice: str
 
-    def __str__(self) -> str:
-        return f"{self.problem} {self.advice}"
-
 
 def headline(findings: Findings) -> Headline:
     """Say what is broken, and what to do."""
@@ -41,22 +37,20 @@ def headline(findings: Findings) -> Headline:
 
 def problem(findings: Findings) -> str:
     """Say what costs most, and which machine to look at first."""
-    stopped, causes = findings.parts.stopped, findings.diagnosis.causes
-    said = [stopped] if stopped else []
-    if findings.parts.complete.job is not None:
-        return " ".join([*said, pipeline_words.problem(findings.what_if)])
-    if not causes:
-        idle = findings.comparison.synchrony.idle
-        said.append(
-            f"No machine is to blame, and {percent(idle)} of the workers' time is spent waiting for the last one."
-        )
-    elif not causes[0].lasting:
-        said.append(sentence(causes[0].headline(findings.parts.complete)))
-    if findings.diagnosis.machines:
-        said.append(_machines(findings))
-    if findings.parts.complete.unseen:
+    parts, causes = findings.parts, findings.diagnosis.causes
+    if parts.complete.job is not None:
+        said = [pipeline_words.problem(findings.what_if)]
+    else:
+        said = []
+        if not causes:
+            idle = percent(findings.comparison.synchrony.idle)
+            said.append(f"No machine is to blame, and {idle} of the workers' time is spent waiting for the last one.")
+        elif not causes[0].lasting:
+            said.append(sentence(causes[0].headline(parts.complete)))
+        if findings.diagnosis.machines:
+            said.append(_machines(findings))
         said.append(what_if_table.unseen(findings.what_if))
-    return " ".join(said)
+    return " ".join(filter(None, [parts.stopped, *said]))
 
 
 def advice(findings: Findings) -> str:
@@ -66,16 +60,16 @@ def advice(findings: Findings) -> str:
     if mended and verdict.chosen.backups == 0:
         return mended
     if mended:
-        done = f"{mended} Across the data-parallel ranks meanwhile: {_waiting(findings)}.{fixed(findings)}"
+        done = f"{mended} Across the data-parallel ranks meanwhile: {_waiting(findings)}"
     elif verdict.drained is not None:
         done = taken_out(findings)
         if verdict.chosen.backups != 0:
-            done = f"{done} Until then, {_waiting(findings)}.{fixed(findings)}"
+            done = f"{done} Until then, {_waiting(findings)}"
     elif verdict.chosen.backups == 0:
         until = "Until that is mended, keep" if findings.diagnosis.machines else "Keep"
         done = f"{until} full synchrony: {_no_other(findings)}."
     else:
-        done = f"{sentence(_waiting(findings))}{fixed(findings)}"
+        done = sentence(_waiting(findings))
     if not verdict.first:
         return done
     steps = findings.parts.test_steps
@@ -95,33 +89,12 @@ def taken_out(findings: Findings) -> str:
     row, causes = _blamed(findings)
     given = "" if row is drained else f": {gain(findings, drained)}"  # else `problem` says it
     keep = others.get(rest, f"keep waiting for the other {rest}")
-    return f"Take {names(drained)} out, or mend {_them(causes)}, and {keep}{given}."
-
-
-def fixed(findings: Findings) -> str:
-    """Say that a fixed number of workers would do as well as a formula, if so; begins with a space."""
-    found = findings.verdict.fixed
-    if found is None:
-        return ""
-    workers = len(findings.parts.workers)
-    return (
-        # pyrefly: ignore[unsupported-operation]  # of a fixed number
-        f" Always waiting for {workers - found.backups} of {workers} does as well, {gain(findings, found)}, as long as "
-        "the cluster stays as it was in these steps."
-    )
+    return f"Take {drained.method} out, or mend {_them(causes)}, and {keep}{given}."
 
 
 def gain(findings: Findings, protocol: Protocol) -> str:
-    """The gradients per second relative to full synchrony, with the interval, as in "x 1.17 (1.15-1.19)".
-
-    Of the evaluation steps on which the choice was made.
-    """
-    return f"x {rounded(*findings.table.since(findings.verdict.first).relative(protocol.paper))}"
-
-
-def names(protocol: Protocol) -> str:
-    """The machines that a row of the table is without, as its title names them: "worker 5"."""
-    return protocol.title.removeprefix("without ")
+    """The gradients per second relative to full synchrony, with the interval, as in "x 1.17 (1.15-1.19)"."""
+    return f"x {rounded(*findings.verdict.table.relative(protocol.paper))}"
 
 
 def _blamed(findings: Findings) -> tuple[Protocol | None, list[Cause]]:
@@ -131,55 +104,50 @@ def _blamed(findings: Findings) -> tuple[Protocol | None, list[Cause]]:
     the machine that costs most, without a row.
     """
     slow, verdict = findings.diagnosis.machines, findings.verdict
-    table = findings.table.since(verdict.first)
     still, first = {worker for cause in slow for worker in cause.workers}, set(slow[0].workers)
     rows = [row for row in findings.comparison.by_role(DRAINED) if first <= set(row.without) <= still]
     if verdict.drained in rows:
         row = verdict.drained
     else:
-        rows = [row for row in rows if table.relative(row.paper)[0] > 1]
-        row = simplest(table, rows, lambda row: len(row.without)) if rows else None
+        rows = [row for row in rows if verdict.table.relative(row.paper)[0] > 1]
+        row = simplest(verdict.table, rows, lambda row: len(row.without)) if rows else None
     if row is None:
         return None, [slow[0]]
     return row, [cause for cause in slow if set(cause.workers) <= set(row.without)]
 
 
 def _machines(findings: Findings) -> str:
+    """Say which machines to look at, and what full synchrony gives without them, or with them as fast as the others."""
     row, causes = _blamed(findings)
-    complete = findings.parts.complete
-    said = [cause.headline(complete) for cause in causes[:_MOST_TOLD]]
+    complete, them = findings.parts.complete, _them(causes)
+    said = [sentence(cause.headline(complete)) for cause in causes[:_MOST_TOLD]]
     if len(causes) == 1:
         it = "that node" if causes[0].kind == SLOW_NODE else "that machine"
-        it = it if _them(causes) == "it" else "those machines"
-        return f"{said[0].rstrip('.')}: look at {it} first. {_worth(findings, row, causes)}"
-    said = [sentence(one) for one in said]
-    if causes[_MOST_TOLD:]:
-        said.append(f"Still slow as well: {machines(findings.parts, causes[_MOST_TOLD:])}.")
-    return f"{' '.join(said)} Look at these machines first. {_worth(findings, row, causes)}"
-
-
-def _worth(findings: Findings, row: Protocol | None, causes: list[Cause]) -> str:
-    """Say what full synchrony gives without some machines, if that is more, or with them as fast as the others."""
-    workers, first = len(findings.parts.workers), findings.verdict.first
+        said = [
+            f"{causes[0].headline(complete).rstrip('.')}: look at {it if them == 'it' else 'those machines'} first."
+        ]
+    else:
+        if causes[_MOST_TOLD:]:
+            said.append(f"Still slow as well: {machines(findings.parts, causes[_MOST_TOLD:])}.")
+        said.append("Look at these machines first.")
+    workers, table = len(findings.parts.workers), findings.verdict.table
     out = row.without if row is not None else causes[0].workers
-    test = findings.parts.test[first:]
+    test = findings.parts.test[table.first :]
     mended = repairs.workers_at_median(test, out)
     times = repairs.synchronous_seconds(test).sum() / repairs.synchronous_seconds(mended).sum()
-    them = _them(causes)
-    if row is not None:
+    if row is None:
+        worth = (
+            f"If {'it' if them == 'it' else 'they'} were as fast as the others, full synchrony would be {times:.2f} "
+            f"times as fast; to take {them} out would not help."
+        )
+    else:
         rest = workers - len(out)
         others = "the other worker alone gives" if rest == 1 else f"the other {rest} in full synchrony give"
-        gained = rounded(*findings.table.since(first).relative(row.paper))
-        everyone = "both" if workers == 2 else f"all {workers}"
-        return (
-            f"Without {them}, {others} {gained} times the gradients per second; mended, {everyone} would give "
-            f"{times:.2f}."
+        worth = (
+            f"Without {them}, {others} {rounded(*table.relative(row.paper))} times the gradients per second; mended, "
+            f"{'both' if workers == 2 else f'all {workers}'} would give {times:.2f}."
         )
-    were = f"{'it' if them == 'it' else 'they'} were"
-    return (
-        f"If {were} as fast as the others, full synchrony would be {times:.2f} times as fast; to take {them} out would "
-        "not help."
-    )
+    return " ".join([*said, worth])
 
 
 def _them(causes: list[Cause]) -> str:
@@ -192,19 +160,23 @@ def _no_other(findings: Findings) -> str:
     fastest, over = findings.verdict.fastest, findings.verdict.over_chosen
     if over is None or over[0] <= 1 + NOTICEABLE or over[1] <= 1:
         return "no other way of waiting is measurably faster"
-    workers = len(findings.parts.workers)
-    dropped = f"{100 * (1 - fastest.paper.waited_for / workers):.0f} % of the gradients"
+    dropped = f"{100 * (1 - fastest.paper.waited_for / len(findings.parts.workers)):.0f} % of the gradients"
     return f"the fastest other way of waiting drops {dropped} and gives only {gain(findings, fastest)}"
 
 
 def _waiting(findings: Findings) -> str:
-    """Say what to do in every step, without the capital at the beginning and the full stop at the end."""
-    chosen, workers = findings.verdict.chosen, len(findings.parts.workers)
+    """Say what to do in every step, without a capital; and a fixed number of workers, if that does as well."""
+    chosen, fixed, workers = findings.verdict.chosen, findings.verdict.fixed, len(findings.parts.workers)
     if chosen.backups == 0:
-        return "keep waiting for all"
-    late = "; late gradients are dropped" if chosen.title == FINISHING else ""
-    said = rules.whom_not_to_wait_for(chosen, workers), rules.who_enters(chosen, workers)
-    defined = findings.verdict.drained is not None  # `problem` says what the gain is of
+        return "keep waiting for all."
+    late = "; late gradients are dropped" if chosen.method == FINISHING else ""
     given = gain(findings, chosen)
-    more = given if defined else f"{given.removeprefix('x ')} times the gradients per second"
-    return f"{': '.join(said)}, {more}{late}"
+    if findings.verdict.drained is None:  # else `problem` says what the gain is of
+        given = f"{given.removeprefix('x ')} times the gradients per second"
+    done = f"{rules.waits(chosen, workers)}, {given}{late}."
+    if fixed is None or fixed.backups is None:
+        return done
+    return (
+        f"{done} Always waiting for {workers - fixed.backups} of {workers} does as well, {gain(findings, fixed)}, as "
+        "long as the cluster stays as it was in these steps."
+    )

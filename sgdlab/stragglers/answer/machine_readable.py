@@ -26,13 +26,16 @@ Numbers that do not exist are null.
 """
 
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sgdlab.report.finite import finite
-from sgdlab.stragglers.answer import headline, sentences
+from sgdlab.stragglers.answer import headline, rules
 from sgdlab.stragglers.comparison.protocol import Protocol, usage
 from sgdlab.stragglers.diagnosis.causes import Cause
 from sgdlab.stragglers.findings import Findings
+from sgdlab.stragglers.what_if.what_if import WhatIf
+from sgdlab.traces import Recording
 
 VERSION = 1
 
@@ -44,9 +47,8 @@ def text(findings: Findings) -> str:
 
 def as_dict(findings: Findings) -> dict[str, Any]:
     """The findings as the module's docstring says."""
-    parts, verdict = findings.parts, findings.verdict
-    said = headline.headline(findings)
-    steps = parts.complete.steps
+    parts, verdict, said = findings.parts, findings.verdict, headline.headline(findings)
+    steps, pauses, chosen, drained = parts.complete.steps, parts.pauses, verdict.chosen, verdict.drained
     return {
         "version": VERSION,
         "trace": parts.name,
@@ -54,44 +56,40 @@ def as_dict(findings: Findings) -> dict[str, Any]:
         "steps": int(parts.recording.steps.size),
         "tuning_steps": len(parts.train),
         "evaluation_steps": len(parts.test),
-        "headline": {"problem": said.problem, "advice": said.advice},
-        "rule": sentences.rule(findings),
-        "causes": [_cause(findings, cause) for cause in findings.diagnosis.causes],
+        "headline": said._asdict(),
+        "rule": rules.rule(chosen, len(parts.workers)),
+        "causes": [_cause(parts.complete, cause) for cause in findings.diagnosis.causes],
         "pauses": {
-            "steps": steps[parts.pauses.rows].tolist(),
-            "extra_seconds": parts.pauses.extra.tolist(),
-            "period": parts.pauses.period,
+            "steps": steps[pauses.rows].tolist(),
+            "extra_seconds": pauses.extra.tolist(),
+            "period": pauses.period,
         },
         "recommendation": {
-            "protocol": verdict.chosen.title,
-            "parameters": verdict.chosen.setting,
-            "gain": _chosen_gain(findings, verdict.chosen),
+            "protocol": chosen.title,
+            "parameters": chosen.setting,
+            "gain": verdict.table.relative(chosen.paper),
             "since": int(parts.test_steps[verdict.first]),
-            "gradients_per_update": verdict.chosen.paper.waited_for,
-            "flags": list(verdict.chosen.flags),
+            "gradients_per_update": chosen.paper.waited_for,
+            "flags": chosen.flags,
         },
-        "take_out": verdict.drained
-        and {"workers": _names(findings, verdict.drained.without), "gain": _chosen_gain(findings, verdict.drained)},
+        "take_out": drained
+        and {"workers": _names(parts.workers, drained.without), "gain": verdict.table.relative(drained.paper)},
         "protocols": [_protocol(findings, protocol) for protocol in findings.comparison.protocols],
-        "pipelines": _pipelines(findings),
-        "left_out": dict(findings.comparison.left_out),
-        "notes": list(parts.recording.notes),
+        "pipelines": _pipelines(findings.what_if),
+        "left_out": findings.comparison.left_out,
+        "notes": parts.recording.notes,
         "waiting": findings.comparison.synchrony.idle,
     }
 
 
-def _cause(findings: Findings, cause: Cause) -> dict[str, Any]:
-    complete = findings.parts.complete
-
-    def step(row: int | None) -> int | None:
-        return None if row is None else int(complete.steps[row])
-
+def _cause(complete: Recording, cause: Cause) -> dict[str, Any]:
+    since, until = (None if row is None else int(complete.steps[row]) for row in (cause.since, cause.until))
     return {
         "kind": cause.kind,
-        "workers": _names(findings, cause.workers),
+        "workers": _names(complete.workers, cause.workers),
         "node": cause.node,
-        "since": step(cause.since),
-        "until": step(cause.until),
+        "since": since,
+        "until": until,
         "factor": float(cause.factor),
         "share": float(cause.share),
         "lasting": cause.lasting,
@@ -100,18 +98,18 @@ def _cause(findings: Findings, cause: Cause) -> dict[str, Any]:
     }
 
 
-def _pipelines(findings: Findings) -> dict[str, Any] | None:
-    job, result, steps = findings.parts.complete.job, findings.what_if, len(findings.parts.complete.steps)
-    if job is None or result.pipelines is None:
+def _pipelines(result: WhatIf) -> dict[str, Any] | None:
+    job, found, workers = result.recording.job, result.pipelines, result.recording.workers
+    if job is None or found is None:
         return None
-    found = result.pipelines
+    steps = len(result.recording.steps)
     return {
         "recorded": float(found.recorded.mean()),
         "longest_path": float(found.base.mean()),
         "ideal": found.ideal,
         "slowdown": found.overall,
-        "by_kind": dict(found.kinds),
-        "by_rank": dict(zip(result.recording.workers, found.ranks.tolist(), strict=True)),
+        "by_kind": found.kinds,
+        "by_rank": dict(zip(workers, found.ranks.tolist(), strict=True)),
         "by_stage": dict(zip(map(str, job.operations.stages), found.stages.tolist(), strict=True)),
         "slowest_workers": found.workers,
         "last_stage": found.last_stage,
@@ -120,7 +118,7 @@ def _pipelines(findings: Findings) -> dict[str, Any] | None:
                 "kind": row.kind,
                 "title": row.title,
                 "said": row.said,
-                "ranks": _names(findings, row.workers),
+                "ranks": _names(workers, row.workers),
                 "since": row.since,
                 "seconds": row.in_turn / steps,
                 "low": row.in_turn_interval[0] / steps,
@@ -133,31 +131,22 @@ def _pipelines(findings: Findings) -> dict[str, Any] | None:
 
 
 def _protocol(findings: Findings, protocol: Protocol) -> dict[str, Any]:
-    result, used = protocol.paper, usage(protocol, findings.parts.test)
-    least = {"worker": findings.parts.workers[used.least_used], "share": used.least_share}
+    result, used, workers = protocol.paper, usage(protocol, findings.parts.test), findings.parts.workers
     return {
         "protocol": protocol.title,
         "parameters": protocol.setting,
         "role": protocol.role,
-        "gain": _gain(findings, protocol),
+        "gain": findings.table.relative(result),
         "gradients_per_second": result.gradients_per_second,
         "waiting": result.idle,
         "work_lost": result.lost,
-        "without": _names(findings, protocol.without),
+        "without": _names(workers, protocol.without),
         "tree_distance": used.tree_distance,
         "effective_workers": used.effective_workers,
-        "least_used": least,
-        "under_used": _names(findings, tuple(used.under_used.tolist())),
+        "least_used": {"worker": workers[used.least_used], "share": used.least_share},
+        "under_used": _names(workers, used.under_used),
     }
 
 
-def _names(findings: Findings, workers: tuple[int, ...]) -> list[str]:
-    return [findings.parts.workers[i] for i in workers]
-
-
-def _gain(findings: Findings, protocol: Protocol) -> list[float]:
-    return [float(value) for value in findings.table.relative(protocol.paper)]
-
-
-def _chosen_gain(findings: Findings, protocol: Protocol) -> list[float]:
-    return [float(value) for value in findings.table.since(findings.verdict.first).relative(protocol.paper)]
+def _names(workers: Sequence[str], indices: Iterable[int]) -> list[str]:
+    return [workers[index] for index in indices]

@@ -4,8 +4,7 @@ import shlex
 
 import numpy as np
 
-from sgdlab.stragglers.answer import pictures
-from sgdlab.stragglers.answer.sentences import more_steps
+from sgdlab.stragglers.answer.pictures import window
 from sgdlab.stragglers.comparison import learned
 from sgdlab.stragglers.comparison.protocol import Protocol
 from sgdlab.stragglers.findings import Findings
@@ -14,9 +13,6 @@ from sgdlab.traces import Recording
 
 ANSWERED = "answered.parquet"
 """File of the run-times that the proposed commands use."""
-
-_RECORD = 2 * learned.ENOUGH
-"""Steps to record, so that half of them are enough to train the deep Markov model as in the paper."""
 
 _DIGITS_BATCHES = 179
 """Gradients in an epoch of configs/digits.py. Runs with more workers than that are not proposed."""
@@ -45,49 +41,39 @@ def commands(findings: Findings, workdir: str) -> list[tuple[str, str]]:
     parts, chosen = findings.parts, findings.verdict.chosen
     workers = len(parts.workers)
     pairs = []
-    epochs = _epochs(parts, chosen)
     if chosen.flags:
         where, trace = shlex.quote(workdir), shlex.quote(f"{workdir}/{ANSWERED}")
         method = " ".join(chosen.flags)
-        first, steps = _typical(parts, chosen)
+        first, steps = window.typical_steps(parts, chosen)
+        if first + steps > parts.test_steps[_written(parts) - 1]:
+            first = parts.test_steps[0]
+        epochs = _epochs(parts, chosen)
         cluster = (
             f"--config.cluster.kind=recorded --config.cluster.recorded.trace={trace} "
             f"--config.cluster.num_workers={workers} --config.epochs={epochs}"
         )
-        pairs.append(
-            (
-                "Draw who computes, waits and is dropped in typical evaluation steps",
-                f"sgdlab timeline --trace={trace} --first_step={first} --steps={steps} {method} "
-                f"--workdir={where}/timeline",
-            )
+        draw = (
+            f"sgdlab timeline --trace={trace} --first_step={first} --steps={steps} {method} --workdir={where}/timeline"
         )
+        pairs.append(("Draw who computes, waits and is dropped in typical evaluation steps", draw))
         if epochs and chosen.backups != 0:
-            pairs.append(
-                (
-                    "Train a small network on digits with this protocol and these run-times, to see the loss",
-                    f"sgdlab train {method} {cluster} --workdir={where}/digits",
-                )
-            )
+            purpose = "Train a small network on digits with this protocol and these run-times, to see the loss"
+            pairs.append((purpose, f"sgdlab train {method} {cluster} --workdir={where}/digits"))
             if workers <= _MOST_PROCESSES:
-                pairs.append(
-                    (
-                        "The same on real processes of this machine, slowed down like these workers, with 0.2 s for a "
-                        "gradient on average (docs/live.md; with --transport=ray on a Ray cluster)",
-                        f"sgdlab live {method} {cluster} --emulate=0.2 --serve --workdir={where}/live",
-                    )
+                purpose = (
+                    "The same on real processes of this machine, slowed down like these workers, with 0.2 s for a "
+                    "gradient on average (docs/live.md; with --transport=ray on a Ray cluster)"
                 )
-    why = more_steps(findings)
-    if why:
-        purpose = f"Record at least {_RECORD} consecutive steps, since {why}"
+                pairs.append((purpose, f"sgdlab live {method} {cluster} --emulate=0.2 --serve --workdir={where}/live"))
+    few = []
+    if len(parts.train) < learned.ENOUGH and findings.comparison.record is not None:
+        few.append(f"the deep Markov model learned from {len(parts.train)} steps and needs {learned.ENOUGH}")
+    if parts.recording.gaps:
+        few.append("what happens from one step to the next can only be learned from steps without gaps")
+    if few:
+        purpose = f"Record at least {2 * learned.ENOUGH} consecutive steps, since {' and '.join(few)}"
         pairs.append((purpose, "sgdlab advise longer.csv"))
     return pairs
-
-
-def _typical(parts: SplitRecording, chosen: Protocol) -> tuple[int, int]:
-    """The steps of the page's own drawing: the number of the first one, and how many; the first ones if it is later."""
-    first, steps = pictures.typical_steps(parts, chosen)
-    written = parts.test_steps[: _written(parts)]
-    return (first, steps) if first + steps <= written[-1] else (int(written[0]), steps)
 
 
 def _written(parts: SplitRecording) -> int:

@@ -4,14 +4,12 @@ import pathlib
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from sgdlab import files
+from sgdlab.report import pages
 from sgdlab.report.words import sentence
-from sgdlab.results import pages, plots
+from sgdlab.results import plots
 from sgdlab.stragglers.answer import headline, machine_readable, next_steps, pictures, rules, sentences
-from sgdlab.stragglers.answer.table import COLUMNS
-from sgdlab.stragglers.comparison.protocol import CEILING, DRAINED, HINDSIGHT, STALE, Protocol
 from sgdlab.stragglers.findings import Findings
 from sgdlab.stragglers.recording import NOTE
 from sgdlab.stragglers.what_if import pipeline_words
@@ -27,7 +25,7 @@ _WIDTH = 112
 def terminal_text(findings: Findings, commands: Commands) -> str:
     """The answer, the tables, the meaning of their columns, the sentences and the proposed commands."""
     said = headline.headline(findings)
-    answer = [said.problem, said.advice, sentences.rule(findings)]
+    answer = [said.problem, said.advice, rules.rule(findings.verdict.chosen, len(findings.parts.workers))]
     parts = ["\n".join(_filled(line) for line in answer if line)]
     parts += [findings.table.table().text(), findings.table.sweep_table().grid()]
     details = [*sentences.details(findings), ("What if", what_if_table.summary(findings.what_if))]
@@ -83,34 +81,16 @@ def _markdown(title: str, findings: Findings, commands: Commands, names: Sequenc
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-_SLOW, _DO, _TABLE, _WHAT_IF = ("stages", "histories", "medians"), ("window",), ("protocols",), ("what_if", "scores")
-"""Pictures of the sections; all others are details."""
-
 _MOST_WORKERS = 12
 """Most workers in the table of scores."""
 
 
 def make_page(
-    findings: Findings,
-    saved: Mapping[str, pathlib.Path],
-    commands: Sequence[tuple[str, str]],
-    *,
-    title: str,
-    model: pathlib.Path,
+    findings: Findings, saved: Mapping[str, pathlib.Path], commands: Commands, *, title: str, model: pathlib.Path
 ) -> str:
     """The page as HTML, with its plots embedded; `saved` names the SVG files, `model` the trained model's directory."""
-    parts, verdict, what_if = findings.parts, findings.verdict, findings.what_if
-    shown = {*_SLOW, *_DO, *_TABLE, *_WHAT_IF}
-
-    def figures(names: Sequence[str]) -> list[dict[str, str]]:
-        return [
-            {"data": pages.embedded(saved[name]), "caption": pictures.CAPTIONS[name], "name": name}
-            for name in names
-            if name in saved
-        ]
-
-    said = headline.headline(findings)
-    details = dict(sentences.details(findings))
+    parts, chosen, what_if = findings.parts, findings.verdict.chosen, findings.what_if
+    said, details = headline.headline(findings), dict(sentences.details(findings))
     return pages.render(
         "sgdlab.stragglers.answer",
         "advice.html",
@@ -119,30 +99,30 @@ def make_page(
         problem=said.problem,
         advice=said.advice,
         causes=_causes(findings),
-        slow_pictures=figures(_SLOW),
-        rule=sentences.rule(findings),
+        rule=rules.rule(chosen, len(parts.workers)),
         out=headline.taken_out(findings),
-        loop=_loop(findings, model),
-        given=rules.given(verdict.chosen),
+        loop=rules.loop(chosen, len(parts.workers), model=model),
+        given=rules.given(chosen),
         caution=details.pop("Before you switch", ""),
-        do_pictures=figures(_DO),
-        commands=[(purpose, command.replace(" --", " \\\n    --")) for purpose, command in commands],
-        steps=len(parts.test),
-        first=parts.test_steps[0],
-        last=parts.test_steps[-1],
-        columns=COLUMNS,
-        rows=_page_rows(findings),
-        table_pictures=figures(_TABLE),
+        commands=commands,
+        steps=parts.test_steps,
+        protocols=findings.table.table(findings.verdict.is_of),
         what_if=what_if_table.repairs(what_if),
-        what_if_sentence=what_if_table.summary(what_if),
-        slowdowns=what_if_table.slowdowns(what_if),
-        what_if_pictures=figures(_WHAT_IF),
+        what_if_summary=what_if_table.summary(what_if),
+        slowdowns=pipeline_words.slowdowns(what_if),
         scores=what_if_table.scores(what_if, _MOST_WORKERS),
         drain=what_if_table.drain_sentence(what_if),
-        reading=details,
-        facts=[(name, text) for name, text in parts.facts() if name != NOTE],
+        details=details,
+        facts={name: text for name, text in parts.facts() if name != NOTE},
         sweep=findings.table.sweep_table(),
-        pictures=figures([name for name in saved if name not in shown]),
+        pictures={
+            section: [
+                {"data": pages.embedded(saved[name]), "caption": caption}
+                for name, caption in captions.items()
+                if name in saved
+            ]
+            for section, captions in pictures.SECTIONS.items()
+        },
     )
 
 
@@ -158,24 +138,3 @@ def _causes(findings: Findings) -> list[dict[str, str]]:
         }
         for cause in findings.diagnosis.causes
     ]
-
-
-def _loop(findings: Findings, model: pathlib.Path) -> str:
-    chosen, parts = findings.verdict.chosen, findings.parts
-    history = 0 if chosen.history is None else len(chosen.history)
-    return rules.loop(chosen, len(parts.workers), history=history, model=model)
-
-
-def _page_rows(findings: Findings) -> list[dict[str, Any]]:
-    return [
-        {"cells": cells, "kind": _kind(protocol, findings.verdict.is_of(protocol))}
-        for cells, protocol in zip(findings.table.table().rows, findings.table.shown(), strict=True)
-    ]
-
-
-def _kind(protocol: Protocol, chosen: bool) -> str:
-    if chosen:
-        return "chosen"
-    if protocol.role == DRAINED:
-        return "drained"
-    return "aside" if protocol.role in (HINDSIGHT, STALE, CEILING) else ""

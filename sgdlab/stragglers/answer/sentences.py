@@ -4,11 +4,9 @@ import numpy as np
 
 from sgdlab.report.words import counted, figure, interval, percent, sentence
 from sgdlab.stragglers.answer import headline, rules
-from sgdlab.stragglers.comparison import learned, measured
+from sgdlab.stragglers.comparison import measured
 from sgdlab.stragglers.comparison.comparison import DEEP_MARKOV
-from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, STALE, Protocol, usage
-from sgdlab.stragglers.comparison.refit import REFITTED
-from sgdlab.stragglers.comparison.sweeps import FINISHING, INTERRUPTED
+from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, STALE, usage
 from sgdlab.stragglers.diagnosis.causes import Cause, named
 from sgdlab.stragglers.findings import Findings
 from sgdlab.stragglers.recording import SplitRecording
@@ -26,18 +24,19 @@ _LASTING = 0.2
 
 def all_of(findings: Findings) -> list[tuple[str, str]]:
     """Pairs of a heading and its sentences, what is broken and what to do first."""
-    said = headline.headline(findings)
-    pairs = [("What is slow", said.problem), ("What to do", f"{said.advice} {rule(findings)}"), *details(findings)]
-    return [(heading, text.strip()) for heading, text in pairs if text.strip()]
+    said, rule = headline.headline(findings), rules.rule(findings.verdict.chosen, len(findings.parts.workers))
+    return [("What is slow", said.problem), ("What to do", f"{said.advice} {rule}".strip()), *details(findings)]
 
 
 def details(findings: Findings) -> list[tuple[str, str]]:
     """The pairs after the first two, in the order of the page."""
+    differ, complete = findings.comparison.halves, findings.parts.complete
+    others = findings.diagnosis.causes[1:]
     pairs = [
         ("Waiting", waiting(findings)),
-        ("Other causes", " ".join(other_causes(findings))),
+        ("Other causes", " ".join(f"{sentence(one.headline(complete))} {cost(one)}" for one in others)),
         ("How long slowness lasts", memory(findings)),
-        ("Tuning and evaluation steps", halves(findings)),
+        ("Tuning and evaluation steps", differ.sentence(findings.settings.refit) if differ else ""),
         ("Other protocols", alternatives(findings)),
         ("Asynchrony", asynchrony(findings)),
         ("Before you switch", larger_steps(findings)),
@@ -45,12 +44,6 @@ def details(findings: Findings) -> list[tuple[str, str]]:
         ("Limits", limits(findings)),
     ]
     return [(heading, text) for heading, text in pairs if text]
-
-
-def rule(findings: Findings) -> str:
-    """Say what the recommended protocol does in every step."""
-    chosen = findings.verdict.chosen
-    return "" if chosen.backups == 0 else rules.rule(chosen, len(findings.parts.workers))
 
 
 def waiting(findings: Findings) -> str:
@@ -68,12 +61,6 @@ def waiting(findings: Findings) -> str:
     )
 
 
-def other_causes(findings: Findings) -> list[str]:
-    """Name what else slows full synchrony, what costs most first: a sentence each, with its evidence and its cost."""
-    complete = findings.parts.complete
-    return [f"{sentence(cause.headline(complete))} {cost(cause)}" for cause in findings.diagnosis.causes[1:]]
-
-
 def cost(cause: Cause) -> str:
     """Say what would be saved without a cause: by itself, and after all the others, which can hide it."""
     alone = f"Without this alone, full synchrony would take {100 * cause.share:.1f} % less time"
@@ -86,36 +73,13 @@ def memory(findings: Findings) -> str:
     found = findings.diagnosis
     if found.memory is None:
         return "There are too few consecutive recorded steps to estimate how long slowness lasts."
+    reading = "the run-time of a step hardly depends on that of the step before, so no model can predict it well"
     if found.memory >= _LASTING:
         reading = "slowness lasts for several steps, so a model of the dynamics can predict it"
-    else:
-        reading = "the run-time of a step hardly depends on that of the step before, so no model can predict it well"
     return (
         "The correlation of a worker's relative run-time (less its own mean) between consecutive steps is "
         f"{found.memory:.2f}, from {found.pairs} pairs of steps: {reading}."
     )
-
-
-def halves(findings: Findings) -> str:
-    """Say what differs between the tuning and the evaluation steps, and what that means for what was learned."""
-    found = findings.comparison.halves
-    return found.sentence(findings.settings.refit) if found is not None else ""
-
-
-def described(protocol: Protocol, parts: SplitRecording) -> str:
-    """The name of a protocol with its parameters and what they mean."""
-    if protocol.title in (INTERRUPTED, FINISHING):
-        workers = len(parts.workers)
-        late = "are interrupted" if protocol.title == INTERRUPTED else "finish gradients that are then dropped"
-        # pyrefly: ignore[unsupported-operation]  # of a fixed number
-        waits = f"an update waits for {workers - protocol.backups} of {workers} workers; the others {late}"
-        # pyrefly: ignore[bad-argument-type]  # the same
-        return f"{counted(protocol.backups, 'backup worker')} ({waits})"
-    titles = {"median + k MAD": "a deadline of median + k MAD", "Elfving": "Elfving's formula"}
-    plain = protocol.title.removesuffix(REFITTED)
-    title = titles.get(plain, protocol.title if plain == "full synchrony" else f"the {plain}")
-    title += REFITTED * protocol.title.endswith(REFITTED)
-    return f"{title} ({protocol.setting})" if protocol.setting else title
 
 
 def alternatives(findings: Findings) -> str:
@@ -124,111 +88,82 @@ def alternatives(findings: Findings) -> str:
     sentences = []
     if verdict.over_chosen is not None and verdict.over_chosen[0] > 1 + _EQUAL:
         sentences.append(
-            f"The most gradients per second come from {described(verdict.fastest, findings.parts)}: "
+            f"The most gradients per second come from {rules.described(verdict.fastest, len(findings.parts.workers))}: "
             f"{interval(*verdict.over_chosen)} times those of the recommended protocol. This gain is too small or too "
             "uncertain for a more complicated protocol."
         )
-    deep = [row for row in findings.comparison.by_role(DEPLOYABLE) if row.title == DEEP_MARKOV]
-    for row in deep:
-        if not verdict.is_of(row):
-            result = row.measured["throughput"]
-            share = percent(table.share_of_oracle(result))
-            sentences.append(
-                f"The deep Markov cutoff gives {interval(*table.relative(result))} times the gradients per second of "
-                f"full synchrony, {share} of what would be possible if all run-times were known in advance."
-                f"{_why_not_more(findings)}"
-            )
+    why = " It was trained on the tuning steps, which differ from the evaluation steps; see above."
+    trained_once = findings.comparison.halves is not None and findings.settings.refit is None
+    deep = [row for row in findings.comparison.by_role(DEPLOYABLE) if row.method == DEEP_MARKOV]
+    sentences += [
+        f"The deep Markov cutoff gives {interval(*table.relative(row.paper))} times the gradients per second of full "
+        f"synchrony, {percent(table.share_of_oracle(row.paper))} of what would be possible if all run-times were known "
+        f"in advance.{why * trained_once}"
+        for row in deep
+        if not verdict.is_of(row)
+    ]
     sentences += [f"Not tried: {title}. {why}" for title, why in findings.comparison.left_out.items()]
     return " ".join(sentences)
 
 
-def _why_not_more(findings: Findings) -> str:
-    if findings.comparison.halves is None or findings.settings.refit is not None:
-        return ""
-    return " It was trained on the tuning steps, which differ from the evaluation steps; see above."
-
-
 def asynchrony(findings: Findings) -> str:
-    """The gradients per second of asynchronous SGD, and their staleness."""
-    result = findings.comparison.by_role(STALE)[0].paper
-    return (
+    """The gradients per second of asynchronous SGD, their staleness, and whose data it would learn little from."""
+    (row,), workers = findings.comparison.by_role(STALE), findings.parts.workers
+    result, used = row.paper, usage(row, findings.parts.test)
+    few = used.under_used.tolist()
+    said = (
         f"If no worker waits, there are {interval(*findings.table.relative(result))} times the gradients per second of "
         f"full synchrony, with a mean staleness of {result.staleness:.1f} updates (at most "
         f"{result.largest_staleness}), and each gradient is an update by itself. A stale gradient contributes less to "
-        f"training; how much less has to be measured.{_under_used(findings)}"
+        "training; how much less has to be measured."
     )
-
-
-def _under_used(findings: Findings) -> str:
-    """Name the workers whose data asynchronous SGD would learn little from; empty if from all."""
-    parts = findings.parts
-    found = usage(findings.comparison.by_role(STALE)[0], parts.test)
-    few = tuple(found.under_used.tolist())
     if not few:
-        return ""
-    whose = named(parts.workers, few)
+        return said
     return (
-        f" Less than half of an equal share of the gradients would come from {whose}: the data are learned from as by "
-        f"{figure(found.effective_workers, 3)} equal workers of {len(parts.workers)}, which matters where each has its "
-        "own."
+        f"{said} Less than half of an equal share of the gradients would come from {named(workers, few)}: "
+        f"the data are learned from as by {figure(used.effective_workers, 3)} equal workers of {len(workers)}, which "
+        "matters where each has its own."
     )
 
 
 def larger_steps(findings: Findings) -> str:
     """Say what fewer gradients in an update mean for the learning rate, and whose data would hardly be used."""
-    verdict, workers = findings.verdict, len(findings.parts.workers)
-    if verdict.chosen.backups == 0:
+    workers, chosen = findings.parts.workers, findings.verdict.chosen.paper
+    if findings.verdict.chosen.backups == 0:
         return ""
-    chosen = verdict.chosen.paper
     whole = abs(chosen.waited_for - round(chosen.waited_for)) < 1e-9
     waited = f"{chosen.waited_for:.0f}" if whole else figure(chosen.waited_for, 3)
     updates = chosen.updates_per_second * findings.comparison.synchrony.iteration_seconds
-    sentences = [
-        f"If fewer are waited for, an update averages {waited} gradients instead of {workers}, "
-        f"{100 * chosen.waited_for / workers:.0f} % of the batch, and there are {updates:.2f} times as many updates "
-        "per second. Scale the learning rate with the number of gradients, or enlarge the batch of each worker, and "
-        "compare the loss at equal times: more gradients per second do not guarantee faster training."
-    ]
-    slow = tuple(sorted({worker for cause in findings.diagnosis.machines for worker in cause.workers}))
-    if slow and chosen.waited_for <= workers - 1 + 0.1:
-        whose = named(findings.parts.workers, slow)
-        sentences.append(
-            f"Gradients of {whose} would hardly ever be used: let all workers draw their examples from the whole data "
-            "set, because examples that only slow workers hold are lost otherwise."
-        )
-    return " ".join(sentences)
-
-
-def more_steps(findings: Findings) -> str:
-    """Say why more steps should be recorded; empty if there are enough."""
-    parts, few = findings.parts, []
-    if len(parts.train) < learned.ENOUGH and findings.comparison.record is not None:
-        few.append(f"the deep Markov model learned from {len(parts.train)} steps and needs {learned.ENOUGH}")
-    if parts.recording.gaps:
-        few.append("what happens from one step to the next can only be learned from steps without gaps")
-    return " and ".join(few)
+    said = (
+        f"If fewer are waited for, an update averages {waited} gradients instead of {len(workers)}, "
+        f"{100 * chosen.waited_for / len(workers):.0f} % of the batch, and there are {updates:.2f} times as many "
+        "updates per second. Scale the learning rate with the number of gradients, or enlarge the batch of each "
+        "worker, and compare the loss at equal times: more gradients per second do not guarantee faster training."
+    )
+    slow = sorted({worker for cause in findings.diagnosis.machines for worker in cause.workers})
+    if not slow or chosen.waited_for > len(workers) - 1 + 0.1:
+        return said
+    return (
+        f"{said} Gradients of {named(workers, slow)} would hardly ever be used: let all workers draw their examples "
+        "from the whole data set, because examples that only slow workers hold are lost otherwise."
+    )
 
 
 def limits(findings: Findings) -> str:
     """Say what the results do not cover."""
-    parts, note = findings.parts, findings.comparison.note
-    sentences = []
-    if parts.paused.any():
-        sentences.append(
-            f"The {counted(int(parts.paused.sum()), 'pause')} of all workers count in the time of every protocol, and "
-            "nothing was tuned or trained on them."
-        )
-    if parts.recording.gaps:
-        sentences.append(
-            "The recorded steps are a sample: the windows of the predictors extend across the gaps, and a model of the "
-            "dynamics learns less from them than from consecutive steps."
-        )
-    if parts.left_out:
-        was = "was" if parts.left_out == 1 else "were"
-        sentences.append(f"{counted(parts.left_out, 'step')} with a missing run-time {was} excluded.")
-    if note:
-        sentences.append(note)
-    sentences += [
+    parts, pauses = findings.parts, int(findings.parts.paused.sum())
+    was = "was" if parts.left_out == 1 else "were"
+    sentences = [
+        f"The {counted(pauses, 'pause')} of all workers count in the time of every protocol, and nothing was tuned or "
+        "trained on them."
+        if pauses
+        else "",
+        "The recorded steps are a sample: the windows of the predictors extend across the gaps, and a model of the "
+        "dynamics learns less from them than from consecutive steps."
+        if parts.recording.gaps
+        else "",
+        f"{counted(parts.left_out, 'step')} with a missing run-time {was} excluded." if parts.left_out else "",
+        findings.comparison.note,
         f"The intervals (90 %, from {len(parts.test)} steps) cover the variation between the recorded steps, not a "
         "later change of the cluster.",
         communication(parts),

@@ -1,14 +1,14 @@
 """The measurements as tables: for the terminal, as Markdown, for the page, and in full as CSV."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from sgdlab.predictors import OBJECTIVES
 from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import figure, interval, percent
 from sgdlab.stragglers.comparison.comparison import Comparison
 from sgdlab.stragglers.comparison.measured import Measured, Resamples
-from sgdlab.stragglers.comparison.protocol import CEILING, HINDSIGHT, Protocol
+from sgdlab.stragglers.comparison.protocol import CEILING, DRAINED, HINDSIGHT, STALE, Protocol
 from sgdlab.stragglers.comparison.sweeps import FINISHING, INTERRUPTED, BackupSweep
 
 COLUMNS = {
@@ -23,9 +23,13 @@ COLUMNS = {
 }
 """The columns of the page and of the terminal, with their meaning; advice.csv has more."""
 
-SWEEP_COLUMNS = ("backups b", "waits for", "interrupted: x full synchrony", "finishing: x full synchrony", "tuned")
-SHOWN_BACKUPS = 5
-"""Best numbers of backup workers in the small table, which also has full synchrony and the tuned numbers."""
+_KINDS = {DRAINED: "drained", HINDSIGHT: "aside", STALE: "aside", CEILING: "aside"}
+"""Of rows of a page."""
+
+_SWEEPS = ("interrupted", "finishing")
+
+_SHOWN_BACKUPS = 5
+"""Best numbers of backup workers in the small table."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,19 +79,25 @@ class Measurements:
         sweeps = (INTERRUPTED, FINISHING)
         return [row for row in self.comparison.protocols if not (row.title in sweeps and row.backups == 0)]
 
-    def table(self) -> Table:
+    def table(self, recommended: Callable[[Protocol], bool] = lambda protocol: False) -> Table:
         """The table of protocols, a row for each of `shown`, with the columns `COLUMNS`."""
-        return Table(COLUMNS, [self._row(protocol) for protocol in self.shown()], left=2)
+        shown = self.shown()
+        kinds = ["chosen" if recommended(one) else _KINDS.get(one.role, "") for one in shown]
+        return Table(COLUMNS, [self._row(protocol) for protocol in shown], left=2, kinds=kinds)
 
     def sweep_table(self) -> Table:
-        """The table of numbers of backup workers, with the columns `SWEEP_COLUMNS`."""
+        """The table of numbers of backup workers: 0, the best numbers, and the tuned ones."""
         sweeps = self.comparison.sweeps
         workers = max(sweeps[0].test) + 1
-        rows = [
-            [str(b), f"{workers - b} of {workers}", *(self._swept(sweep, b) for sweep in sweeps), _marks(sweeps, b)]
-            for b in shown_backups(sweeps)
-        ]
-        return Table(dict.fromkeys(SWEEP_COLUMNS, ""), rows, left=len(SWEEP_COLUMNS))
+        numbers = [b for b in sweeps[-1].test if b]  # of very many workers, those that were simulated
+        best = sorted(numbers, key=lambda b: -max(sweep.test[b].gradients_per_second for sweep in sweeps))
+        rows = []
+        for b in sorted({0, *best[:_SHOWN_BACKUPS], *(sweep.tuned for sweep in sweeps)}):
+            tuned = [name for name, sweep in zip(_SWEEPS, sweeps, strict=True) if sweep.tuned == b]
+            rows.append([str(b), f"{workers - b} of {workers}", *(self._swept(sweep, b) for sweep in sweeps)])
+            rows[-1].append(" and ".join(tuned))
+        headings = ("backups b", "waits for", *(f"{name}: x full synchrony" for name in _SWEEPS), "tuned")
+        return Table(dict.fromkeys(headings, ""), rows, left=len(headings))
 
     def share_of_oracle(self, result: Measured) -> float:
         """Gradients per second over those of the best number of workers in every step."""
@@ -133,16 +143,3 @@ class Measurements:
         if b not in sweep.test:
             return "not simulated"
         return "1" if b == 0 else interval(*self.relative(sweep.test[b]))
-
-
-def shown_backups(sweeps: Sequence[BackupSweep]) -> list[int]:
-    """Numbers of backup workers for the small table: 0, the best numbers, and the tuned ones."""
-    numbers = [b for b in sweeps[-1].test if b]  # of very many workers, those that were simulated
-    best = sorted(numbers, key=lambda b: -max(sweep.test[b].gradients_per_second for sweep in sweeps))
-    return sorted({0, *best[:SHOWN_BACKUPS], *(sweep.tuned for sweep in sweeps)})
-
-
-def _marks(sweeps: Sequence[BackupSweep], b: int) -> str:
-    names = ("interrupted", "finishing")
-    tuned = [name for name, sweep in zip(names, sweeps, strict=True) if sweep.tuned == b]
-    return " and ".join(tuned)

@@ -3,11 +3,9 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from sgdlab.stragglers.answer import rules
 from sgdlab.stragglers.answer.table import Measurements
-from sgdlab.stragglers.comparison.comparison import BY_RATE
 from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, DRAINED, HINDSIGHT, Protocol
-from sgdlab.stragglers.comparison.refit import REFITTED
-from sgdlab.stragglers.comparison.sweeps import FINISHING, INTERRUPTED
 from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
 
 NOTICEABLE = 0.01
@@ -20,36 +18,35 @@ the batch fewer, an update is worth less, which has to be measured, and 1 % more
 _LEAST_STEPS = 20
 """Fewest evaluation steps on which the choice is made; with fewer since the last change it is made on all."""
 
-FULL = "full synchrony"
-_EFFORT = {FULL: 0, FINISHING: 1, INTERRUPTED: 1, "median + k MAD": 2, "running mean": 2, "Elfving": 2}
-_MOST = 3
-"""Complexity of the other protocols. The scale: 0 nothing to set, 1 a fixed number, 2 a formula, 3 a model. The rate of
-the run as the objective, and fitting again while it runs, are half a point each."""
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Verdict:
     """The recommendation.
 
     Attributes:
+      table: the measurements on which this was chosen: of the evaluation steps since the last in which a cause begins,
+        or after which one is over.
       chosen: the recommended protocol, with the objective that is recommended for it.
       fastest: the deployable protocol with the most gradients per second.
       over_chosen: gradients per second of `fastest` divided by those of `chosen`, with the ends of the interval; None
         if they are the same protocol.
       drained: full synchrony without the workers to blame, if that is as fast as `chosen` and faster than full
         synchrony of all; then these workers are to be taken out, and `chosen` is for the time until then. Else None.
-      first: evaluation step from which on protocols were compared for this choice: the last in which a cause begins, or
-        after which one is over.
       fixed: a fixed number of workers that would have been as fast as `chosen`, a formula or a model, but was found in
         the evaluation steps; else None.
     """
 
+    table: Measurements
     chosen: Protocol
     fastest: Protocol
     over_chosen: tuple[float, float, float] | None
     drained: Protocol | None = None
     fixed: Protocol | None = None
-    first: int = 0
+
+    @property
+    def first(self) -> int:
+        """The evaluation step from which on protocols were compared."""
+        return self.table.first
 
     def is_of(self, protocol: Protocol) -> bool:
         """Return whether a protocol of the table is recommended, with either objective."""
@@ -70,10 +67,9 @@ def decide(table: Measurements, diagnosis: Diagnosis, train_steps: int) -> Verdi
     usable = table.comparison.by_role(DEPLOYABLE)
     usable += [protocol.by_rate for protocol in usable if protocol.by_rate is not None]
     fastest = max(usable, key=lambda protocol: _speed(table, protocol))
-    chosen = simplest(table, usable, _effort)
+    chosen = simplest(table, usable, rules.effort)
     over = None if chosen is fastest else table.ratio(fastest.paper, chosen.paper)
-    drained, fixed = _drained(table, diagnosis, chosen), _fixed(table, chosen)
-    return Verdict(chosen, fastest, over, drained, fixed, table.first)
+    return Verdict(table, chosen, fastest, over, _drained(table, diagnosis, chosen), _fixed(table, chosen))
 
 
 def _first(table: Measurements, diagnosis: Diagnosis, train_steps: int) -> int:
@@ -99,23 +95,17 @@ def simplest(table: Measurements, usable: Sequence[Protocol], effort: Callable[[
 def _drained(table: Measurements, diagnosis: Diagnosis, chosen: Protocol) -> Protocol | None:
     still = {worker for cause in diagnosis.machines for worker in cause.workers}
     rows = [row for row in table.comparison.by_role(DRAINED) if still.issuperset(row.without)]
-    whole = next(row for row in table.comparison.by_role(DEPLOYABLE) if row.title == FULL)
+    whole = table.comparison.protocols[0]
     rows = [row for row in rows if clearly_faster(table, row, whole) and not clearly_faster(table, chosen, row)]
     return simplest(table, rows, lambda row: len(row.without)) if rows else None
 
 
 def _fixed(table: Measurements, chosen: Protocol) -> Protocol | None:
-    if _effort(chosen) <= _EFFORT[INTERRUPTED]:
+    if chosen.backups is not None:
         return None
     rows = [row for row in table.comparison.by_role(HINDSIGHT) if row.backups]
     best = max(rows, key=lambda row: _speed(table, row), default=None)
     return best if best is not None and not clearly_faster(table, chosen, best) else None
-
-
-def _effort(protocol: Protocol) -> float:
-    again = protocol.title.endswith(REFITTED)
-    base = _EFFORT.get(protocol.title.removesuffix(REFITTED), _MOST)
-    return base + 0.5 * protocol.setting.endswith(BY_RATE) + 0.5 * again
 
 
 def _speed(table: Measurements, protocol: Protocol) -> float:

@@ -15,8 +15,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "compare",
             "run",
         ],
-        "protocol": ["CEILING", "DEPLOYABLE", "DRAINED", "HINDSIGHT", "Protocol", "STALE"],
-        "refit": ["REFITTED"],
+        "protocol": ["CEILING", "DEPLOYABLE", "DRAINED", "HINDSIGHT", "Protocol", "REFITTED", "STALE"],
         "sweeps": ["FINISHING", "INTERRUPTED", "BackupSweep"],
     },
 )

@@ -10,8 +10,7 @@ from sgdlab.predictors import OBJECTIVES, CutoffRecord, Guarded
 from sgdlab.stragglers.comparison import halves, learned, measured, refit, sweeps, tuning, without
 from sgdlab.stragglers.comparison.halves import Halves
 from sgdlab.stragglers.comparison.measured import Measured
-from sgdlab.stragglers.comparison.protocol import CEILING, DEPLOYABLE, HINDSIGHT, STALE, Protocol
-from sgdlab.stragglers.comparison.refit import REFITTED
+from sgdlab.stragglers.comparison.protocol import CEILING, DEPLOYABLE, HINDSIGHT, REFITTED, STALE, Protocol
 from sgdlab.stragglers.comparison.sweeps import INTERRUPTED, BackupSweep
 from sgdlab.stragglers.comparison.tuning import Tuned
 from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
@@ -203,7 +202,8 @@ def _cut(parts: SplitRecording, title: str, tuned: Mapping[str, Tuned], seed: in
     again = _of_predictor(parts, rate)
     if rate.flags:
         again["flags"] = (*rate.flags, "--config.protocol.cutoff.objective=rate")
-    by_rate = Protocol.fixed(title, f"{rate.setting}, {BY_RATE}", DEPLOYABLE, results["rate"], **again)
+    setting_by_rate = f"{rate.setting}, {BY_RATE}"
+    by_rate = Protocol.fixed(title, setting_by_rate, DEPLOYABLE, results["rate"], objective="rate", **again)
     return Protocol(title, setting, DEPLOYABLE, results, by_rate=by_rate, **used), first
 
 

@@ -14,13 +14,16 @@ DEPLOYABLE, HINDSIGHT, DRAINED, STALE, CEILING = "deployable", "hindsight", "dra
 """Roles: deployable; tuned on the evaluation steps themselves; full synchrony of fewer workers; deployable if stale
 gradients are; an upper bound."""
 
+REFITTED = " (re-fit)"
+"""Ending of the titles of protocols that are fitted again while they run."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Protocol:
     """A protocol with its measurements on the evaluation steps.
 
     Attributes:
-      title: name in tables.
+      method: its name, without what `title` adds; of full synchrony without some workers, their names.
       setting: its parameters as tables show them.
       role: one of the five above.
       measured: measurements for each objective; the same for both if the protocol has no objective.
@@ -32,9 +35,11 @@ class Protocol:
       predictor: the predictor of its cutoffs, as it was measured; None if there is none.
       history: float64[W, N], seconds, what this predictor has observed when the evaluation steps begin.
       parameters: its tuned parameters by their names.
+      objective: "rate" where the flags, the setting and `measured` are those of the rate of the run.
+      refitted: whether it is fitted again while it runs.
     """
 
-    title: str
+    method: str
     setting: str
     role: str
     measured: Mapping[str, Measured]
@@ -46,11 +51,23 @@ class Protocol:
     predictor: Predictor | None = None
     history: np.ndarray | None = None
     parameters: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    objective: str = "throughput"
+    refitted: bool = False
 
     @classmethod
-    def fixed(cls, title: str, setting: str, role: str, result: Measured, **others: Any) -> "Protocol":
+    def fixed(cls, method: str, setting: str, role: str, result: Measured, **others: Any) -> "Protocol":
         """A protocol without an objective; `others` are the attributes after `measured`."""
-        return cls(title, setting, role, dict.fromkeys(OBJECTIVES, result), **others)
+        return cls(method, setting, role, dict.fromkeys(OBJECTIVES, result), **others)
+
+    @property
+    def title(self) -> str:
+        """The name in tables."""
+        return f"without {self.method}" if self.without else self.method + self.ending
+
+    @property
+    def ending(self) -> str:
+        """The end of the names of protocols that are fitted again."""
+        return REFITTED * self.refitted
 
     @property
     def paper(self) -> Measured:

@@ -13,9 +13,6 @@ from sgdlab.stragglers.comparison.sweeps import INTERRUPTED
 from sgdlab.stragglers.comparison.tuning import Tuned
 from sgdlab.stragglers.recording import SplitRecording
 
-REFITTED = " (re-fit)"
-"""Ending of the titles."""
-
 _MOST_COST, _OVERHEAD = 6_000_000, 150
 """Most cost of all re-fits, and the cost of a step besides that of its workers."""
 
@@ -47,7 +44,7 @@ def rows(parts: SplitRecording, every: int, *, seed: int) -> list[Protocol]:
     for title, tuned in TUNED.items():
         chosen[title] = cutoffs(parts.train, parts.test, every, tuned, seed=seed)
     return [
-        Protocol.fixed(f"{title}{REFITTED}", f"every {every} steps", DEPLOYABLE, measured.interrupted(parts.test, cut))
+        Protocol.fixed(title, f"every {every} steps", DEPLOYABLE, measured.interrupted(parts.test, cut), refitted=True)
         for title, cut in chosen.items()
     ]
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sgdlab.pipelines.job import PipelineJob
 from sgdlab.pipelines.operations import ACROSS, GATHER, SCATTER
 from sgdlab.pipelines.slowdown import Slowdown
 from sgdlab.report.table import Table
@@ -53,7 +52,7 @@ def told(result: WhatIf) -> list[RepairRow]:
 
 def problem(result: WhatIf) -> str:
     """Say what costs most, and how much."""
-    found, rows = result.pipelines, told(result)
+    found, rows, recorded = result.pipelines, told(result), result.recorded
     said = []
     if found is not None and not EXPLAINS[0] <= found.explained <= EXPLAINS[1]:
         unit = ". Is `start_ts` in another unit than `duration`?" if found.explained < _ANOTHER_UNIT else "."
@@ -62,63 +61,44 @@ def problem(result: WhatIf) -> str:
             f"(loading of data, the host){unit}"
         )
     if not rows:
-        said.append(
-            f"No single cause costs {100 * MATTERS:g} % of a step"
-            + (
-                f"; {percent(result.waiting / result.recorded)} is waiting for whichever rank happens to be slowest."
-                if result.waiting >= MATTERS * result.recorded
-                else "."
-            )
-        )
+        chance = f"{percent(result.waiting / recorded)} is waiting for whichever rank happens to be slowest"
+        more = f"; {chance}" if result.waiting >= MATTERS * recorded else ""
+        said.append(f"No single cause costs {100 * MATTERS:g} % of a step{more}.")
     for cause in causes(result):
         said += [cause["headline"], cause["cost"]]
-    if rows and len(rows) == 1 and result.left + rows[0].in_turn >= (1 - MATTERS) * result.recorded:
+    if len(rows) == 1 and result.left + rows[0].in_turn >= (1 - MATTERS) * recorded:
         said[-1] = f"{said[-1][:-1]}, and nothing else costs {100 * MATTERS:g} %."
-    return " ".join(said + _missing_rank(result))
+    return " ".join([*said, _missing_rank(result)]).strip()
 
 
 def causes(result: WhatIf) -> list[dict[str, str]]:
     """Return the sentences on each cause that is told: `headline`, `evidence` (empty: it says it) and `cost`."""
-    return [
-        {
-            "headline": sentence(row.said or f"{row.title} sometimes takes longer than usual"),
-            "evidence": "",
-            "cost": f"This {'cost' if row.over else 'costs'} {_cost(result, row)}{_averaged(row)}.",
-        }
-        for row in told(result)
-    ]
+    found = []
+    for row in told(result):
+        share, low, high = (f"{100 * x / result.recorded:.1f}" for x in (row.in_turn, *row.in_turn_interval))
+        within = f", {low} to {high}" if low != high else ""
+        seconds = f"{figure(row.in_turn / result.recording.steps.size, 3)} s of each step ({share} %{within})"
+        # Some steps are not concerned by what began, or is over.
+        mean = "" if row.since is None and not row.over else " on average, over all steps"
+        cost = f"This {'cost' if row.over else 'costs'} {seconds}{mean}."
+        said = sentence(row.said or f"{row.title} sometimes takes longer than usual")
+        found.append({"headline": said, "evidence": "", "cost": cost})
+    return found
 
 
-def _cost(result: WhatIf, row: RepairRow) -> str:
-    """Seconds of a step and their share, with the interval of the share."""
-    steps, (low, high) = result.recording.steps.size, row.in_turn_interval
-    share, ends = 100 * row.in_turn / result.recorded, (100 * low / result.recorded, 100 * high / result.recorded)
-    within = f", {ends[0]:.1f} to {ends[1]:.1f}" if f"{ends[0]:.1f}" != f"{ends[1]:.1f}" else ""
-    return f"{figure(row.in_turn / steps, 3)} s of each step ({share:.1f} %{within})"
-
-
-def _averaged(row: RepairRow) -> str:
-    """Say that a cost is the mean over steps of which some are not concerned."""
-    return "" if row.since is None and not row.over else " on average, over all steps"
-
-
-def _missing_rank(result: WhatIf) -> list[str]:
+def _missing_rank(result: WhatIf) -> str:
     """Say which collective takes long for all: what a rank that is not in the trace looks like."""
-    job, found = result.recording.job, result.pipelines
+    job, found, shares = result.recording.job, result.pipelines, {}
     if job is None or found is None:
-        return []
-    kinds = [kind for kind in sorted(set(job.operations.kind)) if kind in ACROSS]
-    shares = {kind: 1 - job.step_seconds(_at_nothing(job, kind)).sum() / job.steps.sum() for kind in kinds}
+        return ""
+    for kind in sorted(set(job.operations.kind) & set(ACROSS)):
+        without = job.seconds.copy()
+        without[job.operations.of(kind)] = 0.0
+        shares[kind] = 1 - job.step_seconds(without).sum() / job.steps.sum()
     kind = max(shares, key=lambda name: shares[name], default="")
     if not kind or (shares[kind] < _LONG_COLLECTIVE and found.kinds[kind] < _SLOW_COLLECTIVE):
-        return []
-    return [f"{kind} takes {percent(shares[kind])} of each step: a slow network, or a rank that was not recorded."]
-
-
-def _at_nothing(job: PipelineJob, kind: str) -> np.ndarray:
-    seconds = job.seconds.copy()
-    seconds[job.operations.of(kind)] = 0.0
-    return seconds
+        return ""
+    return f"{kind} takes {percent(shares[kind])} of each step: a slow network, or a rank that was not recorded."
 
 
 def advice(result: WhatIf) -> str:
@@ -128,12 +108,13 @@ def advice(result: WhatIf) -> str:
     for row in result.lines:
         left -= row.in_turn
         if row in wanted:
-            since = "" if row.since is None or said else f" ({row.times_since:.2f} times in the steps since then)"
-            faster = (
-                interval(row.times, *row.times_interval) if row is result.lines[0] else f"{result.recorded / left:.3f}"
-            )
-            said.append(_do(result, row, f"steps would {'then ' * bool(said)}be {faster} times as fast{since}"))
-    said[1:] = [f"Then {text[0].lower()}{text[1:]}" for text in said[1:]]
+            first = row is result.lines[0]
+            faster = interval(row.times, *row.times_interval) if first else f"{result.recorded / left:.3f}"
+            then, since = "then " * bool(said), ""
+            if row.since is not None and not said:
+                since = f" ({row.times_since:.2f} times in the steps since then)"
+            done = _do(result, row, f"steps would {then}be {faster} times as fast{since}")
+            said.append(f"Then {done[0].lower()}{done[1:]}" if said else done)
     if any(row.kind == LONG_STAGE for row in wanted):
         said.append("No protocol that waits for fewer ranks mends a long stage.")
     return " ".join(said)
@@ -146,9 +127,10 @@ def _do(result: WhatIf, row: RepairRow, faster: str) -> str:
         return f"Take the {machine} of {who} out and look at {it}: mended, {faster}{_without(result, row.workers)}."
     if row.kind == LONG_STAGE:
         return _move(result, row, faster)
+    network = f"Look at the network of {row.title}: mended, {faster}."
     what = {
-        LINK: f"Look at the network of {row.title}: mended, {faster}.",
-        LINKS: f"Look at the network of {row.title}: mended, {faster}.",
+        LINK: network,
+        LINKS: network,
         LENGTHS: "Deal sequences to ranks by their cost, not by their number (attention grows with the square of the "
         f"length): {faster}, and no gradient is lost.",
         COMMUNICATION: f"Look at the network: if communication never took longer than its median, {faster}.",
@@ -199,20 +181,20 @@ def facts(found: Slowdown) -> str:
     )
 
 
-def slowdowns(result: WhatIf) -> Table:
-    """Return the table of slowdowns by kind of operation, rank and stage; each has those that are largest."""
+def slowdowns(result: WhatIf) -> Table | None:
+    """Return the largest slowdowns by kind of operation, rank and stage; None where there are no pipelines."""
     found, job = result.pipelines, result.recording.job
     if found is None or job is None:
-        raise ValueError("result must be of a job of pipelines")
+        return None
     groups = {
-        "kind": dict(found.kinds),
-        "rank": dict(zip(result.recording.workers, found.ranks, strict=True)),
-        "stage": dict(zip(map(str, job.operations.stages), found.stages, strict=True)),
+        "": dict(found.kinds),
+        "rank ": dict(zip(result.recording.workers, found.ranks, strict=True)),
+        "stage ": dict(zip(job.operations.stages, found.stages, strict=True)),
     }
     rows = []
     for noun, values in groups.items():
         largest = sorted(values.items(), key=lambda pair: -pair[1])[:_SHOWN]
-        rows += [[f"{noun} {name}" if noun != "kind" else name, f"{value:.3f}"] for name, value in largest]
+        rows += [[f"{noun}{name}", f"{value:.3f}"] for name, value in largest]
     return Table(COLUMNS, rows)
 
 

@@ -4,22 +4,11 @@ import math
 
 import numpy as np
 
+from sgdlab.report import pages
 from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import counted, interval, node_named, percent
-from sgdlab.results import pages
 from sgdlab.stragglers.diagnosis.causes import named
-from sgdlab.stragglers.what_if import pipeline_words
-from sgdlab.stragglers.what_if.candidates import (
-    COMMUNICATION,
-    NODE,
-    PERIOD,
-    PHASE,
-    SLOWER,
-    STEPS,
-    WORKER,
-    WORKERS,
-    node_of,
-)
+from sgdlab.stragglers.what_if import candidates, pipeline_words
 from sgdlab.stragglers.what_if.in_turn import MATTERS
 from sgdlab.stragglers.what_if.what_if import RepairRow, WhatIf
 
@@ -44,23 +33,18 @@ SCORE_COLUMNS = {
     "if left out": "times the gradients per second of full synchrony without it",
 }
 
-_IMPERATIVES = {
-    COMMUNICATION: "Look at {} first",
-    PHASE: "Look at the {} first",
-    PERIOD: "Look at {} first",
-    STEPS: "Look at the {} first",
-    SLOWER: "Find out first what has slowed {}",
+_OTHERS = "as fast as the median of the others"
+_DO = {
+    candidates.WORKER: ("Mend {} first", f"it were {_OTHERS}"),
+    candidates.WORKERS: ("Mend {} first", f"they were {_OTHERS}"),
+    candidates.NODE: ("Mend {} first", f"its workers were {_OTHERS}"),
+    candidates.COMMUNICATION: ("Look at {} first", "it never took longer than its median"),
+    candidates.PHASE: ("Look at the {} first", "it never took longer than its median"),
+    candidates.PERIOD: ("Look at {} first", "it were as fast as the steps between"),
+    candidates.STEPS: ("Look at the {} first", "they were as fast as a usual step"),
+    candidates.SLOWER: ("Find out first what has slowed {}", "it were as fast as before"),
 }
-_CONDITIONS = {
-    WORKER: "if it were as fast as the median of the others",
-    WORKERS: "if they were as fast as the median of the others",
-    NODE: "if its workers were as fast as the median of the others",
-    COMMUNICATION: "if it never took longer than its median",
-    PHASE: "if it never took longer than its median",
-    PERIOD: "if it were as fast as the steps between",
-    STEPS: "if they were as fast as a usual step",
-    SLOWER: "if it were as fast as before",
-}
+"""Kind of a repair -> what to do first, and on which condition full synchrony is faster."""
 
 SHOWN = 20
 """Workers in a table; the others are counted."""
@@ -69,12 +53,18 @@ SHOWN = 20
 def repairs(result: WhatIf) -> Table:
     """The table of repairs; its last two rows are what is left, and the recorded time."""
     recorded = result.recorded
-    rows = [
-        *(_row(line, recorded) for line in result.lines),
-        ["what is left", "", "", "", _seconds(result.left, recorded), percent(result.left / recorded)],
-        ["recorded", "", "", "", _seconds(recorded, recorded), "100.0 %"],
-    ]
-    return Table(COLUMNS, rows, left=2)
+
+    def amount(seconds: float) -> tuple[str, str]:
+        return _seconds(seconds, recorded), percent(seconds / recorded)
+
+    def row(line: RepairRow) -> list[str]:
+        alone = "{} ({})".format(*amount(line.alone))
+        return [line.title, line.mended, alone, interval(line.times, *line.times_interval), *amount(line.in_turn)]
+
+    ends = {"what is left": result.left, "recorded": recorded}
+    rows = [*map(row, result.lines), *([title, "", "", "", *amount(seconds)] for title, seconds in ends.items())]
+    kinds = ["first" if line is result.first else "" for line in result.lines]
+    return Table(COLUMNS, rows, left=2, kinds=[*kinds, "left", "recorded"])
 
 
 def scores(result: WhatIf, most: int = SHOWN) -> Table:
@@ -87,26 +77,18 @@ def scores(result: WhatIf, most: int = SHOWN) -> Table:
             f"{found.against_itself[i]:.2f}",
             percent(found.last[i]),
             _seconds(found.waited[i], result.recorded),
-            f"{found.slowdown[i]:.3f}",
-            f"{found.repaired[i]:.3f}",
-            f"{found.left_out[i]:.3f}",
+            *(f"{column[i]:.3f}" for column in (found.slowdown, found.repaired, found.left_out)),
         ]
         for i in found.order[:most]
     ]
-    return Table(SCORE_COLUMNS, rows, _hidden(result, most))
-
-
-def _hidden(result: WhatIf, most: int) -> list[str]:
-    """A sentence on the workers that are left out; none if there are none."""
-    rest = result.scores.order[most:]
-    if not rest.size:
-        return []
-    found = result.scores
-    return [
-        f"{counted(rest.size, 'more worker')}: the slowest of them has {found.against_fleet[rest].max():.2f} against "
-        f"the fleet and {found.against_itself[rest].max():.2f} against itself; the others waited for them together "
-        f"{_seconds(found.waited[rest].sum(), result.recorded)}. scores.csv has all."
-    ]
+    rest, notes = found.order[most:], []
+    if rest.size:
+        notes = [
+            f"{counted(rest.size, 'more worker')}: the slowest of them has {found.against_fleet[rest].max():.2f} "
+            f"against the fleet and {found.against_itself[rest].max():.2f} against itself; the others waited for them "
+            f"together {_seconds(found.waited[rest].sum(), result.recorded)}. scores.csv has all."
+        ]
+    return Table(SCORE_COLUMNS, rows, notes)
 
 
 def sentence(result: WhatIf) -> str:
@@ -114,33 +96,28 @@ def sentence(result: WhatIf) -> str:
     if result.pipelines is not None:
         return f"{pipeline_words.problem(result)} {pipeline_words.advice(result)}".strip()
     first, chance = result.first, result.chance
-    waiting = chance.in_turn if first is not None and first.kind == PHASE else result.waiting
-    waiting = chance.alone if first is None else waiting
-    share = waiting / result.recorded
-    if first is None and share < MATTERS:
-        return f"There is nothing to mend: no cause takes {100 * MATTERS:g} % of the time of full synchrony."
-    faster = interval(chance.times, *chance.times_interval)
     if first is None:
+        share = chance.alone / result.recorded
+        if share < MATTERS:
+            return f"There is nothing to mend: no cause takes {100 * MATTERS:g} % of the time of full synchrony."
         return (
-            f"No machine and no step stands out: {percent(share)} of the time of full synchrony is waiting for "
-            f"whoever happens to be slowest in a step. It would be {faster} times as fast if every worker took the "
-            "median of its step. A protocol that waits for fewer workers gives part of this, mending a machine does "
-            "not."
+            f"No machine and no step stands out: {percent(share)} of the time of full synchrony is waiting for whoever "
+            f"happens to be slowest in a step. It would be {interval(chance.times, *chance.times_interval)} times as "
+            "fast if every worker took the median of its step. A protocol that waits for fewer workers gives part of "
+            "this, mending a machine does not."
         )
+    times = f"{interval(first.times, *first.times_interval)} times as fast"
     if first.over:
-        return (
-            f"What costs most is over: {first.title}. Without it, full synchrony would have been "
-            f"{interval(first.times, *first.times_interval)} times as fast."
-        )
-    sentence = (
-        f"{_IMPERATIVES.get(first.kind, 'Mend {} first').format(first.title)}: full synchrony would be "
-        f"{interval(first.times, *first.times_interval)} times as fast {_CONDITIONS[first.kind]}{_since(first)}."
-    )
+        return f"What costs most is over: {first.title}. Without it, full synchrony would have been {times}."
+    do, condition = _DO[first.kind]
+    since = f"; {first.times_since:.3f} times in the steps since then" if first.since is not None else ""
+    said = f"{do.format(first.title)}: full synchrony would be {times} if {condition}{since}."
+    waiting = chance.in_turn if first.kind == candidates.PHASE else result.waiting
     if waiting <= first.in_turn:
-        return sentence
+        return said
     return (
-        f"{sentence} More of the time, {percent(share)}, is waiting for whoever happens to be slowest in a step, of "
-        "which a protocol that waits for fewer workers saves a part."
+        f"{said} More of the time, {percent(waiting / result.recorded)}, is waiting for whoever happens to be slowest "
+        "in a step, of which a protocol that waits for fewer workers saves a part."
     )
 
 
@@ -154,7 +131,7 @@ def drain_sentence(result: WhatIf) -> str:
     workers = sorted(worker for worker, _ in result.drained)
     rest = len(result.recording.workers) - len(workers)
     who = named(result.recording.workers, workers)
-    node = node_of(result.recording, tuple(workers))
+    node = candidates.node_of(result.recording, tuple(workers))
     who = who if node is None else f"{node_named(node)} ({who})"
     since = "" if result.drained_since is None else f", measured since step {result.drained_since}"
     others = "The other worker alone" if rest == 1 else f"Full synchrony of the other {rest}"
@@ -190,18 +167,13 @@ def summary(result: WhatIf) -> str:
     return facts(result) if result.pipelines is not None else f"{sentence(result)} {facts(result)}"
 
 
-def slowdowns(result: WhatIf) -> Table | None:
-    """The slowdowns of kinds, ranks and stages of a job of pipelines; None for others."""
-    return None if result.pipelines is None else pipeline_words.slowdowns(result)
-
-
 def text(result: WhatIf) -> str:
     """Sentences and both tables, for the terminal, where the table is too wide for what each row would be instead."""
-    workers, of_pipelines = scores(result), slowdowns(result)
+    workers, of_pipelines = scores(result), pipeline_words.slowdowns(result)
     parts = [
         f"{sentence(result)}\n{drain_sentence(result)}",
         unseen(result),
-        repairs(result).grid(without=[_WERE]),
+        repairs(result).without([_WERE]).grid(),
         facts(result),
         "" if of_pipelines is None else of_pipelines.grid(),
         "\n".join([workers.grid(), *workers.notes]),
@@ -212,53 +184,42 @@ def text(result: WhatIf) -> str:
 def comma_separated(result: WhatIf) -> str:
     """The rows of the table as CSV, with numbers in full precision; the last two are what is left, and the recorded."""
     names = result.recording.workers
-    header = (
-        "kind", "title", "if_it_were", "workers", "since_step", "alone_seconds", "alone_low", "alone_high",
-        "alone_times", "alone_times_low", "alone_times_high", "in_turn_seconds",
-    )  # fmt: skip
-    lines = (
-        (
-            line.kind, line.title, line.mended, " ".join(names[i] for i in line.workers), line.since, line.alone,
-            *line.alone_interval, line.times, *line.times_interval, line.in_turn,
-        )
+    rows = [
+        {
+            "kind": line.kind,
+            "title": line.title,
+            "if_it_were": line.mended,
+            "workers": " ".join(names[i] for i in line.workers),
+            "since_step": line.since,
+            "alone_seconds": line.alone,
+            **dict(zip(("alone_low", "alone_high"), line.alone_interval, strict=True)),
+            "alone_times": line.times,
+            **dict(zip(("alone_times_low", "alone_times_high"), line.times_interval, strict=True)),
+            "in_turn_seconds": line.in_turn,
+        }
         for line in result.lines
-    )  # fmt: skip
-    ends = (("left", "left", *[None] * 9, result.left), ("recorded", "recorded", *[None] * 9, result.recorded))
-    return in_csv((dict(zip(header, line, strict=True)) for line in (*lines, *ends)), header)
+    ]
+    ends = {"left": result.left, "recorded": result.recorded}
+    return in_csv([*rows, *({"kind": name, "title": name, "in_turn_seconds": value} for name, value in ends.items())])
 
 
 def scores_comma_separated(result: WhatIf) -> str:
     """The scores of all workers as CSV, with numbers in full precision."""
-    found, recording = result.scores, result.recording
+    recording = result.recording
     columns = {
-        "against_fleet": found.against_fleet,
-        "against_itself": found.against_itself,
-        "last_share": found.last,
-        "others_waited_seconds": found.waited,
-        "slowdown": found.slowdown,
-        "times_if_repaired": found.repaired,
-        "times_if_left_out": found.left_out,
+        "against_fleet": result.scores.against_fleet,
+        "against_itself": result.scores.against_itself,
+        "last_share": result.scores.last,
+        "others_waited_seconds": result.scores.waited,
+        "slowdown": result.scores.slowdown,
+        "times_if_repaired": result.scores.repaired,
+        "times_if_left_out": result.scores.left_out,
     }
     return in_csv(
         {"worker": recording.workers[i], "node": recording.nodes[i] if recording.nodes else None}
         | {name: float(column[i]) for name, column in columns.items()}
-        for i in found.order
+        for i in result.scores.order
     )
-
-
-def _row(line: RepairRow, recorded: float) -> list[str]:
-    return [
-        line.title,
-        line.mended,
-        f"{_seconds(line.alone, recorded)} ({percent(line.alone / recorded)})",
-        interval(line.times, *line.times_interval),
-        _seconds(line.in_turn, recorded),
-        percent(line.in_turn / recorded),
-    ]
-
-
-def _since(line: RepairRow) -> str:
-    return f"; {line.times_since:.3f} times in the steps since then" if line.since is not None else ""
 
 
 def _seconds(value: float, recorded: float) -> str:
@@ -279,24 +240,17 @@ def page(result: WhatIf, *, title: str) -> str:
         drain=drain_sentence(result),
         facts=" ".join(filter(None, [unseen(result), facts(result)])),
         notes=result.recording.notes,
-        columns=COLUMNS,
-        rows=_bars(result),
+        repairs=repairs(result),
+        bars=_bars(result),
         scores=scores(result),
-        slowdowns=slowdowns(result),
+        slowdowns=pipeline_words.slowdowns(result),
     )
 
 
-def _bars(result: WhatIf) -> list[dict[str, object]]:
-    """The rows with the ends of their bars, in percent: each repair begins where the time after it ends."""
-    kinds, bars, after = [], [], result.recorded
-    for line in result.lines:
-        after -= line.in_turn
-        kinds.append("first" if line is result.first else "")
-        bars.append((after, line.in_turn))
-    kinds += ["left", "recorded"]
-    bars += [(0.0, result.left), (0.0, result.recorded)]
+def _bars(result: WhatIf) -> list[tuple[str, str]]:
+    """The start and the width of each row's bar, in percent: each repair begins where the time after it ends."""
+    saved = [line.in_turn for line in result.lines]
+    starts = [*(result.recorded - np.cumsum(saved)), 0.0, 0.0]
     scale = 100 / result.recorded
-    return [
-        {"cells": cells, "kind": kind, "start": f"{start * scale:.2f}", "width": f"{width * scale:.2f}"}
-        for cells, kind, (start, width) in zip(repairs(result).rows, kinds, bars, strict=True)
-    ]
+    widths = [*saved, result.left, result.recorded]
+    return [(f"{start * scale:.2f}", f"{width * scale:.2f}") for start, width in zip(starts, widths, strict=True)]

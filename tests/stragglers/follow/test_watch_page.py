@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from planted_traces import noise
 
-from sgdlab.report.page import StatusPage
+from sgdlab.report.status_page import StatusPage
 from sgdlab.stragglers.follow.follower import SHOWN, Follower
 from sgdlab.traces.options import Options
 

@@ -1,15 +1,15 @@
-"""A heat map of all run-times, each relative to the median of its step, in few cells where there are many."""
+"""Heat maps: of all run-times, each relative to the median of its step; and of the stages of pipelines."""
 
 import itertools
 import warnings
-from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sgdlab.results.plots import STYLE
+from sgdlab.pipelines.job import PipelineJob
+from sgdlab.pipelines.operations import COMPUTE
 from sgdlab.stragglers.answer.pictures import style
 from sgdlab.stragglers.recording import SplitRecording
 
@@ -22,22 +22,10 @@ _SHADES = (0.0, 0.28, 0.5, 0.68, 0.8, 0.9, 1.0)
 
 _MOST_NAMES, _MOST_NODES, _MOST_GAPS, _MOST_PAUSES = 24, 32, 40, 60
 
-
-class RatioGrid(NamedTuple):
-    """Ratios of run-times to the median of their step, one for each cell.
-
-    Attributes:
-      ratios: float64[t, n]; NaN where all run-times of the cell are missing.
-      steps: int64[t + 1], the rows at which cells begin, and the number of rows.
-      workers: int64[n + 1], the workers at which cells begin, and the number of workers.
-    """
-
-    ratios: np.ndarray
-    steps: np.ndarray
-    workers: np.ndarray
+_MOST_NUMBERS = 12
+"""Most ranks, and stages, of which numbers are written into the cells."""
 
 
-@mpl.rc_context(STYLE)
 def heat_map(parts: SplitRecording) -> Figure:
     """Run-times of all recorded steps and workers, divided by the median of their step; missing ones are grey.
 
@@ -45,13 +33,13 @@ def heat_map(parts: SplitRecording) -> Figure:
     mean over several steps.
     """
     recording = parts.recording
-    order = _by_node(recording.nodes, len(recording.workers))
-    drawn = reduced(recording.runtimes if (np.diff(order) == 1).all() else recording.runtimes[:, order])
+    place = {node: index for index, node in enumerate(dict.fromkeys(recording.nodes))}
+    order = np.argsort([place[node] for node in recording.nodes] or np.zeros(len(recording.workers)), kind="stable")
+    ratios = reduced(recording.runtimes if (np.diff(order) == 1).all() else recording.runtimes[:, order])
     steps, workers = recording.runtimes.shape
-    figure = mpl.figure.Figure(figsize=(style.WIDTH, 1.7 + np.clip(0.2 * workers, 1.1, 4.6)))
-    axes = figure.add_subplot()
+    figure, (axes,) = style.panels(1.7 + np.clip(0.2 * workers, 1.1, 4.6))
     image = axes.imshow(
-        drawn.ratios.T,
+        ratios.T,
         aspect="auto",
         interpolation="none",  # embedded as it is, which the SVG's reader enlarges
         cmap=mpl.colormaps["RdBu_r"].with_extremes(bad="#9a9a9a"),
@@ -65,23 +53,20 @@ def heat_map(parts: SplitRecording) -> Figure:
     axes.grid(False)
     style.label_steps(axes, recording.steps)
     _label_workers(axes, parts, order)
-    notes = [*_mark_gaps(axes, parts), *_mark_pauses(axes, parts)]
+    notes = _mark(axes, parts)
     split = int(np.searchsorted(recording.steps, parts.complete.steps[parts.train_steps]))
     axes.axvline(split - 0.5, color="white", linewidth=4)
     axes.axvline(split - 0.5, color="black", linewidth=1.6)
     axes.set_xlabel("; ".join(["recorded step", *notes]))
-    most = LIMIT
     bar = figure.colorbar(image, ax=axes, pad=0.015, ticks=_LEVELS, extend="max")
-    bar.ax.set_yticklabels([f"{level:g}" if level != most else f"≥ {level:g}" for level in _LEVELS], fontsize="small")
+    bar.ax.set_yticklabels([f"{'≥ ' * (level == LIMIT)}{level:g}" for level in _LEVELS], fontsize="small")
     bar.set_label("times the median", fontsize="small")
-    axes.set_title(_title(parts, drawn), loc="left", pad=12 if parts.pauses.rows.size else 6)
+    title = "Run-times over the median of their step; black line: the evaluation steps begin"
+    cell = [-(-whole // few) for whole, few in zip((steps, workers), ratios.shape, strict=True)]
+    if max(cell) > 1:
+        title += f"\none cell: up to {cell[0]} steps (their mean) and {cell[1]} workers (the slowest of them)"
+    axes.set_title(title, loc="left", pad=12 if parts.pauses.rows.size else 6)
     return figure
-
-
-def _by_node(nodes: tuple[str, ...], workers: int) -> np.ndarray:
-    """Workers in the order of their nodes, which are in the order of their first workers."""
-    rank = {node: index for index, node in enumerate(dict.fromkeys(nodes))}
-    return np.argsort([rank[node] for node in nodes], kind="stable") if nodes else np.arange(workers)
 
 
 def _label_workers(axes: Axes, parts: SplitRecording, order: np.ndarray) -> None:
@@ -93,50 +78,35 @@ def _label_workers(axes: Axes, parts: SplitRecording, order: np.ndarray) -> None
         return
     ordered = [nodes[i] for i in order]
     begins = np.array([0, *(i for i in positions[1:] if ordered[i] != ordered[i - 1])])
-    ends = np.append(begins[1:], order.size)
     if begins.size <= _MOST_NODES:
         axes.hlines(begins[1:] - 0.5, -0.5, axes.get_xlim()[1], color="black", linewidth=0.7)
     if order.size <= _MOST_NAMES:
-        axes.set_yticks(
-            positions, [style.short(f"{ordered[i]}: {names[order[i]]}") for i in positions], fontsize="small"
-        )
+        both = [f"{ordered[i]}: {names[order[i]]}" for i in positions]
+        style.label(axes.set_yticks, positions, both, most=_MOST_NAMES)
         axes.set_ylabel("node: worker")
     else:
-        style.label(axes.set_yticks, (begins + ends - 1) / 2, [ordered[i] for i in begins], most=_MOST_NODES)
+        middles = (begins + np.append(begins[1:], order.size) - 1) / 2
+        style.label(axes.set_yticks, middles, [ordered[i] for i in begins], most=_MOST_NODES)
         axes.set_ylabel("node, of several workers each")
 
 
-def _mark_gaps(axes: Axes, parts: SplitRecording) -> list[str]:
-    gaps = np.flatnonzero(np.diff(parts.recording.steps) > 1)
-    if not 0 < gaps.size <= _MOST_GAPS:
-        return []
-    axes.vlines(gaps + 0.5, -0.5, axes.get_ylim()[0], color="black", linewidth=0.8, linestyle=":")
-    return ["dotted lines: steps between were not recorded"]
+def _mark(axes: Axes, parts: SplitRecording) -> list[str]:
+    """Marks gaps and pauses; says what the marks are."""
+    steps, said = parts.recording.steps, []
+    gaps, rows = np.flatnonzero(np.diff(steps) > 1), np.searchsorted(steps, parts.complete.steps[parts.pauses.rows])
+    if 0 < gaps.size <= _MOST_GAPS:
+        axes.vlines(gaps + 0.5, -0.5, axes.get_ylim()[0], color="black", linewidth=0.8, linestyle=":")
+        said.append("dotted lines: steps between were not recorded")
+    if rows.size:
+        marker = {"marker": "v", "markersize": 6} if rows.size <= _MOST_PAUSES else {"marker": "|", "markersize": 5}
+        above = mpl.transforms.offset_copy(axes.get_xaxis_transform(), fig=axes.figure, y=4, units="points")
+        given = {"color": "black", "linestyle": "none", "clip_on": False, "transform": above, "gid": "pauses"}
+        axes.plot(rows, np.ones(rows.size), **marker, **given)
+        said.append("marks at the top: steps slow for all workers")
+    return said
 
 
-def _mark_pauses(axes: Axes, parts: SplitRecording) -> list[str]:
-    rows = np.searchsorted(parts.recording.steps, parts.complete.steps[parts.pauses.rows])
-    if not rows.size:
-        return []
-    marker, size = ("v", 6) if rows.size <= _MOST_PAUSES else ("|", 5)
-    above = mpl.transforms.offset_copy(axes.get_xaxis_transform(), fig=axes.figure, y=4, units="points")
-    axes.plot(
-        rows, np.ones(rows.size), marker, color="black", markersize=size, clip_on=False, transform=above, gid="pauses"
-    )
-    return ["marks at the top: steps slow for all workers"]
-
-
-def _title(parts: SplitRecording, drawn: RatioGrid) -> str:
-    title = "Run-times over the median of their step; black line: the evaluation steps begin"
-    steps, workers = (
-        -(-whole // few) for whole, few in zip(parts.recording.runtimes.shape, drawn.ratios.shape, strict=True)
-    )
-    if steps > 1 or workers > 1:
-        title += f"\none cell: up to {steps} steps (their mean) and {workers} workers (the slowest of them)"
-    return title
-
-
-def reduced(runtimes: np.ndarray, *, most_steps: int = 600, most_workers: int = 250) -> RatioGrid:
+def reduced(runtimes: np.ndarray, *, most_steps: int = 600, most_workers: int = 250) -> np.ndarray:
     """Divides each run-time by its step's median; a cell has the largest of its workers' means over its steps.
 
     A mean over the steps keeps the size of a lasting slowdown and evens out chance; the largest over the workers keeps
@@ -148,16 +118,16 @@ def reduced(runtimes: np.ndarray, *, most_steps: int = 600, most_workers: int = 
       most_workers: most cells along the workers.
 
     Returns:
-      The cells; ratios above `LIMIT` count as `LIMIT`.
+      float64[t, n], the cells; ratios above `LIMIT` count as `LIMIT`; NaN where all run-times of a cell are missing.
 
     Example:
       >>> runtimes = np.ones((4, 5))
       >>> runtimes[2:, 1] = 2.0
-      >>> reduced(runtimes, most_steps=2, most_workers=2).ratios
+      >>> reduced(runtimes, most_steps=2, most_workers=2)
       array([[1., 1.],
              [2., 1.]])
     """
-    steps, workers = (_edges(size, most) for size, most in zip(runtimes.shape, (most_steps, most_workers), strict=True))
+    steps, workers = style.cells(len(runtimes), most_steps), style.cells(runtimes.shape[1], most_workers)
     ratios = np.empty((steps.size - 1, workers.size - 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of a cell, or a step, without any run-time
@@ -167,8 +137,30 @@ def reduced(runtimes: np.ndarray, *, most_steps: int = 600, most_workers: int = 
             median = np.nanmedian(block, axis=1, keepdims=True)
             means = np.nanmean(np.minimum(block / median, LIMIT), axis=0)
             ratios[cell] = np.fmax.reduceat(means, workers[:-1])
-    return RatioGrid(ratios, steps, workers)
+    return ratios
 
 
-def _edges(size: int, most: int) -> np.ndarray:
-    return np.linspace(0, size, min(size, most) + 1).astype(int)
+def stages(job: PipelineJob | None) -> Figure | None:
+    """Seconds of a micro-batch, forward and backward, of each stage and rank: medians over micro-batches and steps."""
+    if job is None:
+        return None
+    ops = job.operations
+    seconds = np.array(
+        [sum(np.median(job.seconds[ops.of(kind, stage)], axis=(0, 1)) for kind in COMPUTE) for stage in ops.stages]
+    )
+    figure, (axes,) = style.panels(1.7 + np.clip(0.35 * len(ops.stages), 0.6, 4.6))
+    usual = float(np.median(seconds))
+    image = axes.imshow(seconds / usual, aspect="auto", cmap="RdBu_r", norm=mpl.colors.TwoSlopeNorm(1.0, 0.5, 2.0))
+    axes.grid(False)
+    if max(seconds.shape) <= _MOST_NUMBERS:
+        for (stage, rank), value in np.ndenumerate(seconds):
+            dark = not 0.65 < value / usual < 1.5
+            axes.text(rank, stage, f"{value:#.3g}", ha="center", va="center", color="white" if dark else "black")
+    style.label(axes.set_xticks, np.arange(len(ops.ranks)), list(map(str, ops.ranks)), most=_MOST_NODES)
+    style.label(axes.set_yticks, np.arange(len(ops.stages)), list(map(str, ops.stages)), most=_MOST_NODES)
+    axes.set_xlabel("data-parallel rank")
+    axes.set_ylabel("stage")
+    bar = figure.colorbar(image, ax=axes, pad=0.015, ticks=[0.5, 1, 1.5, 2], extend="max")
+    bar.set_label("times the median", fontsize="small")
+    axes.set_title(f"Seconds of a micro-batch, forward and backward (median {usual:.3g} s)", loc="left")
+    return figure

@@ -1,20 +1,26 @@
-"""Colours of the pictures of `advise`, and labels that do not overlap."""
+"""Colours and sizes of the pictures of `advise`, and labels that do not overlap."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 BLUE, ORANGE, GREEN, GREY, RED, PALE = "#2166ac", "#d95f02", "#1b7837", "#7a7a7a", "#c51b1b", "#e4dfd3"
 
-WIDTH = 8.4
-"""Of all figures, in inches."""
-
 LABELLED = 40
 """Most workers, or steps, that are all labelled; of more, only some are."""
 
+_WIDTH = 8.4  # inches
 _LONGEST_NAME = 22
+_MOST_STEPS = 12  # about so many are labelled
+
+
+def panels(height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """Returns a figure of a height in inches, with panels that share their axes."""
+    figure = Figure(figsize=(_WIDTH, height))
+    return figure, figure.subplots(rows, columns, sharex=rows > 1, sharey=True, squeeze=False).ravel().tolist()
 
 
 def short(name: str) -> str:
@@ -25,8 +31,7 @@ def short(name: str) -> str:
       ('w\\$1', 'ip-10-0-3-…ernal/rank3')
     """
     half = _LONGEST_NAME // 2
-    shown = name if len(name) <= _LONGEST_NAME else f"{name[: half - 1]}…{name[-half:]}"
-    return plain(shown)
+    return plain(name if len(name) <= _LONGEST_NAME else f"{name[: half - 1]}…{name[-half:]}")
 
 
 def plain(words: str) -> str:
@@ -34,8 +39,9 @@ def plain(words: str) -> str:
     return words.replace("$", r"\$")
 
 
-_MOST_STEPS = 12
-"""Steps that are labelled, about."""
+def cells(size: int, most: int) -> np.ndarray:
+    """Returns where at most so many cells of a size begin, and the size."""
+    return np.linspace(0, size, min(size, most) + 1).astype(int)
 
 
 def label_steps(axes: Axes, steps: np.ndarray) -> None:
@@ -46,7 +52,6 @@ def label_steps(axes: Axes, steps: np.ndarray) -> None:
       steps: int64[T], the number of each row's step.
 
     Example:
-      >>> from matplotlib.figure import Figure
       >>> axes = Figure().add_subplot()
       >>> label_steps(axes, np.arange(7, 130))
       >>> [int(row) for row in axes.get_xticks()], [text.get_text() for text in axes.get_xticklabels()][:3]
@@ -62,13 +67,6 @@ def label_steps(axes: Axes, steps: np.ndarray) -> None:
 
 
 def label(set_ticks: Callable[..., object], positions: np.ndarray, names: Sequence[str], *, most: int) -> None:
-    """Labels at most `most` evenly spaced positions, so that they do not overlap.
-
-    Args:
-      set_ticks: `set_xticks` or `set_yticks` of the axes.
-      positions: float64[K], all positions.
-      names: their K names.
-      most: of the labels.
-    """
+    """Labels at most `most` evenly spaced ones of positions, by `set_xticks` or `set_yticks` of the axes."""
     every = max(1, -(-positions.size // most))
     set_ticks(positions[::every], [short(name) for name in list(names)[::every]], fontsize="small")

@@ -3,18 +3,16 @@
 import dataclasses
 from collections.abc import Collection, Sequence
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from sgdlab import protocols
 from sgdlab.protocols.rounds import rounds_in_arrays
 from sgdlab.report.words import number
 from sgdlab.results import timeline
 from sgdlab.schedule import Schedule
 from sgdlab.stragglers.answer.pictures import style
 from sgdlab.stragglers.comparison.measured import Measured, interrupted
-from sgdlab.stragglers.comparison.protocol import DRAINED, STALE, Protocol
+from sgdlab.stragglers.comparison.protocol import Protocol
 from sgdlab.stragglers.comparison.sweeps import FINISHING
 from sgdlab.stragglers.recording import SplitRecording
 
@@ -44,70 +42,55 @@ def schedule_window(
     Returns:
       The figure; None where there is nothing but full synchrony of all workers.
     """
-    others = [one for one in (chosen, besides) if one is not None and (one.role == DRAINED or one.backups != 0)]
+    others = [one for one in (chosen, besides) if one is not None and one.backups != 0]
     if not others:
         return None
-    first, steps, gain = _typical_window(parts, others)
-    runtimes = parts.test[first:]
-    runtimes = runtimes[: int(np.ceil(_ahead(parts, others) * steps)) + 1]
-    made = {
-        "Full synchrony": rounds_in_arrays(runtimes[:steps], at_least=runtimes.shape[1], seconds=0.0, interrupt=False)
-    }
+    workers = len(parts.workers)
+    synchrony = interrupted(parts.test, workers)
+    first, steps, gain, needed = _typical_window(parts, synchrony, others)
+    runtimes = parts.test[first : first + needed + 1]
+    window = runtimes[:steps]
+    made = {"Full synchrony": rounds_in_arrays(window, at_least=workers, seconds=0.0, interrupt=False)}
     for one in others:
-        made[_name(one, len(parts.workers))] = schedule(
-            one, runtimes, one.paper.gradients[first : first + len(runtimes)]
-        )
+        made[_name(one, workers)] = schedule(one, runtimes, one.paper.gradients[first : first + len(runtimes)])
     duration = min(drawn.wall_clock() for drawn in made.values())
-    late = np.bincount(runtimes[:steps].argmax(axis=1), minlength=len(parts.workers))
+    late = np.bincount(window.argmax(axis=1), minlength=workers)
     often = [int(worker) for worker in np.argsort(-late, kind="stable") if late[worker]]
-    shown = workers_shown(len(parts.workers), [*named, *often])
+    shown = workers_shown(workers, [*named, *often])
     figure = timeline.window(
         {_title(name, drawn, duration): drawn for name, drawn in made.items()},
         seconds=duration,
         rows=timeline.WorkerRows(shown, [style.short(parts.workers[worker]) for worker in shown], named),
     )
     numbers = parts.test_steps[first : first + steps]
-    overall = others[0].paper.gradients_per_second / _synchrony(parts).gradients_per_second
-    with mpl.rc_context(timeline.STYLE):
-        figure.suptitle(
-            f"Typical evaluation steps: from {numbers[0]} to {numbers[-1]}, gain {gain:.2f} times (all: {overall:.2f} "
-            "times)",
-            fontsize="medium",
-            x=0.01,
-            ha="left",
-        )
+    overall = others[0].paper.gradients_per_second / synchrony.gradients_per_second
+    where = f"from {numbers[0]} to {numbers[-1]}, gain {gain:.2f} times (all: {overall:.2f} times)"
+    figure.suptitle(f"Typical evaluation steps: {where}", fontsize="medium", x=0.01, ha="left")
     return figure
 
 
 def typical_steps(parts: SplitRecording, chosen: Protocol) -> tuple[int, int]:
     """The first step, by the recorder's number, and the number of steps of the window that is drawn of a protocol."""
-    first, steps, _ = _typical_window(parts, [chosen])
+    first, steps, *_ = _typical_window(parts, interrupted(parts.test, len(parts.workers)), [chosen])
     return int(parts.test_steps[first]), steps
 
 
-def _typical_window(parts: SplitRecording, others: Sequence[Protocol]) -> tuple[int, int, float]:
-    """First row and length of the window that is typical of the first protocol and long enough for all; its gain."""
-    ahead, recorded = _ahead(parts, others), len(parts.test)
+def _typical_window(
+    parts: SplitRecording, synchrony: Measured, others: Sequence[Protocol]
+) -> tuple[int, int, float, int]:
+    """Row and length of the window that is typical of the first protocol; its gain, and how many rows all may need."""
+    recorded, fastest = len(parts.test), max(one.paper.updates_per_second for one in others)
+    ahead = _SPARE * max(1.0, fastest / synchrony.updates_per_second)
     steps = max(1, min(STEPS, int((recorded - 1) / ahead)))
-    last = max(0, recorded - int(np.ceil(ahead * steps)))
-    first, gain = typical(others[0].paper, _synchrony(parts), parts.test_pauses, steps, last=last)
-    return first, steps, gain
-
-
-def _ahead(parts: SplitRecording, others: Sequence[Protocol]) -> float:
-    """Steps that must have been recorded for each step of full synchrony: a faster protocol takes more of them."""
-    slowest = _synchrony(parts).updates_per_second
-    return _SPARE * max(1.0, *(_steps_per_second(one) / slowest for one in others))
-
-
-def _synchrony(parts: SplitRecording) -> Measured:
-    return interrupted(parts.test, parts.test.shape[1])
+    needed = int(np.ceil(ahead * steps))
+    first, gain = typical(others[0].paper, synchrony, parts.test_pauses, steps, last=max(0, recorded - needed))
+    return first, steps, gain, needed
 
 
 def typical(
     measured: Measured, synchrony: Measured, paused: np.ndarray, steps: int, *, last: int | None = None
 ) -> tuple[int, float]:
-    """The window of consecutive steps in which a protocol's gain over full synchrony is nearest to that in all steps.
+    """The first of so many consecutive steps in which a protocol's gain is nearest to that in all, and the gain there.
 
     Args:
       measured: the protocol in all T steps.
@@ -115,9 +98,6 @@ def typical(
       paused: bool[T], steps that a window avoids if it can.
       steps: length of the window.
       last: the last step with which it may begin; by default, T less its length.
-
-    Returns:
-      Its first step, and the gain there.
     """
 
     def rates(result: Measured) -> np.ndarray:
@@ -138,28 +118,19 @@ def _in_windows(values: np.ndarray, steps: int) -> np.ndarray:
     return sums[steps:] - sums[:-steps]
 
 
-def _steps_per_second(protocol: Protocol) -> float:
-    """Recorded steps that a worker goes through in a second."""
-    gradients = protocol.paper.gradients
-    return protocol.paper.updates_per_second / (gradients.shape[1] if protocol.role == STALE else 1)
-
-
 def schedule(chosen: Protocol, runtimes: np.ndarray, gradients: np.ndarray) -> Schedule:
-    """Makes the schedule of a protocol with some run-times, from a start of all its workers at once.
+    """The schedule of a protocol, all at once from the start, with run-times and the gradients that its updates take.
 
     Args:
       chosen: the protocol.
       runtimes: float64[T, N], seconds.
-      gradients: float64[T, M], how many gradients each of its updates takes, if it chooses them step by step.
+      gradients: float64[T, 1].
     """
-    if chosen.role == STALE:
-        return protocols.asynchronous(runtimes)
-    if chosen.role == DRAINED:
-        kept = np.setdiff1d(np.arange(runtimes.shape[1]), chosen.without)
-        of_kept = rounds_in_arrays(runtimes[:, kept], at_least=kept.size, seconds=0.0, interrupt=False)
-        return dataclasses.replace(of_kept, worker=kept[of_kept.worker], num_workers=runtimes.shape[1])
-    interrupt = chosen.title != FINISHING
-    return rounds_in_arrays(runtimes, at_least=gradients[:, 0].astype(int), seconds=0.0, interrupt=interrupt)
+    interrupt = chosen.method != FINISHING and not chosen.without
+    kept = np.setdiff1d(np.arange(runtimes.shape[1]), chosen.without)
+    counts = gradients[:, 0].astype(int)
+    of_kept = rounds_in_arrays(runtimes[:, kept], at_least=counts, seconds=0.0, interrupt=interrupt)
+    return dataclasses.replace(of_kept, worker=kept[of_kept.worker], num_workers=runtimes.shape[1])
 
 
 def workers_shown(workers: int, named: Collection[int], most: int = MOST_WORKERS) -> list[int]:
@@ -176,7 +147,7 @@ def workers_shown(workers: int, named: Collection[int], most: int = MOST_WORKERS
 
 def _name(protocol: Protocol, workers: int) -> str:
     name = style.plain(f"{protocol.title}, {protocol.setting}" if protocol.setting else protocol.title)
-    if protocol.role not in (DRAINED, STALE):
+    if not protocol.without:
         name += f" (waits for {protocol.paper.waited_for:.3g} of {workers} on average)"
     return name[0].upper() + name[1:]
 

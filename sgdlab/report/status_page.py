@@ -4,7 +4,6 @@ import base64
 import dataclasses
 import hashlib
 import http.server
-import importlib.resources
 import json
 import re
 import socketserver
@@ -13,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+from sgdlab.report import pages
 from sgdlab.report.finite import finite
 
 HOST = "127.0.0.1"
@@ -35,8 +35,8 @@ class StatusPage:
     from elsewhere, forward the port: `ssh -L 8000:127.0.0.1:PORT machine`.
 
     Args:
-      package: the package whose `page.html` is sent; its own script and style run, and no others. It asks for
-        `status.json`, the newest state.
+      package: the package whose `page.html`, which extends `status.html`, is sent; its own script and style run, and no
+        others. It asks for `status.json`, the newest state.
       port: where to listen; 0 takes a free port.
       answers: path -> what returns another value that is sent as JSON.
 
@@ -53,7 +53,7 @@ class StatusPage:
         self._lock = threading.RLock()
         self._state: Any = None
         self._asked, self._is_read = float("-inf"), True
-        text = (importlib.resources.files(package) / "page.html").read_text(encoding="utf-8")
+        text = pages.render(package, "page.html")
         try:
             self._server = _Server((HOST, port), _handler(text, {"/status.json": self._read, **(answers or {})}))
         except OSError as error:
@@ -125,7 +125,9 @@ def _handler(text: str, answers: Mapping[str, Callable[[], Any]]) -> type[http.s
                 return self._answer(200, "text/html; charset=utf-8", page)
             if self.path not in answers:
                 return self._answer(404, "text/plain", b"There is nothing here.\n")
-            return self._answer(200, "application/json", _json(answers[self.path]()))
+            value = finite(answers[self.path](), str)  # the page is told which number is not finite
+            sent = json.dumps(value, allow_nan=False, separators=(",", ":"))
+            return self._answer(200, "application/json", sent.encode())
 
         def _answer(self, code: int, kind: str, body: bytes, more: dict[str, str] | None = None) -> None:
             self.close_connection = True
@@ -145,25 +147,18 @@ def _handler(text: str, answers: Mapping[str, Callable[[], Any]]) -> type[http.s
 
 def _policy(text: str) -> str:
     """The policy under which a page's own script and style run, and no others."""
-    sources = {
-        tag: " ".join(_digest(part) for part in re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL))
-        for tag in ("script", "style")
-    }
+
+    def own(tag: str) -> str:
+        parts = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digests = (base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in parts)
+        return " ".join(f"'sha256-{digest}'" for digest in digests)
+
     return (
-        f"default-src 'none'; script-src {sources['script']}; style-src {sources['style']}; connect-src 'self'; "
+        f"default-src 'none'; script-src {own('script')}; style-src {own('style')}; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _is_local(hosts: list[str]) -> bool:
     # Any port: it may have been forwarded from another one.
     return len(hosts) == 1 and re.sub(r":\d+$", "", hosts[0]).lower() in NAMES
-
-
-def _json(value: Any) -> bytes:
-    """Return a value as JSON; the page is told which number is not finite."""
-    return json.dumps(finite(value, str), allow_nan=False, separators=(",", ":")).encode()

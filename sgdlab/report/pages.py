@@ -10,14 +10,14 @@ from PIL import Image
 
 
 def render(package: str, template: str, **values: Any) -> str:
-    """Renders a template that extends `page.html`, the head and style of all pages, as HTML.
+    """Renders a template that extends `base.html`, the head and style of all pages, as HTML.
 
     Args:
       package: the package in which the template lies.
       template: its file name.
       **values: what it shows; a name that the template needs and does not get is an error.
     """
-    loaders = [jinja2.PackageLoader(package, ""), jinja2.PackageLoader("sgdlab.results", "")]
+    loaders = [jinja2.PackageLoader(package, ""), jinja2.PackageLoader("sgdlab.report", "")]
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, loader=jinja2.ChoiceLoader(loaders)
     )
@@ -26,9 +26,8 @@ def render(package: str, template: str, **values: Any) -> str:
 
 def embedded(path: pathlib.Path) -> str:
     """A picture as the source of an `img`: SVG as it is, PNG with a palette of 128 colours, which keeps pages small."""
-    if path.suffix == ".svg":
-        return _source("image/svg+xml", path.read_bytes())
-    return _source("image/png", small_png(path))
+    kind, content = ("svg+xml", path.read_bytes()) if path.suffix == ".svg" else ("png", small_png(path))
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def small_png(path: pathlib.Path) -> bytes:
@@ -42,7 +41,3 @@ def small_png(path: pathlib.Path) -> bytes:
             return path.read_bytes()
         image.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(written, "png", optimize=True)
     return written.getvalue()
-
-
-def _source(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
