@@ -50,12 +50,13 @@ def refuse(bad: np.ndarray, name: str, values: np.ndarray, right: str, rows: np.
     raise ValueError(f"{name}={values[first]} in row {row} must be {right}")
 
 
-def median(values: np.ndarray, *, axis: int | None = None) -> Any:
+def median(values: np.ndarray, *, axis: int | None = None, keepdims: bool = False) -> Any:
     """Return `np.median` of finite numbers, to the last bit and in an eighth of its time where their number is even.
 
     Args:
       values: float, of any shape, not empty.
       axis: along which the median is taken. None: of all numbers.
+      keepdims: whether the axis is kept, with one entry.
 
     Example:
       >>> median(np.array([[4.0, 1.0, 2.0, 9.0], [3.0, 5.0, 7.0, 8.0]]), axis=1)
@@ -66,7 +67,8 @@ def median(values: np.ndarray, *, axis: int | None = None) -> Any:
     # `np.median` asks for both middle elements, which takes many times as long as one.
     parted = np.partition(values, half, axis=-1)
     upper = parted[..., half]
-    return upper if values.shape[-1] % 2 else (upper + parted[..., :half].max(axis=-1)) / 2
+    found = upper if values.shape[-1] % 2 else (upper + parted[..., :half].max(axis=-1)) / 2
+    return np.expand_dims(found, axis) if keepdims and axis is not None else found
 
 
 def save(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sgdlab import arrays
+
 
 def synchronous_seconds(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> np.ndarray:
     r"""Return how long steps take under full synchrony, float64[T]: they wait for the slowest worker, then transfer.
@@ -55,7 +57,7 @@ def workers_at_median(
     within = np.arange(len(runtimes))[slice(None) if rows is None else rows]
     repaired = runtimes.copy()
     if within.size and chosen.size:
-        median = np.median(np.delete(runtimes[within], chosen, axis=1), axis=1, keepdims=True)
+        median = arrays.median(np.delete(runtimes[within], chosen, axis=1), axis=1, keepdims=True)
         repaired[np.ix_(within, chosen)] = np.minimum(runtimes[np.ix_(within, chosen)], median)
     return repaired
 
@@ -143,4 +145,4 @@ def all_at_median(runtimes: np.ndarray) -> np.ndarray:
       >>> all_at_median(np.array([[1.0, 9.0, 3.0]]))
       array([[1., 3., 3.]])
     """
-    return np.minimum(runtimes, np.median(runtimes, axis=-1, keepdims=True))
+    return np.minimum(runtimes, arrays.median(runtimes, axis=-1, keepdims=True))

@@ -57,12 +57,6 @@ def test_the_statistic_of_every_split_of_every_interval(rows):
     assert found == expected
 
 
-def test_the_median_of_few_values():
-    values = np.random.default_rng(8).standard_normal(9)
-    for size in range(1, 10):
-        assert change_points.median(values[:size]) == np.median(values[:size])
-
-
 @pytest.mark.parametrize("changes", [[], [30], [30, 60], [20, 40, 60, 80], [4, 96]])
 def test_changes_of_level_are_found_where_they_are(changes):
     series = np.zeros(100)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from sgdlab import arrays
 from sgdlab.report.words import counted, figure, interval, percent, sentence
 from sgdlab.stragglers.answer import headline, rules
 from sgdlab.stragglers.comparison import measured
@@ -52,7 +53,7 @@ def waiting(findings: Findings) -> str:
     workers, idle = len(parts.workers), findings.comparison.synchrony.idle
     blocks = np.array_split(parts.runtimes, min(_BLOCKS, len(parts.runtimes)))
     shares = [measured.interrupted(block, workers).idle for block in blocks]
-    slowest = np.median(parts.test.max(axis=1) / np.median(parts.test, axis=1))
+    slowest = np.median(parts.test.max(axis=1) / arrays.median(parts.test, axis=1))
     return (
         f"Under full synchrony workers wait for the slowest in {100 * idle:.1f} % of all worker-seconds of the "
         f"evaluation steps ({100 * min(shares):.1f} to {100 * max(shares):.1f} % in the tenths of the recording): "

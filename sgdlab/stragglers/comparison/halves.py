@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sgdlab import arrays
 from sgdlab.report.words import counted, some
 from sgdlab.stragglers.diagnosis.causes import HEAVY_TAIL, PAUSES, Cause, named
 from sgdlab.stragglers.recording import SplitRecording
@@ -154,7 +155,7 @@ class _Part:
     @classmethod
     def of(cls, runtimes: np.ndarray) -> "_Part":
         count = int(np.clip(len(runtimes) // _LENGTH, _FEWEST, _MOST))
-        middle = np.median(runtimes, axis=1, keepdims=True)
+        middle = arrays.median(runtimes, axis=1, keepdims=True)
         relative = np.log(runtimes / middle)
         values = (np.log(middle), relative.max(axis=1, keepdims=True), relative)
         return cls(*(np.stack([np.median(b, axis=0) for b in np.array_split(v, count)]) for v in values))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import special
 
+from sgdlab import arrays
 from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import change_points, grouping, history, slowdown
 from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT, HEAVY_TAIL, PAUSES, SLOW_NODE, SLOW_WORKER, Cause
@@ -124,7 +125,7 @@ class _Rows:
     """Rows of the steps without pauses, as rows of all complete steps."""
 
     def __init__(self, runtimes: np.ndarray, kept: np.ndarray):
-        self.runtimes, self.kept, self.medians = runtimes, kept, np.median(runtimes, axis=1)
+        self.runtimes, self.kept, self.medians = runtimes, kept, arrays.median(runtimes, axis=1)
 
     def extended(self, episode: Episode, workers: Sequence[int]) -> Episode:
         """Return the episode in rows of all steps, with the pauses at its ends in which its workers are slow too."""

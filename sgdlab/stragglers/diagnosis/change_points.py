@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from sgdlab import arrays
+
 LEAST = 4
 """Fewest rows of a stretch with a level of its own."""
 
@@ -67,7 +69,7 @@ def noise(series: np.ndarray, memory: Any = None) -> Noise:
     change = np.abs(following - now)
     steps = np.maximum(*np.quantile(change, [0.5, 0.8], axis=0) / np.array([[0.6745], [1.2816]])) / math.sqrt(2.0)
     steps = np.maximum(np.maximum(steps, np.median(steps)), FLOOR)
-    level = np.median(now, axis=0)
+    level = arrays.median(now, axis=0)
     now, following = (np.clip((part - level) / steps, -_CLIP, _CLIP) for part in (now, following))
     if memory is None:
         memory = float(np.quantile(correlation(now, following), _OF_MEMORIES))
@@ -145,19 +147,10 @@ def changes(series: np.ndarray, deviation: float, critical: float) -> list[int]:
     return _merged(medians, _moved(medians, found), deviation, critical)
 
 
-def median(values: np.ndarray) -> float:
-    """As `np.median` of one dimension, which takes several times as long for few values."""
-    half = values.size // 2
-    if values.size % 2:
-        return float(np.partition(values, half)[half])
-    ordered = np.partition(values, [half - 1, half])
-    return float((ordered[half - 1] + ordered[half]) / 2)
-
-
 def levels(series: np.ndarray, splits: list[int]) -> list[tuple[int, int, float]]:
     """Return the first row, the row after the last, and the median of each stretch."""
     bounds = [0, *splits, series.size]
-    return [(first, end, median(series[first:end])) for first, end in itertools.pairwise(bounds)]
+    return [(first, end, float(arrays.median(series[first:end]))) for first, end in itertools.pairwise(bounds)]
 
 
 def levelled(series: np.ndarray, splits: list[int]) -> np.ndarray:
@@ -184,7 +177,7 @@ def first_row_after(series: np.ndarray, before: float, after: float, least: int 
 
 
 def _scores(series: np.ndarray, deviation: np.ndarray | float) -> np.ndarray:
-    return np.clip((series - np.median(series, axis=0)) / deviation, -_CLIP, _CLIP)
+    return np.clip((series - arrays.median(series, axis=0)) / deviation, -_CLIP, _CLIP)
 
 
 class _Medians:
@@ -197,7 +190,7 @@ class _Medians:
                 return split
             return first + first_row_after(series[first:end], of(first, split), of(split, end), LEAST)
 
-        of = functools.cache(lambda first, end: median(series[first:end]))
+        of = functools.cache(lambda first, end: float(arrays.median(series[first:end])))
         self.series, self.of, self.best = series, of, functools.cache(best)
 
 

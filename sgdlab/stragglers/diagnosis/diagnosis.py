@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sgdlab import arrays
 from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import blame
 from sgdlab.stragglers.diagnosis.blame import Repair
@@ -155,7 +156,7 @@ def _by_columns(
 
 
 def _memory(runtimes: np.ndarray, following: np.ndarray) -> float:
-    ratio = runtimes / np.median(runtimes, axis=1, keepdims=True)
+    ratio = runtimes / arrays.median(runtimes, axis=1, keepdims=True)
     deviation = ratio - ratio.mean(axis=0)
     covariance = (deviation[following] * deviation[following + 1]).mean()
     variance = (deviation**2).mean()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from sgdlab import arrays
 from sgdlab.stragglers.diagnosis import change_points
 from sgdlab.stragglers.diagnosis.change_points import Noise
 
@@ -74,7 +75,7 @@ def find_slow_stretches(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Hist
       nodes: the machine of each worker; empty if unknown.
     """
     logs = np.log(runtimes)
-    median = np.median(runtimes, axis=1)
+    median = arrays.median(runtimes, axis=1)
     slow = _jumped(logs, np.log(median))
     for _ in range(2):
         usual = reference(runtimes, slow) if slow.any() else median
@@ -147,7 +148,7 @@ def _suspicious(series: np.ndarray, noise: Noise) -> np.ndarray:
     rows, workers = series.shape
     size = -(-rows // _ROWS)
     least = _SCREEN * noise.critical
-    level = np.median(series[change_points.sampled(rows)], axis=0)
+    level = arrays.median(series[change_points.sampled(rows)], axis=0)
     result = (level >= _SCREEN * _JUMP) & (level * math.sqrt(rows) >= least * noise.deviation)
     clip = 6 * noise.deviation
     blocks = np.clip(series, level - clip, level + clip)[: rows // size * size].reshape(-1, size, workers).mean(axis=1)
@@ -223,7 +224,7 @@ def reference(runtimes: np.ndarray, slow: np.ndarray) -> np.ndarray:
       ([1.0, 1.5], [2.0, 2.5])
     """
     result, some = np.empty(len(runtimes)), slow.any(axis=1) & ~slow.all(axis=1)
-    result[~some] = np.median(runtimes[~some], axis=1)
+    result[~some] = arrays.median(runtimes[~some], axis=1)
     ordered = np.sort(np.where(slow[some], np.inf, runtimes[some]), axis=1)
     count, row = np.count_nonzero(~slow[some], axis=1), np.arange(len(ordered))
     result[some] = (ordered[row, (count - 1) // 2] + ordered[row, count // 2]) / 2

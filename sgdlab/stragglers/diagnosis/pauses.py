@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from sgdlab import arrays
 from sgdlab.report.words import counted, figure, ordinal, some
 from sgdlab.stragglers.diagnosis import periods
 from sgdlab.traces import Recording
@@ -108,7 +109,7 @@ def find_pauses(recording: Recording) -> Pauses:
     Source: own definition.
     """
     runtimes, steps = recording.runtimes, recording.steps
-    middle = np.median(runtimes, axis=1)
+    middle = arrays.median(runtimes, axis=1)
     periodic = np.zeros(len(runtimes), bool)
     periodic[periods.of_all(middle, steps)] = True
     level = periods.around(middle, periodic)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sgdlab import arrays
 from sgdlab.report.words import counted, node_named, ordinal
 from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import periods
@@ -164,7 +165,7 @@ def of_periods(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
     runtimes, steps = recording.runtimes[kept], recording.steps[kept]
     if len(steps) < 2:
         return
-    relative = runtimes / np.median(runtimes, axis=1, keepdims=True)
+    relative = runtimes / arrays.median(runtimes, axis=1, keepdims=True)
     searched = np.argsort(-above_median(runtimes), kind="stable")
     found = periods.of_workers(relative[:, searched[:_SEARCHED]], steps)
     lengths = sorted({period.every for period in found if period})

@@ -4,6 +4,8 @@ import dataclasses
 
 import numpy as np
 
+from sgdlab import arrays
+
 _WINDOWS = 20
 """Windows into which the steps are cut to compare a worker with itself."""
 
@@ -65,8 +67,8 @@ def score_workers(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> W
       ([1.0, 1.0, 3.0], [0.0, 0.0, 4.0], [1.0, 1.0, 3.0], [0.6666666666666666, 0.6666666666666666, 2.0])
     """
     steps, workers = runtimes.shape
-    medians = np.median(runtimes, axis=0)
-    step = np.median(runtimes, axis=1)
+    medians = arrays.median(runtimes, axis=0)
+    step = arrays.median(runtimes, axis=1)
     waited = waited_for(runtimes)
     seconds = (runtimes.max(axis=1) + transfer).sum()
     ideal = (step + transfer).sum()
@@ -83,7 +85,7 @@ def score_workers(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> W
 
 def above_median(runtimes: np.ndarray) -> np.ndarray:
     """Seconds of each worker above the median of the step, summed over the steps: float64[N]."""
-    return np.maximum(runtimes - np.median(runtimes, axis=1, keepdims=True), 0.0).sum(axis=0)
+    return np.maximum(runtimes - arrays.median(runtimes, axis=1, keepdims=True), 0.0).sum(axis=0)
 
 
 def waited_for(runtimes: np.ndarray) -> np.ndarray:
@@ -132,5 +134,5 @@ def _against_itself(runtimes: np.ndarray) -> np.ndarray:
     window = min(max(steps // _WINDOWS, _LEAST_WINDOW, 1), _LONGEST_WINDOW, steps)
     count = steps // window
     kept = runtimes[steps - count * window :].reshape(count, window, workers)  # the last window ends with the last step
-    medians = np.median(kept, axis=1)
+    medians = arrays.median(kept, axis=1)
     return medians[-1] / np.quantile(medians, _BEST, axis=0)

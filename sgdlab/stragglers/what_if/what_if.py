@@ -21,6 +21,7 @@ import math
 
 import numpy as np
 
+from sgdlab import arrays
 from sgdlab.pipelines import slowdown
 from sgdlab.pipelines.slowdown import Slowdown
 from sgdlab.stragglers import repairs
@@ -208,7 +209,7 @@ def _slowest(times: Times) -> tuple[int, float]:
     if workers < _FEWEST:
         return count, math.nan
     recorded = runtimes.max(axis=1).sum()
-    waiting = recorded - np.median(runtimes, axis=1).sum()
+    waiting = recorded - arrays.median(runtimes, axis=1).sum()
     slow = np.argsort(-scores.above_median(runtimes), kind="stable")[:count]
     saved = recorded - repairs.workers_at_median(runtimes, slow).max(axis=1).sum()
     return count, float(saved / waiting) if waiting > 0 else math.nan
