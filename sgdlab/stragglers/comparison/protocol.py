@@ -110,7 +110,11 @@ def _used(result: Measured, runtimes: np.ndarray, without: tuple[int, ...]) -> n
         return result.used
     if without:
         return np.isin(np.arange(runtimes.shape[1]), without, invert=True).astype(float)
-    # The first of every iteration: those whose place by run-time is below the number of its gradients.
-    order = np.argsort(runtimes, axis=1, kind="stable")
-    in_time = np.arange(runtimes.shape[1]) < result.gradients
-    return np.bincount(order[in_time], minlength=runtimes.shape[1]).astype(float)
+    # The first of every iteration, of equal ones those with the lowest numbers.
+    last = result.seconds
+    in_time = runtimes <= last
+    for row in np.flatnonzero(in_time.sum(axis=1) > result.gradients[:, 0]):
+        equal = np.flatnonzero(runtimes[row] == last[row])
+        beyond = int(in_time[row].sum() - result.gradients[row, 0])
+        in_time[row, equal[equal.size - beyond :]] = False
+    return in_time.sum(axis=0).astype(float)
