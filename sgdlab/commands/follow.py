@@ -7,6 +7,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -16,8 +17,10 @@ from sgdlab.report.status_page import StatusPage
 from sgdlab.report.words import listed
 from sgdlab.stragglers.diagnosis.causes import HANGS
 from sgdlab.stragglers.follow.alarms import Alarm, AlarmFile
-from sgdlab.stragglers.follow.follower import Follower
 from sgdlab.traces.options import Options
+
+if TYPE_CHECKING:
+    from sgdlab.stragglers.follow.follower import Follower
 
 EXIT_SLOW = 3
 """The exit code of --once and --until_idle where, at the end, something is slow or a worker is silent."""
@@ -61,6 +64,8 @@ def run(path: str, options: Options, workdir: pathlib.Path) -> int:
     Raises:
       UsageError: where the trace cannot be followed, or the alarms cannot be written.
     """
+    from sgdlab.stragglers.follow.follower import Follower  # noqa: PLC0415 (PyArrow takes a while to import)
+
     given = flags.FLAGS
     alarms = pathlib.Path(given.alarms or workdir / "alarms.jsonl")
     with contextlib.ExitStack() as stack:
@@ -88,7 +93,7 @@ def run(path: str, options: Options, workdir: pathlib.Path) -> int:
 
 
 def follow(
-    follower: Follower,
+    follower: "Follower",
     file: AlarmFile,
     say: "_Terminal",
     *,
@@ -155,12 +160,12 @@ def follow(
     return finished
 
 
-def exit_code(follower: Follower) -> int:
+def exit_code(follower: "Follower") -> int:
     """Return `EXIT_SLOW` if something is wrong; a job of which all workers are equally far has ended."""
     return EXIT_SLOW if any(alarm.kind != HANGS or alarm.workers for alarm in follower.standing) else 0
 
 
-def summary(follower: Follower) -> str:
+def summary(follower: "Follower") -> str:
     """Return what was read, and what stands, in a few lines."""
     monitor, steps = follower.monitor, follower.tail.steps
     if monitor is None:
@@ -211,7 +216,7 @@ class _Terminal:
         self.clear()
         print(text, file=sys.stderr, flush=True)
 
-    def status(self, follower: Follower) -> None:
+    def status(self, follower: "Follower") -> None:
         if not self._redraws:
             return
         line = status_line(follower)[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
@@ -224,7 +229,7 @@ class _Terminal:
             self._width = 0
 
 
-def status_line(follower: Follower) -> str:
+def status_line(follower: "Follower") -> str:
     """The state in one line."""
     monitor = follower.monitor
     if monitor is None:
