@@ -40,7 +40,7 @@ _EVENT = re.compile(r'\{\s*"(?:ph|name|cat|pid|tid|ts)"\s*:')
 
 @dataclasses.dataclass
 class Around:
-    """What a file holds beside its events."""
+    """Holds what a file holds beside its events."""
 
     header: dict[str, Any] = dataclasses.field(default_factory=dict)  # other entries of an object
     events: int = 0  # how many were read
@@ -126,7 +126,7 @@ class Trace:
     """The spans of a file: events with a begin and an end, of which a reader takes what it needs."""
 
     reads_cut_off = False
-    """Whether a file that ends too early is read as far as it goes."""
+    """True where a file that ends too early is read as far as it goes."""
 
     def __init__(self, path: pathlib.Path):
         self.processes: dict[Any, str] = {}

@@ -45,7 +45,7 @@ class Piece:
 
 
 def _text_end(lines: IO[bytes]) -> int:
-    """Where the last line with text ends; behind it there may be cells without any."""
+    """Return where the last line with text ends; behind it there may be cells without any."""
     end = lines.seek(0, os.SEEK_END)
     while end:
         begin = max(end - _LEAST, 0)
@@ -72,7 +72,7 @@ def _pieces(lines: IO[bytes], file: str, size: int, end: int, *, quotes: bool, l
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """How a CSV file is written.
+    """Says how a CSV file is written.
 
     Attributes:
       header: names of the columns; their numbers from 0 where the first line holds run-times.
@@ -165,7 +165,7 @@ def dialect_of(lines: Iterable[str]) -> Dialect:
 
 
 def _is_time(cell: str, *, comma: bool) -> bool:
-    """Whether a cell of the first line is a number with a fraction or an exponent, which names no worker."""
+    """Return True if a cell of the first line is a number with a fraction or an exponent, which names no worker."""
     if cell.isdecimal() or cell.lower() in set(MISSING) - {"nan"}:
         return False
     return number(cell, comma=comma) is not None

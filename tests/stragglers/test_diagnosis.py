@@ -181,3 +181,24 @@ def test_a_short_grave_episode_comes_before_mild_slowness():
     assert second.workers == (1, 2, 3)
     assert second.share > first.share
     assert first.intensity(3000) > second.intensity(3000)
+
+
+def test_small_recordings_are_weighed_exactly():
+    """A later repair of single run-times can make the worker that was repaired before the slowest of its step."""
+    runtimes = np.random.default_rng(0).gamma(4.0, 0.25, (50, 7))
+    runtimes[:, 2] *= 1.5
+    struck = (np.arange(50) % 5 == 0)[:, None] & (np.arange(7) != 2)
+    made = [repairs.AtMedian((2,)), lambda times: np.where(struck, 0.1, times), lambda times: 0.9 * times]
+
+    def seconds(*kept):
+        times = runtimes
+        for repair in kept:
+            times = repair(times)
+        return times.max(axis=1).sum()
+
+    now, least = seconds(), seconds(*made)
+    expected = [
+        (1 - seconds(repair) / now, (seconds(*(other for other in made if other is not repair)) - least) / now)
+        for repair in made
+    ]
+    np.testing.assert_allclose(weigh_repairs(made, runtimes, np.zeros(50)), expected, atol=1e-12)

@@ -1,4 +1,4 @@
-"""What the answer says of each protocol: its name in a sentence, its rule, and its training loop in lines of Python.
+"""Describes each protocol: its name in a sentence, its rule, and its training loop in lines of Python.
 
 The loops call what a training program has already: `first_arrivals(params, count)` or `arrivals()`, which `given`
 describes, and `update`, `mean` and `steps`, the optimiser's step, the mean of gradients, and the steps of the training.

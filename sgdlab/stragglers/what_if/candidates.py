@@ -1,4 +1,4 @@
-"""What could be mended in a recorded trace: slow workers and nodes, every n-th step, pauses, phases, communication."""
+"""Candidates for repair in a recorded trace: slow workers and nodes, every n-th step, pauses, phases, communication."""
 
 import dataclasses
 import functools
