@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,7 @@ def correlation(now: np.ndarray, following: np.ndarray) -> np.ndarray:
 def strongest(series: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """Return the largest statistic of a change of each series, float64[T, N], over all seeded intervals, float64[N]."""
     result = np.zeros(series.shape[1])
-    for _, _, statistic in scan(_scores(series, deviation)):
+    for _, _, _, statistic in scan([_scores(series, deviation)]):
         np.maximum(result, statistic.max(axis=(1, 2)), out=result)
     return result
 
@@ -133,13 +133,10 @@ def changes(series: np.ndarray, deviation: float, critical: float) -> list[int]:
     found: list[int] = []
     searched: set[tuple[int, int]] = set()
     for _ in range(3):
-        stretches = [part for part in itertools.pairwise([0, *found, series.size]) if part not in searched]
-        more = [
-            first + row
-            for first, end in stretches
-            if end - first >= 2 * LEAST
-            for row in _split((series[first:end] - medians.of(first, end)) / deviation, critical)
-        ]
+        pairs = itertools.pairwise([0, *found, series.size])
+        stretches = [pair for pair in pairs if pair not in searched and pair[1] - pair[0] >= 2 * LEAST]
+        scores = [(series[first:end] - medians.of(first, end)) / deviation for first, end in stretches]
+        more = _splits(scores, [first for first, _ in stretches], critical)
         if not more:
             break
         searched.update(stretches)
@@ -194,16 +191,24 @@ class _Medians:
         self.series, self.of, self.best = series, of, functools.cache(best)
 
 
-def _split(score: np.ndarray, critical: float) -> list[int]:
-    """Find the significant changes of a series in units of its deviation: the largest of disjoint intervals."""
+def _splits(scores: Sequence[np.ndarray], first_rows: Sequence[int], critical: float) -> list[int]:
+    """Find the significant changes of stretches of a series: the largest of disjoint intervals.
+
+    Args:
+      scores: float64[T_i], a stretch in units of the noise's deviation.
+      first_rows: the row of the series with which each stretch begins.
+      critical: least statistic of a change.
+    """
     intervals = [(np.zeros(0, int),) * 3 + (np.zeros(0),)]
-    for start, length, statistic in scan(np.clip(score, -_CLIP, _CLIP)[:, None]):
+    rows = np.array(first_rows, int)
+    for stretch, start, length, statistic in scan([np.clip(score, -_CLIP, _CLIP)[:, None] for score in scores]):
         largest = statistic[0].max(axis=1)
         keep = np.flatnonzero(largest > critical)
-        first, best = start[keep], statistic[0, keep].argmax(axis=1)
-        intervals.append((first, first + length, first + LEAST + best, largest[keep]))
+        if keep.size:
+            first, best = rows[stretch[keep]] + start[keep], statistic[0, keep].argmax(axis=1)
+            intervals.append((first, first + length, first + LEAST + best, largest[keep]))
     start, end, split, largest = (np.concatenate(each) for each in zip(*intervals, strict=True))
-    order = np.argsort(-largest, kind="stable")
+    order = np.lexsort((start, end - start, -largest))
     start, end, split = start[order], end[order], split[order]
     found = []
     while split.size:
@@ -245,31 +250,46 @@ _TOGETHER = 1 << 16
 """Most splits that are scanned in one array: these arrays stay in a core's cache."""
 
 
-def scan(score: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray]]:
-    r"""Scans the intervals of 8, 16, 32, ... rows, half of which overlap the next, and the whole series.
+def scan(scores: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray, int, np.ndarray]]:
+    r"""Scans the intervals of 8, 16, 32, ... rows of stretches, half of which overlap the next, and whole stretches.
 
     .. math:: \max_k \Big|S_k - \frac kL S_L\Big| \Big/ \sqrt{k (L - k) / L}
 
     Args:
-      score: float64[T, N], series in units of their deviation; of fewer than 8 rows nothing is scanned.
+      scores: float64[T_i, N], stretches of series in units of their deviation; of fewer than 8 rows nothing is scanned.
 
     Returns:
-      By rising length L, in parts: int64[K], first rows of intervals; L; and float64[N, K, L - 7], the statistic of
-      each split of them, that after the fourth row first.
+      In parts of one length L: int64[K], numbers of stretches; int64[K], first rows of intervals in them; L; and
+      float64[N, K, L - 7], the statistic of each split of the intervals, that after the fourth row first.
 
     Source: seeded binary segmentation, Kovacs, Buehlmann, Li and Munk 2023, Biometrika 110(1).
     """
-    rows, workers = score.shape
-    sums = _summed(score)
-    length = 2 * LEAST
-    while length <= rows:
-        spare, half = rows - length, length // 2
-        start = np.minimum(np.arange(-(-spare // half) + 1) * half, spare)
+    # All stretches together: a call of NumPy for each short stretch takes several times as long as its arithmetic.
+    if not scores:
+        return
+    rows = np.array([len(score) for score in scores])
+    before = np.cumsum(rows + 1) - rows - 1  # of each stretch in the sums
+    sums = np.concatenate([_summed(score) for score in scores], axis=1)
+    workers, length = len(sums), 2 * LEAST
+    while length <= rows.max():
+        wide, half = np.flatnonzero(rows >= length), length // 2
+        spare = rows[wide] - length
+        count = -(-spare // half) + 1
+        start = np.minimum(_within(count) * half, np.repeat(spare, count))
+        stretch = np.repeat(wide, count)
         together = max(1, _TOGETHER // (length * workers))
         for first in range(0, start.size, together):
-            part = start[first : first + together]
-            yield part, length, _statistic(sums, part, length)
-        length = 2 * length if 2 * length <= rows or length == rows else rows
+            part, begin = stretch[first : first + together], start[first : first + together]
+            yield part, begin, length, _statistic(sums, before[part] + begin, length)
+        length *= 2
+    for i in np.flatnonzero((rows >= 2 * LEAST) & (rows & (rows - 1) != 0)):  # others are one of the intervals above
+        length = int(rows[i])
+        yield np.array([i]), np.zeros(1, int), length, _statistic(sums, before[[i]], length)
+
+
+def _within(count: np.ndarray) -> np.ndarray:
+    """Return 0, 1, ... up to each count, one after another: of [2, 3], [0, 1, 0, 1, 2]."""
+    return np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
 
 
 def _summed(score: np.ndarray) -> np.ndarray:
@@ -283,7 +303,7 @@ def _statistic(sums: np.ndarray, start: np.ndarray, length: int) -> np.ndarray:
     """Return the statistic of all splits of the intervals of one length, float64[N, K, length - 7]."""
     cuts = np.arange(LEAST, length - LEAST + 1)
     begin, end = sums[:, start, None], sums[:, start + length, None]
-    result = sums[:, start[:, None] + cuts]
+    result = sums.take(start[:, None] + cuts, axis=1)
     result -= begin
     result -= (end - begin) * (cuts / length)
     np.abs(result, out=result)
