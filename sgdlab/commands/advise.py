@@ -11,8 +11,9 @@ The answer begins with the machine to look at first and with what to do. Below i
 last steps of the trace (the evaluation steps): full synchrony, also without the machines to blame, every number of
 backup workers, a deadline of median + k MAD, running mean, Elfving, Kalman filter, the deep Markov cutoff and
 asynchrony, with an oracle as the upper bound. Parameters are tuned and models are trained on the steps before them (the
-tuning steps), without steps that paused all workers. This takes from half a minute to three minutes, most of it for the
-deep Markov model: --model=no leaves it out. --refit=50 tunes again every 50 evaluation steps, on the steps before.
+tuning steps), without steps that paused all workers. This takes from some seconds to two minutes, most of it for the
+deep Markov model, which is trained from 500 tuning steps on; --model=no leaves it out, --model=yes trains it on fewer.
+--refit=50 tunes again every 50 evaluation steps, on the steps before.
 
     sgdlab advise trace.csv --what_if
     sgdlab advise --follow=trace.csv --serve
@@ -52,7 +53,7 @@ def define_flags() -> None:
         "model",
         "auto",
         ["auto", "yes", "no"],
-        "Whether the deep Markov model is trained; auto: unless it takes minutes.",
+        "Whether the deep Markov model is trained; auto: from 500 tuning steps on, unless it takes minutes.",
     )
     flags.DEFINE_integer("steps", 3000, "Most steps of the optimiser that trains the deep Markov model.", lower_bound=1)
     flags.DEFINE_integer("refit", None, "Also tunes again every so many evaluation steps.", lower_bound=1)

@@ -1,6 +1,8 @@
 """The comparison as a whole: pauses do not mislead predictors, rows are added and left out as settings say."""
 
+import threading
 import types
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -133,14 +135,36 @@ def test_a_wide_cluster_is_trained_on_for_fewer_steps_unless_in_full(workers, mo
 
 
 @pytest.mark.parametrize(
-    ("steps", "workers", "model", "left_out"),
+    ("train", "test", "workers", "model", "left_out"),
     [
-        (5000, 1000, "auto", False),
-        (5000, 8000, "auto", True),
-        (5000, 8000, "yes", False),
-        (10, 2, "no", True),
-        (10, 2, "auto", False),
+        (5000, 5000, 1000, "auto", False),
+        (5000, 5000, 8000, "auto", True),
+        (5000, 5000, 8000, "yes", False),
+        (500, 500, 2, "no", True),
+        (500, 500, 2, "auto", False),
+        (499, 500, 2, "auto", True),
+        (10, 10, 2, "yes", False),
     ],
 )
-def test_the_model_is_left_out_by_size_and_by_choice(steps, workers, model, left_out):
-    assert bool(learned.why_not(steps, workers, model)) == left_out
+def test_the_model_is_left_out_by_size_and_by_choice(train, test, workers, model, left_out):
+    assert bool(learned.why_not(train, test, workers, model)) == left_out
+
+
+def test_what_is_done_beside_can_fail_and_be_abandoned():
+    evaluation = {"step": 1.0, "elbo": 0.0, "validation_elbo": 0.0}
+    plan = learned.plan(500, 10)
+    with learned.Beside(plan, lambda report: report(evaluation) or 5) as beside:
+        assert beside.result() == 5
+    with learned.Beside(plan, lambda report: 1 / 0) as beside, pytest.raises(ZeroDivisionError):
+        beside.result()
+    left = threading.Event()
+
+    def work(report):
+        left.wait()
+        report(evaluation)
+
+    with learned.Beside(plan, work) as beside:
+        pass
+    left.set()
+    with pytest.raises(futures.CancelledError):
+        beside.result()

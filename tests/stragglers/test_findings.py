@@ -33,7 +33,7 @@ def found_once(tmp_path_factory):
     trace = saved(directory / "toy.csv", toy())
     parts = recording.read(trace, train_share=0.5)
     found = findings.gather_findings(
-        parts, directory / "out/model", settings=ComparisonSettings(most_steps=20), report=lambda line: None
+        parts, directory / "out/model", settings=ComparisonSettings("yes", most_steps=20), report=lambda line: None
     )
     commands = next_steps.commands(found, "out")
     publish.write(directory / "out", found, commands)

@@ -66,8 +66,8 @@ def commands(findings: Findings, workdir: str) -> list[tuple[str, str]]:
                 )
                 pairs.append((purpose, f"sgdlab live {method} {cluster} --emulate=0.2 --serve --workdir={where}/live"))
     few = []
-    if len(parts.train) < learned.ENOUGH and findings.comparison.record is not None:
-        few.append(f"the deep Markov model learned from {len(parts.train)} steps and needs {learned.ENOUGH}")
+    if len(parts.train) < learned.ENOUGH and findings.settings.model != "no":
+        few.append(f"the deep Markov model needs {learned.ENOUGH} to learn from, and there are {len(parts.train)}")
     if parts.recording.gaps:
         few.append("what happens from one step to the next can only be learned from steps without gaps")
     if few:

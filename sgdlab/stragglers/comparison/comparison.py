@@ -1,5 +1,6 @@
 """Compares all protocols on the evaluation steps, with parameters from the tuning steps."""
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +30,8 @@ class ComparisonSettings:
     """Sets how much is compared.
 
     Attributes:
-      model: whether the deep Markov model is trained: "auto" (as far as the size of the recording allows), "yes" or
-        "no".
+      model: whether the deep Markov model is trained: "auto" (as far as the size of the recording allows, from 500
+        tuning steps on), "yes" or "no".
       most_steps: upper bound on the optimiser's steps in training it.
       refit: number of evaluation steps after which predictors are fitted again, in rows of their own; None: no such
         rows.
@@ -101,31 +102,35 @@ def compare(
       report: called with one line about the progress.
     """
     given = settings or ComparisonSettings()
-    steps, workers = parts.test.shape
+    workers = parts.test.shape[1]
     left_out = {}
-    report(f"[1/3] measuring numbers of backup workers from 1 to {workers - 1}")
-    both = [sweeps.interrupted(parts), sweeps.finishing(parts)]
-    report("[2/3] tuning the deadline, the running mean and Elfving, fitting the Kalman filter")
-    rows = [
-        Protocol.fixed("full synchrony", "", DEPLOYABLE, both[0].test[0], backups=0, flags=SYNCHRONOUS),
-        *(row for sweep in both for row in _of_sweep(sweep)),
-        *_tuned(parts, given.seed),
-    ]
-    record, note = None, ""
-    why_not = learned.why_not(steps, workers, given.model)
+    plan = learned.plan(len(parts.train), given.most_steps, workers=workers, model=given.model)
+    why_not = learned.why_not(*map(len, (parts.train, parts.test)), workers, given.model)
     if why_not:
-        report("[3/3] leaving the deep Markov model out")
         left_out[DEEP_MARKOV] = why_not
-    else:
-        plan = learned.plan(len(parts.train), given.most_steps, workers=workers, model=given.model)
-        note = plan.note
-        report(f"[3/3] training the deep Markov model for at most {plan.fitting.steps} steps")
-        deep = learned.trained(parts.train, plan, seed=given.seed, directory=directory)
-        objectives = OBJECTIVES if plan.by_rate else OBJECTIVES[:1]
-        row, record = _cut(parts, DEEP_MARKOV, dict.fromkeys(objectives, deep), given.seed)
-        rows.append(row)
-        if not plan.by_rate:
-            left_out[f"{DEEP_MARKOV}, {BY_RATE}"] = learned.NOT_BY_RATE
+    elif not plan.by_rate:
+        left_out[f"{DEEP_MARKOV}, {BY_RATE}"] = learned.NOT_BY_RATE
+
+    def learn(progress: learned.Report) -> tuple[Protocol, CutoffRecord]:
+        deep = learned.trained(parts.train, plan, seed=given.seed, directory=directory, report=progress)
+        return _cut(parts, DEEP_MARKOV, dict.fromkeys(plan.objectives, deep), given.seed)
+
+    with contextlib.nullcontext() if why_not else learned.Beside(plan, learn) as deep:
+        report(f"[1/3] measuring numbers of backup workers from 1 to {workers - 1}")
+        both = [sweeps.interrupted(parts), sweeps.finishing(parts)]
+        report("[2/3] tuning the deadline, the running mean and Elfving, fitting the Kalman filter")
+        rows = [
+            Protocol.fixed("full synchrony", "", DEPLOYABLE, both[0].test[0], backups=0, flags=SYNCHRONOUS),
+            *(row for sweep in both for row in _of_sweep(sweep)),
+            *_tuned(parts, given.seed),
+        ]
+        record = None
+        if deep is None:
+            report("[3/3] leaving the deep Markov model out")
+        else:
+            report(f"[3/3] training the deep Markov model for at most {plan.fitting.steps} steps")
+            row, record = deep.result()
+            rows.append(row)
     if given.refit is not None:
         again, reasons = _refitted(parts, given, report)
         rows += again
@@ -135,6 +140,7 @@ def compare(
         Protocol.fixed("asynchrony", "", STALE, measured.asynchronous(parts.test), flags=("--config.method=asgd",)),
         Protocol("oracle", "", CEILING, {o: _oracle(parts, o) for o in OBJECTIVES}),
     ]
+    note = "" if why_not else plan.note
     return Comparison(rows, both, record, note, left_out, halves.find_difference(parts, diagnosis.causes))
 
 

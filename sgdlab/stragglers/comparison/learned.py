@@ -4,20 +4,28 @@ import dataclasses
 import math
 import pathlib
 import shlex
+import threading
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from typing import Generic, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
 from sgdlab import deep_markov
 from sgdlab.deep_markov import Architecture, Fitting
+from sgdlab.deep_markov.fitting import Report
+from sgdlab.predictors import OBJECTIVES
 from sgdlab.stragglers.comparison.tuning import FEW_DRAWS, MANY_DRAWS, WIDE, Tuned, cutoff_flags
+
+T = TypeVar("T")
 
 LAG = 20
 """Iterations in a window, as in the paper."""
 
 ENOUGH = 500
 """Number of tuning steps from which the model is trained as in the paper. A model of fewer steps overfits to the
-regimes that they happen to show, so its training is evaluated more often and stops earlier."""
+regimes that they happen to show: it is trained on request alone, evaluated more often and stopped earlier."""
 
 SOME = 12
 """Number of tuning steps from which some of them are held out for validation."""
@@ -29,7 +37,7 @@ _SHORT = 250
 """Upper bound on the optimiser's steps, if no steps are held out."""
 
 MODELS = ("auto", "yes", "no")
-"""Whether the model is trained: as far as the size of the recording allows, in full, or not at all."""
+"""Whether the model is trained: as far as the size of the recording allows, in any case, or not at all."""
 
 _MOST_TRAINED, _FEWEST_STEPS = 1_000_000, 500
 """Of wide clusters, a training takes at most the first number of steps times workers, but at least the second number of
@@ -37,6 +45,9 @@ steps."""
 
 NOT_BY_RATE = "With so many workers it was measured with the paper's objective alone; --model=yes measures both."
 """Why the model is not used with the rate of the run as its objective."""
+
+_SHOWN_EVERY = 0.2
+"""Seconds from one look at the training to the next."""
 
 _MOST_PREDICTED = 20_000_000
 """Most run-times of the evaluation steps that the model is used on: some minutes."""
@@ -60,24 +71,32 @@ class TrainingPlan:
     samples: int = MANY_DRAWS
     by_rate: bool = True
 
+    @property
+    def objectives(self) -> Sequence[str]:
+        """The objectives with which the model is used, the paper's first."""
+        return OBJECTIVES if self.by_rate else OBJECTIVES[:1]
 
-def why_not(steps: int, workers: int, model: str) -> str:
+
+def why_not(train_steps: int, test_steps: int, workers: int, model: str) -> str:
     """Say why the model is left out; empty if it is not.
 
     Args:
-      steps: number of evaluation steps.
+      train_steps: number of tuning steps.
+      test_steps: number of evaluation steps.
       workers: number of workers.
       model: one of `MODELS`.
 
     Example:
-      >>> why_not(10, 4, "auto"), why_not(10, 4, "no")
+      >>> why_not(600, 600, 4, "auto"), why_not(600, 600, 4, "no")
       ('', 'It was switched off (--model=no).')
     """
     if model == "no":
         return "It was switched off (--model=no)."
-    if model == "auto" and steps * workers > _MOST_PREDICTED:
+    if model == "auto" and train_steps < ENOUGH:
+        return f"It needs {ENOUGH} tuning steps, and there are {train_steps}; --model=yes trains it all the same."
+    if model == "auto" and test_steps * workers > _MOST_PREDICTED:
         return (
-            f"With {workers} workers and {steps} evaluation steps it would take most of the time; "
+            f"With {workers} workers and {test_steps} evaluation steps it would take most of the time; "
             "--model=yes trains it."
         )
     return ""
@@ -122,25 +141,60 @@ def plan(train_steps: int, most_steps: int, *, workers: int = 1, model: str = "a
     return TrainingPlan(Architecture(lag=lag), fitting, note)
 
 
-def trained(train: np.ndarray, plan: TrainingPlan, *, seed: int, directory: pathlib.Path) -> Tuned:
-    """Trains the model with a progress bar, and saves it.
+def trained(
+    train: np.ndarray, plan: TrainingPlan, *, seed: int, directory: pathlib.Path, report: Report | None = None
+) -> Tuned:
+    """Trains the model, and saves it.
 
     Args:
       train: float64[T1, N], seconds, the tuning steps.
       plan: the settings.
       seed: of the initial parameters, of batches and of draws.
       directory: where the model is saved.
+      report: called at every evaluation, as in `deep_markov.fit`.
     """
-    with tqdm(total=plan.fitting.steps, desc="deep Markov model", dynamic_ncols=True, disable=None) as bar:
-
-        def report(evaluation: dict[str, float]) -> None:
-            bar.update(min(int(evaluation["step"]), plan.fitting.steps) - bar.n)
-            bar.set_postfix_str(f"validation ELBO {evaluation['validation_elbo']:.3f} nats per value")
-
-        model = deep_markov.fit(train, plan.widths, plan.fitting, seed=seed, report=report)
+    model = deep_markov.fit(train, plan.widths, plan.fitting, seed=seed, report=report)
     model.save(directory)
     lag = plan.widths.lag
     draws = [f"samples={plan.samples}"] if plan.samples != MANY_DRAWS else []
     tuned = Tuned(deep_markov.DeepMarkov(model, samples=plan.samples), f"lag {lag}", lag)
     flags = cutoff_flags("deep_markov", tuned.warm_up, f"model={shlex.quote(str(directory))}", *draws)
     return dataclasses.replace(tuned, flags=flags)
+
+
+class Beside(Generic[T]):
+    """Trains and measures in a thread, while other protocols are tuned and measured.
+
+    JAX computes without Python's lock, so that both progress on two cores. Leaving the context before the end abandons
+    the training at its next evaluation.
+
+    Args:
+      plan: the settings of the training.
+      work: trains, calling its argument at every evaluation.
+    """
+
+    def __init__(self, plan: TrainingPlan, work: Callable[[Report], T]):
+        self._total, self._steps, self._elbo = plan.fitting.steps, 0, math.nan
+        self._abandoned = threading.Event()
+        pool = futures.ThreadPoolExecutor(1)
+        self._result = pool.submit(work, self._report)
+        pool.shutdown(wait=False)
+
+    def __enter__(self) -> "Beside[T]":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._abandoned.set()
+
+    def result(self) -> T:
+        """Wait for the end, with a progress bar."""
+        with tqdm(total=self._total, desc="deep Markov model", dynamic_ncols=True, disable=None) as bar:
+            while not futures.wait([self._result], timeout=_SHOWN_EVERY).done:
+                bar.update(self._steps - bar.n)
+                bar.set_postfix_str(f"validation ELBO {self._elbo:.3f} nats per value")
+        return self._result.result()
+
+    def _report(self, evaluation: dict[str, float]) -> None:
+        if self._abandoned.is_set():
+            raise futures.CancelledError
+        self._steps, self._elbo = min(int(evaluation["step"]), self._total), evaluation["validation_elbo"]
