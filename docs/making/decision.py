@@ -1,7 +1,6 @@
 """The tables of the page that helps to choose a method."""
 
 import math
-from collections.abc import Iterable
 
 from docs.making import measured, simulated, tables, tuned
 from sgdlab.rules.family import RULES
@@ -138,11 +137,6 @@ def speedup(method: str, cluster: str) -> str:
 def effective(method: str, cluster: str) -> str:
     """Effective workers of a method's protocol on one of the four clusters."""
     return f"{simulated.speeds(methods()[method])[cluster].effective:.1f}"
-
-
-def names(parts: Iterable[str]) -> str:
-    """Names of parts as a list."""
-    return ", ".join(f"`{name}`" for name in parts)
 
 
 def lost(count: int) -> str:

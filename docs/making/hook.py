@@ -14,6 +14,7 @@ from sgdlab.runs.methods import methods
 
 ROOT = pathlib.Path(__file__).parents[2]
 
+_PICTURE = re.compile(r"(!\[[^\]]*\])\((?:\.\./)+(experiments/[^)]+)\)")
 _UPWARDS = re.compile(r"\[([^\]]+)\]\((\.\./[^)#]*)(#[^)]*)?\)")
 
 
@@ -42,17 +43,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         add(reference_pages.path(package), reference_pages.page(package))
     for path, content in paper_pages.pages().items():
         add(path, content)
+    written = (
+        ROOT / "docs" / file.src_uri for file in files if file.generated_by is None and file.is_documentation_page()
+    )
+    for picture in {found[2] for path in written for found in _PICTURE.finditer(path.read_text(encoding="utf-8"))}:
+        files.append(File.generated(config, f"shown/{posixpath.basename(picture)}", abs_src_path=str(ROOT / picture)))
     for file in paper_pages.beside():
         files.append(File.generated(config, f"papers/{file.name}", abs_src_path=str(file)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **extra: Any) -> str:
-    """Fills in numbers; a link to a file that is no page becomes the file's name."""
+    """Fills in numbers; pictures of results are shown, and a link to a file that is no page becomes the file's name."""
     del extra
+    folder = posixpath.dirname(page.file.src_uri)
     if page.file.generated_by is None:
         markdown = filled.page(markdown)
-    folder = posixpath.dirname(page.file.src_uri)
+        above = "../" * bool(folder)
+        markdown = _PICTURE.sub(lambda found: f"{found[1]}({above}shown/{posixpath.basename(found[2])})", markdown)
 
     def inside(link: re.Match) -> str:
         path = posixpath.normpath(posixpath.join(folder, link.group(2)))

@@ -30,6 +30,7 @@ from sgdlab.rules.malenia import malenia
 from sgdlab.rules.rescaled import rescaled
 from sgdlab.rules.ringleader import ringleader
 from sgdlab.rules.rmsprop import rmsprop
+from sgdlab.rules.scale_by_gap import scale_by_gap
 from sgdlab.rules.server_rule import ServerRule, as_transform, server_rule
 from sgdlab.rules.staleness_aware import scale_by_delay, staleness_aware, staleness_aware_gradient
 from sgdlab.rules.streaming_nesterov import streaming_nesterov
@@ -78,6 +79,7 @@ __all__ = [
     "scale_by_delay",
     "scale_by_excess_delay",
     "scale_by_exponential_delay",
+    "scale_by_gap",
     "scale_by_num_gradients",
     "scale_by_share",
     "scale_by_staleness_weight",

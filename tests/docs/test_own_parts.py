@@ -26,6 +26,12 @@ COMMANDS = [
     for line in code.splitlines()
     if line.startswith("sgdlab ") and "npz" not in line
 ]
+FILES = {
+    re.match(r"# (my_\w+\.py)\n", code)[1]: code
+    for text in PAGES.values()
+    for language, code in BLOCK.findall(text)
+    if code.startswith("# my_")
+}
 TINY = ("--config.epochs=1.0", "--config.batch_size=32", "--config.evaluations=1")
 TINY_NETWORK = ("--config.network.kind=mlp", "--config.network.mlp.widths=(8,)")
 TRAINED = ("train --parts=my_rule.py", "train --parts=my_data.py,my_network.py")
@@ -46,9 +52,8 @@ def directory_with_the_files(tmp_path, monkeypatch):
             monkeypatch.delitem(known, name)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
-    names = [file.name for file in OWN.glob("my_*.py")]
-    for name in names:
-        (tmp_path / name).write_text((OWN / name).read_text("utf-8"))
+    for name, code in FILES.items():
+        (tmp_path / name).write_text(code)
     draw = random.Random(0)
     lines = [
         f"step {step} rank {rank} took {80 + 10 * draw.random():.1f} ms" for step in range(60) for rank in range(4)
@@ -59,7 +64,7 @@ def directory_with_the_files(tmp_path, monkeypatch):
     yield tmp_path
     methods.OWN.clear()
     methods._modules.clear()
-    for name in names:
+    for name in FILES:
         sys.modules.pop(pathlib.Path(name).stem, None)
 
 
@@ -97,10 +102,8 @@ def test_a_command_that_takes_longer_is_understood(line, here, capsys, monkeypat
     assert seen
 
 
-def test_every_page_prints_a_file_and_a_command_of_it():
-    printed = {name for text in PAGES.values() for name in re.findall(r'\[\[= file\("(\w+)\.py"\) \]\]', text)}
-    assert printed == {file.stem for file in OWN.glob("my_*.py")}
-    assert printed == {name for _, line in COMMANDS for name in re.findall(r"--parts=(\w+)\.py", line)}
+def test_every_file_is_in_a_command():
+    assert set(FILES) == {name for _, line in COMMANDS for name in re.findall(r"(my_\w+\.py)", line)}
 
 
 @pytest.mark.parametrize(
@@ -116,6 +119,6 @@ def test_what_is_tried_by_hand_runs(code, here, capsys):
 
 
 def test_the_files_are_short():
-    for file in OWN.glob("my_*.py"):
-        lines = [line for line in file.read_text("utf-8").splitlines() if line.strip() and not line.startswith("#")]
-        assert len(lines) <= 30, file
+    for name, code in FILES.items():
+        lines = [line for line in code.splitlines() if line.strip() and not line.startswith("#")]
+        assert len(lines) <= 30, name

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from lib import readme
+from lib import pages
 
 from experiments.benchmarks.accelerator import checks, command, page
 from experiments.benchmarks.accelerator.bench import Limit
@@ -122,12 +122,15 @@ def test_the_whole_command(call, tmp_path, capsys):
         without, with_rule = (row["facts"][name] for name in ("seconds_without", "seconds"))
         share = 100 * (1 - np.median(np.divide(without, with_rule)))
         assert row["value"] == pytest.approx(share)
-    # The README's table is made of the file alone.
+    # The table of docs/speed.md is made of the file alone.
     table = re.search(r"^\| numbers .*?\n\n", printed, re.MULTILINE | re.DOTALL)[0].strip()
     assert len(table.splitlines()) == 2 + 2 * len(sizes["workers"])
     assert command.main([f"--table={tmp_path / JSON}"]) == 0
     assert table in capsys.readouterr().out
-    assert table.splitlines()[:2] == re.findall(r"^\| numbers .*\n.*$", readme.TEXT, re.MULTILINE)[0].splitlines()
+    assert (
+        table.splitlines()[:2]
+        == re.findall(r"^\| numbers .*\n.*$", pages.TEXTS["docs/speed.md"], re.MULTILINE)[0].splitlines()
+    )
 
 
 def test_what_fails_is_recorded_and_the_rest_goes_on(call, monkeypatch):

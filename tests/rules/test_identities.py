@@ -327,3 +327,24 @@ def test_the_parts_scale(transform, name, factor):
         scaled, _ = transform.update(tree, state, **{name: value}, worker=0, colour="blue")
         jax.tree.map(lambda s, t, v=value: np.testing.assert_allclose(s, factor(v) * t, rtol=1e-14), scaled, tree)
     jax.tree.map(np.testing.assert_array_equal, transform.update(tree, state)[0], tree)
+
+
+@pytest.mark.parametrize("granularity", ["parameter", "layer", "global"])
+def test_gap_aware_is_a_chain_of_the_gap_a_momentum_and_the_rate(granularity):
+    rate = RATE / 4
+    given = {"learning_rate": rate, "momentum": GAMMA, "nesterov": False, "granularity": granularity}
+    chained = optax.chain(
+        rules.scale_by_gap(optax.trace(GAMMA), max_learning_rate=rate, granularity=granularity),
+        optax.scale_by_learning_rate(rate),
+    )
+
+    def path(tx):
+        versions, state = [start()], tx.init(start())
+        for row in range(STEPS):
+            read = versions[row - row % 4]  # of every staleness from 0 to 3
+            updates, state = tx.update(grad_fn(read, batch_fn(row))[0], state, versions[-1], read_params=read)
+            versions.append(optax.apply_updates(versions[-1], updates))
+        return versions
+
+    found, expected = path(chained), path(rules.as_transform(rules.gap_aware(**given)))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), found, expected)

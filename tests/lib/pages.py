@@ -1,4 +1,4 @@
-"""What the README holds: its examples, its files, and its commands, run as they are printed, at toy size."""
+"""The README and the guides: their examples, and their commands, run as they are printed, at toy size."""
 
 import contextlib
 import pathlib
@@ -12,13 +12,21 @@ import pytest
 from sgdlab.commands import compare, live, replay, timeline, train
 from sgdlab.runs import configuration
 
-README = pathlib.Path(__file__).parents[2] / "README.md"
-TEXT = README.read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-PYTHON = [code for language, code in BLOCKS if language == "python"]
-FILES = {code.splitlines()[0].removeprefix("# "): code for code in PYTHON if re.match(r"# \w+\.py\n", code)}
-COMMANDS = [line for _, code in BLOCKS for line in code.splitlines() if line.startswith("sgdlab ") and "=" in line]
-LIVE = [line for line in COMMANDS if "runs/live" in line]  # in their order: the first one records
+ROOT = pathlib.Path(__file__).parents[2]
+GUIDES = ("compare", "library", "networks", "optax", "reproduce", "sweeps", "theory")
+PAGES = ("README.md", *(f"docs/{name}.md" for name in GUIDES))
+TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in (*PAGES, "docs/live.md", "docs/speed.md")}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PYTHON = [(page, code) for page in PAGES for language, code in BLOCK.findall(TEXTS[page]) if language == "python"]
+
+
+def commands(page):
+    """The commands of a page that have flags, without their comments."""
+    lines = [line.split("  #")[0].strip() for _, code in BLOCK.findall(TEXTS[page]) for line in code.splitlines()]
+    return [line for line in lines if line.startswith("sgdlab ") and "=" in line]
+
+
+COMMANDS = list(dict.fromkeys(line for page in PAGES for line in commands(page)))
 MODULES = {"compare": compare, "live": live, "replay": replay, "timeline": timeline, "train": train}
 TINY = {
     "compare": ("--num_workers=4", "--seeds=1", "--processes=1"),
@@ -38,21 +46,17 @@ TINY_RUN = (
 
 
 @contextlib.contextmanager
-def directory_with_the_files(path):
-    """A directory in which a person has put the README's files, and images of their own."""
+def directory_of_a_user(path):
+    """A directory with images of a user's own, to which components that are registered there are confined."""
     with pytest.MonkeyPatch.context() as patch:
         for registry in configuration.FAMILIES:
             patch.setattr(registry, "_parts", dict(registry))
         patch.setattr(sys, "path", list(sys.path))
         patch.chdir(path)
-        for name, code in FILES.items():
-            (path / name).write_text(code)
         labels = np.arange(96) % 3
         images = np.random.default_rng(0).integers(0, 256, (96, 8, 8), np.uint8)
         np.savez("mine.npz", x_train=images, y_train=labels, x_test=images[:9], y_test=labels[:9])
         yield path
-        for name in FILES:
-            sys.modules.pop(pathlib.Path(name).stem, None)
 
 
 def run(line):
