@@ -4,7 +4,7 @@
 # make test-compiled      a part of it again: how programs round that are compiled as users compile them
 # make test-machines      what needs several processes for minutes; before a release, as is the next
 # make test-integrations  what needs packages of others: Ray
-# make lint   ruff; import-linter, floors of sgdlab; pyrefly, types of sgdlab; shellcheck
+# make lint   ruff; codespell; import-linter, floors of sgdlab; pyrefly, types of sgdlab; shellcheck
 # make bench  the measured figures, each with what it is compared to
 # make notebooks  notebooks for Colab or Jupyter, from experiments/colab, in runs/notebooks
 # make docs   the site, in runs/site: open runs/site/index.html
@@ -45,6 +45,7 @@ test-integrations: $(VENV)/installed
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/lint-imports
 	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python
 	$(BIN)/shellcheck scripts/*.sh scripts/*/*.sh scripts/*/*.sbatch .ci/run

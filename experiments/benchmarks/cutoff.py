@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments.benchmarks.compilation import compilations
 from experiments.benchmarks.timing import ROUNDS, Figure, at_least, at_most, ratio
-from sgdlab import cutoff
+from sgdlab import deep_markov, predictors
 from sgdlab.cluster.regimes import RegimeCluster
 from sgdlab.deep_markov import WindowModel
 
@@ -31,7 +31,7 @@ _NARROW = -2.5  # before the softplus: a standard deviation of about a sixth, as
 def figures() -> Iterator[Figure]:
     """Training for 158 workers and its result, predictions for 158 and 2175, and training steps relative to Pyro's."""
     begin = time.perf_counter()
-    small = cutoff.fit(SMALL.draw(RUN, seed=0), cutoff.Architecture(), cutoff.Fitting(), seed=0)
+    small = deep_markov.fit(SMALL.draw(RUN, seed=0), deep_markov.Architecture(), deep_markov.Fitting(), seed=0)
     seconds = time.perf_counter() - begin
     best = max(evaluation["validation_elbo"] for evaluation in small.history)
     yield at_most(
@@ -46,35 +46,35 @@ def figures() -> Iterator[Figure]:
     yield from _steps()
 
 
-def _share_of_oracle(trained: cutoff.TrainedModel) -> float:
+def _share_of_oracle(trained: deep_markov.TrainedModel) -> float:
     """Throughput on a run that is not the training run, as a share of the oracle's."""
     runtimes = SMALL.draw(ITERATIONS, seed=1)
-    predictors = cutoff.DeepMarkov(trained), cutoff.Oracle(runtimes[WARM_UP:])
-    predicted, oracle = (cutoff.run_online(runtimes, p, window=WARM_UP).gradients_per_second() for p in predictors)
+    both = deep_markov.DeepMarkov(trained), predictors.Oracle(runtimes[WARM_UP:])
+    predicted, oracle = (predictors.run_online(runtimes, p, window=WARM_UP).gradients_per_second() for p in both)
     return predicted / oracle
 
 
-def _untrained(law: RegimeCluster) -> cutoff.TrainedModel:
+def _untrained(law: RegimeCluster) -> deep_markov.TrainedModel:
     """Return an untrained model whose predictions take as long as a trained model's, with a similar cutoff."""
-    widths = cutoff.Architecture()
+    widths = deep_markov.Architecture()
     parameters = WindowModel(law.num_workers, widths, seed=0).initial
     emission = parameters["emission"]
     emission["mean"]["kernel"] = (
         np.asarray(emission["mean"]["kernel"]) / 10
     )  # so that predictions depend little on the state
     emission["std"]["bias"] = np.full_like(emission["std"]["bias"], _NARROW)
-    return cutoff.TrainedModel(widths, law.num_workers, 2 * law.mean, parameters)
+    return deep_markov.TrainedModel(widths, law.num_workers, 2 * law.mean, parameters)
 
 
 class _Timed:
     """A predictor that records the seconds of each of its calls."""
 
-    def __init__(self, predictor: cutoff.Predictor):
+    def __init__(self, predictor: predictors.Predictor):
         self.title, self.start = predictor.title, predictor.start
         self._predictor = predictor
         self.seconds: dict[str, list[float]] = {"predict": [], "observe": []}
 
-    def predict(self, state: Any, *, rate: float | None = None) -> cutoff.Prediction:
+    def predict(self, state: Any, *, rate: float | None = None) -> predictors.Prediction:
         begin = time.perf_counter()
         prediction = self._predictor.predict(state, rate=rate)
         self.seconds["predict"].append(time.perf_counter() - begin)
@@ -87,17 +87,17 @@ class _Timed:
         return state
 
 
-def _predictions(law: RegimeCluster, trained: cutoff.TrainedModel, goal: float) -> Iterator[Figure]:
+def _predictions(law: RegimeCluster, trained: deep_markov.TrainedModel, goal: float) -> Iterator[Figure]:
     """Times of predictions and observations in a censored run, after a short one for compilation."""
-    predictor = cutoff.DeepMarkov(trained, samples=SAMPLES)
+    predictor = deep_markov.DeepMarkov(trained, samples=SAMPLES)
     runtimes = law.draw(ITERATIONS + WARM_UP, seed=2)
     begin = time.perf_counter()
-    cutoff.run_online(runtimes[: WARM_UP + 2], predictor)
+    predictors.run_online(runtimes[: WARM_UP + 2], predictor)
     first = time.perf_counter() - begin
     timed = _Timed(predictor)
     with compilations() as compiled:
-        record = cutoff.run_online(runtimes, timed)
-        cutoff.run_online(runtimes, predictor, objective="rate")
+        record = predictors.run_online(runtimes, timed)
+        predictors.run_online(runtimes, predictor, objective="rate")
     shared = f"{law.num_workers} workers, {SAMPLES} samples"
     for name, seconds in timed.seconds.items():
         milliseconds = 1e3 * statistics.median(seconds)
@@ -122,8 +122,8 @@ def _steps() -> Iterator[Figure]:
     sgdlab and Pyro take turns, with the same initial parameters and run-times. Both maximise the plain evidence lower
     bound, without blind windows and annealing.
     """
-    widths = cutoff.Architecture()
-    fitting = cutoff.Fitting(every=EVERY, blind_share=0.0, annealing=0, validation_share=0.0)
+    widths = deep_markov.Architecture()
+    fitting = deep_markov.Fitting(every=EVERY, blind_share=0.0, annealing=0, validation_share=0.0)
     runtimes = SMALL.draw(RUN, seed=0)
     initial = WindowModel(SMALL.num_workers, widths, seed=0).initial
     pyro = _pyro(widths, fitting, initial, runtimes)
@@ -143,7 +143,7 @@ def _steps() -> Iterator[Figure]:
         begun.append(time.perf_counter())
 
     with contextlib.suppress(_Enough):
-        cutoff.fit(runtimes, widths, fitting, seed=0, report=take_turns)
+        deep_markov.fit(runtimes, widths, fitting, seed=0, report=take_turns)
     rates = {name: EVERY / statistics.median(turns[1:]) for name, turns in seconds.items() if turns}
     shared = f"{SMALL.num_workers} workers, B={fitting.batch}, lag {widths.lag}"
     yield Figure(
@@ -162,7 +162,7 @@ def _steps() -> Iterator[Figure]:
 
 
 def _pyro(
-    widths: cutoff.Architecture, fitting: cutoff.Fitting, initial: dict[str, Any], runtimes: np.ndarray
+    widths: deep_markov.Architecture, fitting: deep_markov.Fitting, initial: dict[str, Any], runtimes: np.ndarray
 ) -> Any | None:
     """Return the training in Pyro; None if it is not installed."""
     if any(importlib.util.find_spec(package) is None for package in ("torch", "pyro")):

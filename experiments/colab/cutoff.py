@@ -89,7 +89,7 @@ from tqdm import tqdm
 warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm then draws a text bar
 
 import sgdlab
-from sgdlab import cutoff, data, networks, tasks
+from sgdlab import data, deep_markov, networks, predictors, tasks
 from sgdlab.results.plots import STYLE
 from sgdlab.results.timeline import WorkerRows, timeline
 
@@ -182,7 +182,7 @@ for step, name, colour in zip(
     typical, ("fast iteration", "median iteration", "slow iteration"), (GREEN, BLUE, RED), strict=True
 ):
     ordered = np.sort(train[step])
-    best = cutoff.best_cutoff(ordered)
+    best = predictors.best_cutoff(ordered)
     left.plot(count, ordered, color=colour, label=f"{name}, number {step}")
     left.plot(best, ordered[best - 1], "o", color=colour)
     right.plot(count, count / ordered, color=colour)
@@ -211,7 +211,7 @@ plt.show()
 
 # %%
 ordered = np.sort(train, axis=1)
-by_formula = cutoff.elfving(num_workers, mean=float(train.mean()), std=float(train.std()))
+by_formula = predictors.elfving(num_workers, mean=float(train.mean()), std=float(train.std()))
 figure, axes = plt.subplots(figsize=(6.5, 3.8))
 axes.fill_between(
     count, *np.quantile(ordered, (0.05, 0.95), axis=0), color=BLUE, alpha=0.2, linewidth=0, label="90 % of iterations"
@@ -225,7 +225,10 @@ axes.set_ylim(bottom=0)
 axes.legend()
 plt.show()
 
-static, alike = cutoff.best_cutoff(ordered.mean(axis=0)), cutoff.best_cutoff(np.maximum(by_formula, train.min()))
+static, alike = (
+    predictors.best_cutoff(ordered.mean(axis=0)),
+    predictors.best_cutoff(np.maximum(by_formula, train.min())),
+)
 for name, c in (("all", num_workers), ("the best number by the formula", alike), ("the best constant number", static)):
     print(f"Waiting for {name}, c = {c}: {c / ordered[:, c - 1].mean():#.3g} gradients per second.")
 
@@ -247,9 +250,9 @@ for name, c in (("all", num_workers), ("the best number by the formula", alike),
 # The end of the training part is used for validation; training stops early if the validation ELBO no longer improves.
 
 # %%
-widths = cutoff.Architecture()  # lag=20: iterations in a window
+widths = deep_markov.Architecture()  # lag=20: iterations in a window
 enough = 0.15 * len(train) >= widths.lag  # at least one window for validation
-fitting = cutoff.Fitting(
+fitting = deep_markov.Fitting(
     steps=TRAINING_STEPS,
     learning_rate=6e-3,
     annealing=TRAINING_STEPS // 8,
@@ -264,7 +267,7 @@ with tqdm(total=TRAINING_STEPS, unit="step") as bar:
         bar.update(int(evaluation["step"]) - bar.n)
         bar.set_postfix(validation_elbo=f"{evaluation['validation_elbo']:.3f}")
 
-    model = cutoff.fit(train, widths, fitting, seed=SEED, report=report)
+    model = deep_markov.fit(train, widths, fitting, seed=SEED, report=report)
 
 # %%
 steps, elbo, validation = (
@@ -295,9 +298,9 @@ plt.show()
 # The band is $\pm 2$ standard deviations.
 
 # %%
-predictor = cutoff.DeepMarkov(model, samples=64)
+predictor = deep_markov.DeepMarkov(model, samples=64)
 last_window = train[-widths.lag :]
-foreseen = cutoff.run_online(test, predictor, history=last_window, censored=False, seed=SEED)
+foreseen = predictors.run_online(test, predictor, history=last_window, censored=False, seed=SEED)
 
 before = runtimes[split - 1 : -1].mean(axis=1)
 chosen = np.argsort(before)[(np.array([0.1, 0.6, 0.8, 0.95]) * len(test)).astype(int)]
@@ -310,7 +313,7 @@ for axes, i in zip(panels, chosen, strict=True):
     axes.plot(count, mean, color=BLUE, label="predicted, mean")
     axes.plot(count, observed, color="black", linewidth=1.1, label="observed")
     axes.axvline(foreseen.cutoff[i], color=RED, linewidth=1.2, label="predicted cutoff")
-    axes.set_title(f"iteration {split + i}\nc = {foreseen.cutoff[i]}, best {cutoff.best_cutoff(observed)}")
+    axes.set_title(f"iteration {split + i}\nc = {foreseen.cutoff[i]}, best {predictors.best_cutoff(observed)}")
     axes.set_xlabel("order statistic, j")
     axes.locator_params(axis="x", integer=True)
 panels[0].set_ylabel("j-th run-time, s")
@@ -341,17 +344,17 @@ print(f"{inside:.0%} of the order statistics of the {len(test)} test iterations 
 tail = train[-500:]
 window = max(
     (1, 2, 3, 5, 8, 12, 20),
-    key=lambda size: cutoff.run_online(tail, cutoff.RunningMean(size, at_least=0.0)).gradients_per_second(),
+    key=lambda size: predictors.run_online(tail, predictors.RunningMean(size, at_least=0.0)).gradients_per_second(),
 )
 contenders = {
-    "full synchrony": (cutoff.Static(), GREY),
-    f"static, {static}": (cutoff.Static(static), GREEN),
-    f"running mean of {window}": (cutoff.RunningMean(window, at_least=0.0), ORANGE),
+    "full synchrony": (predictors.Static(), GREY),
+    f"static, {static}": (predictors.Static(static), GREEN),
+    f"running mean of {window}": (predictors.RunningMean(window, at_least=0.0), ORANGE),
     "deep Markov": (predictor, BLUE),
-    "oracle": (cutoff.Oracle(test), "black"),
+    "oracle": (predictors.Oracle(test), "black"),
 }
 records = {
-    name: cutoff.run_online(test, contender, history=last_window, seed=SEED)
+    name: predictors.run_online(test, contender, history=last_window, seed=SEED)
     for name, (contender, _) in tqdm(contenders.items(), unit="predictor")
 }
 
@@ -467,8 +470,8 @@ plt.show()
 
 # %%
 model.save(folder / "model")
-loaded = cutoff.TrainedModel.load(folder / "model")
-again = cutoff.DeepMarkov(loaded)
+loaded = deep_markov.TrainedModel.load(folder / "model")
+again = deep_markov.DeepMarkov(loaded)
 state = again.start(test[-widths.lag :], seed=SEED)
 print(f"The next iteration should wait for {again.predict(state).cutoff} of {loaded.num_workers} workers.")
 try:

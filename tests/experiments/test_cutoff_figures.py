@@ -25,7 +25,7 @@ from experiments.cutoff import (
 )
 from experiments.cutoff.cases import CHANGE, recovering
 from experiments.harness import Session, Sweep, within
-from sgdlab import cutoff
+from sgdlab import deep_markov, predictors
 from sgdlab.deep_markov import WindowModel
 from sgdlab.runs import plan, resolve
 from sgdlab.runs.datasets import TrainingData
@@ -51,7 +51,7 @@ def untrained(session, monkeypatch):
 def model_of(widths):
     parameters = jax.tree.map(np.asarray, WindowModel(WORKERS, widths, seed=0).initial)
     history = ({"step": 20.0, "elbo": 0.0, "validation_elbo": 0.0},)
-    return cutoff.TrainedModel(widths, WORKERS, 2.1, parameters, history)
+    return deep_markov.TrainedModel(widths, WORKERS, 2.1, parameters, history)
 
 
 @functools.cache
@@ -82,7 +82,7 @@ class TestTheRunOfFigures2And3:
     def test_every_iteration_ends_with_the_last_gradient_that_it_uses(self):
         shown = recovering(toy(), 90)
         used, seconds = figure2.followed(shown, deep()["model"], 2)
-        predictor = cutoff.DeepMarkov(cutoff.TrainedModel.load(deep()["model"]), samples=toy().samples)
+        predictor = deep_markov.DeepMarkov(deep_markov.TrainedModel.load(deep()["model"]), samples=toy().samples)
         for seed in range(2):
             runtimes = cases.law_of(shown.cluster).draw(LAG + 90, seed=seed)
             for t, row in enumerate(runtimes[LAG:]):
@@ -95,7 +95,7 @@ class TestTheRunOfFigures2And3:
                     assert rate[name] == pytest.approx(rates[used[name][seed, t] - 1])
             for name, censored in ((figure2.CUTOFF, True), (figure2.UNCENSORED, False)):
                 history, rest = runtimes[:LAG], runtimes[LAG:]
-                record = cutoff.run_online(rest, predictor, history=history, seed=seed, censored=censored)
+                record = predictors.run_online(rest, predictor, history=history, seed=seed, censored=censored)
                 np.testing.assert_array_equal(used[name][seed], record.cutoff)
 
     def test_the_table_has_each_phase_and_protocol(self):
@@ -183,11 +183,11 @@ class TestModels:
         assert first != second
         monkeypatch.setattr(models, "fit", lambda *args, **settings: pytest.fail("trained again"))
         assert models.trained([other, toy()]) == [second, first]
-        again = cutoff.TrainedModel.load(first)
+        again = deep_markov.TrainedModel.load(first)
         jax.tree.map(np.testing.assert_array_equal, again.parameters, model_of(again.widths).parameters)
 
     def test_a_run_is_known_by_what_its_model_holds(self, tmp_path):
-        trained, copies = cutoff.TrainedModel.load(deep()["model"]), (tmp_path / "a", tmp_path / "b" / "c")
+        trained, copies = deep_markov.TrainedModel.load(deep()["model"]), (tmp_path / "a", tmp_path / "b" / "c")
         for path in copies:
             trained.save(path)
         changed = dataclasses.replace(trained, divisor=2 * trained.divisor)
@@ -220,8 +220,8 @@ class TestContenders:
         train = cases.training_run(toy().cluster, LAG)
         found = contenders.tuned(machines=toy().cluster.to_dict(), lag=LAG)
         rates = {
-            window: cutoff.run_online(
-                train, cutoff.RunningMean(window, at_least=0.0), window=LAG
+            window: predictors.run_online(
+                train, predictors.RunningMean(window, at_least=0.0), window=LAG
             ).gradients_per_second()
             for window in contenders.WINDOWS
         }
@@ -252,7 +252,7 @@ class TestContenders:
         pd.testing.assert_series_equal(there[back.index], back)
 
     def test_errors_of_predicted_order_statistics(self):
-        record = cutoff.CutoffRecord(
+        record = predictors.CutoffRecord(
             cutoff=np.array([2, 1, 2]),
             mean=np.array([[np.nan, np.nan], [1.0, 2.0], [1.0, 3.0]]),
             std=np.array([[np.nan, np.nan], [0.1, 0.1], [0.3, 0.3]]),
@@ -334,24 +334,24 @@ class TestThroughput:
 
 class TestAblation:
     def test_draws_as_they_are(self):
-        model, window = model_of(cutoff.Architecture(**toy().widths)), cases.training_run(toy().cluster, LAG)[:LAG]
+        model, window = model_of(deep_markov.Architecture(**toy().widths)), cases.training_run(toy().cluster, LAG)[:LAG]
         usual, literal = (
-            cutoff.DeepMarkov(model, samples=500, at_least=0.0, literal_draws=literal).predict
+            deep_markov.DeepMarkov(model, samples=500, at_least=0.0, literal_draws=literal).predict
             for literal in (False, True)
         )
-        start = cutoff.DeepMarkov(model).start(10 * window, seed=0)
+        start = deep_markov.DeepMarkov(model).start(10 * window, seed=0)
         raised, as_drawn = usual(start).mean, literal(dataclasses.replace(start, made={})).mean
         assert raised.min() >= 10 * window.min() * (1 - 1e-12)
         assert as_drawn.min() < 10 * window.min()
         assert (raised >= as_drawn).all()
 
     def test_imputed_run_times_have_no_upper_bound_in_the_papers_form(self):
-        model = model_of(cutoff.Architecture(**toy().widths))
+        model = model_of(deep_markov.Architecture(**toy().widths))
         window = np.full((LAG, WORKERS), 0.01)  # much shorter than what the model predicts
         seen = np.array([0.01] * (WORKERS - 1) + [np.nan])
         imputed = []
         for literal in (False, True):
-            predictor = cutoff.DeepMarkov(model, literal_draws=literal)
+            predictor = deep_markov.DeepMarkov(model, literal_draws=literal)
             imputed.append(predictor.observe(predictor.start(window, seed=0), seen, 0.01).window[-1, -1])
         assert imputed[0] == pytest.approx(0.02)
         assert imputed[1] > 0.1
@@ -531,7 +531,7 @@ class TestFigure4:
             base.update_from_flattened_dict(changed)
             return Sweep(base, [{**figure4.METHODS[figure4.CUTOFF], "seed": 0}]).runs[0].key
 
-        trained = cutoff.TrainedModel.load(deep()["model"])
+        trained = deep_markov.TrainedModel.load(deep()["model"])
         trained.save(tmp_path / "model")
         before = key(tmp_path / "model")
         assert before == key((tmp_path / "model").rename(tmp_path / "moved"))

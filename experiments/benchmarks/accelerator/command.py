@@ -91,7 +91,9 @@ def _parsed(arguments: Sequence[str] | None, known: dict[str, Section]) -> argpa
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"of the whole run, at most {default}")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path(OUTPUT), help=f"folder {default}")
     parser.add_argument("--toy", action="store_true", help="the smallest sizes, as in the tests: they time nothing")
-    parser.add_argument("--table", type=pathlib.Path, metavar="FILE", help="print the table of docs/speed.md of a JSON file")
+    parser.add_argument(
+        "--table", type=pathlib.Path, metavar="FILE", help="print the table of docs/speed.md of a JSON file"
+    )
     given = parser.parse_args(arguments)
     given.sections = given.sections.split(",")
     for name in given.sections:

@@ -66,7 +66,7 @@ METHODS = {
         3,
         "Before each step, the trained model predicts the run-times of all workers; wait "
         f"{_MOST} expected c-th run-time, {_INTERRUPT}.",
-        "sgdlab.cutoff.DeepMarkov(sgdlab.cutoff.TrainedModel.load({model!r}))",
+        "sgdlab.deep_markov.DeepMarkov(sgdlab.deep_markov.TrainedModel.load({model!r}))",
     ),
 }
 """Of the protocols that can be recommended, by `Protocol.method`."""
