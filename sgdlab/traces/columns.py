@@ -22,15 +22,19 @@ OPERATIONS = ("dp_rank", "stage", "step", "optype", "duration")
 OF_OPERATIONS = ("start_ts", "seq_id", "mc", "gmc", "rank")
 """Its optional columns: begins, numbers, chunks of a stage and of the model, and devices."""
 
+RANKS = ("dp_rank", "stage", "rank")
+"""Those of them that may be names, such as "dp3"."""
+
 _WORKERS = "workers"
 """What is said of a wide table: `workers=PATTERN`."""
 
 
 class Needed(NamedTuple):
-    """Names of the columns that are read: names, numbers, and the times at which steps begin."""
+    """Columns that are read: names, numbers, begins of operations, and begins of steps, which may be unreadable."""
 
     names: tuple[str, ...]
     numbers: tuple[str, ...]
+    begins: tuple[str, ...]
     starts: tuple[str, ...]
 
 
@@ -68,8 +72,9 @@ class ColumnLayout:
         """The columns that a table of this layout is made of."""
         those = lambda *parts: tuple(self.columns[part] for part in parts if part in self.columns)
         return Needed(
-            names=those("worker", "phase", "node", "optype", "epoch"),
-            numbers=(*those("step", "dp_rank", "stage", *OF_OPERATIONS), *self.times, *self.workers),
+            names=those("worker", "phase", "node", "optype", "epoch", *RANKS),
+            numbers=(*those("step", "seq_id", "mc", "gmc"), *self.times, *self.workers),
+            begins=those("start_ts"),
             starts=those("start"),
         )
 
@@ -126,9 +131,13 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
     said = _said(header, options)
     header = [name for name in header if name != column_names.INDEX or name in said.values()]
     lower = {name.strip().lower(): name for name in header}
+    by_rank = "stage" not in lower and "pp_rank" in lower
+    if by_rank:
+        lower["stage"] = lower["pp_rank"]
     if not {"worker", "duration"} & set(said) and all(name in lower for name in OPERATIONS):
         columns = {name: lower[name] for name in (*OPERATIONS, *OF_OPERATIONS) if name in lower}
-        return ColumnLayout("operations", columns, unit=_unit(columns["duration"], options))
+        guessed = frozenset({"stage"} if by_rank else ())
+        return ColumnLayout("operations", columns, unit=_unit(columns["duration"], options), guessed=guessed)
     groups = {part: _found(part, header, said) for part in PARTS}
     found = _chosen(groups, said, of_worker=of_worker)
     times = None if patterns else _times(header, found, said, of_worker=of_worker)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab.traces import phases as kinds
-from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names, indexed, ordered
+from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names, are_dates, indexed, ordered, seconds_since
 from sgdlab.traces.column_names import base, start_per_second
 from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.problems import BadTrace, CheckedRows
@@ -271,7 +271,10 @@ def _began(
     known = np.flatnonzero(np.isfinite(starts))
     if not known.size:
         return None
-    scale = start_per_second(name, float(starts[known[0]]), layout.per_second)
+    if are_dates(starts):
+        starts, scale = seconds_since(starts, np.datetime64(0, "s")), 1
+    else:
+        scale = start_per_second(name, float(starts[known[0]]), layout.per_second)
     first = np.full(steps, np.inf)
     np.minimum.at(first, step[known], starts[known])
     first = np.where(np.isfinite(first), first / scale, np.nan)

@@ -209,6 +209,7 @@ def _csv_at_once(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells 
     skipped = max(written.first - piece.line, 0)
     types = {name: pa.dictionary(pa.int32(), pa.string()) for name in layout.needed.names}
     types |= {name: pa.float64() for name in layout.needed.numbers}
+    types |= {name: pa.string() for name in layout.needed.begins}  # PyArrow would read 0x1 as a number
     missing = {word for name in MISSING for word in (name, name.upper(), name.title(), "NaN")}
     for decimal in (",", ".") if written.comma else (".",):
         try:
