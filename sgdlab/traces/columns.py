@@ -4,8 +4,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from sgdlab.traces import column_names
 from sgdlab.traces.column_names import CERTAIN, NAMES, TIME_AS_STEP, UNITS, WITHIN_NODE, base, unit_of, words
 from sgdlab.traces.options import SECONDS, Options
@@ -77,13 +75,6 @@ class ColumnLayout:
             begins=those("start_ts"),
             starts=those("start"),
         )
-
-    def own(self, numbers: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the own work in each row of a long table, float64[R], by the columns of `times`."""
-        if self.parts is None:
-            return numbers[self.columns["duration"]]
-        total = np.sum([numbers[name] for name in self.parts.added], axis=0)
-        return total - np.sum([numbers[name] for name in self.parts.subtracted], axis=0)
 
     @property
     def per_second(self) -> int:

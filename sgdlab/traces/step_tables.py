@@ -138,12 +138,13 @@ class _Table:
 
 def own_times(cells: Cells, layout: ColumnLayout) -> np.ndarray:
     """Return float64[R], the time of each row, in units of the durations; rows in which it is impossible are bad."""
-    if layout.parts is None:
+    if (parts := layout.parts) is None:
         return cells.durations(layout.columns["duration"], zero="phase" in layout.columns)
     for name in layout.times:
         cells.durations(name)
-    name = " - ".join([" + ".join(layout.parts.added), *layout.parts.subtracted])
-    cells.numbers[name] = layout.own(cells.numbers)
+    name = " - ".join([" + ".join(parts.added), *parts.subtracted])
+    added, less = (np.sum([cells.numbers[each] for each in names], axis=0) for names in (parts.added, parts.subtracted))
+    cells.numbers[name] = added - less
     return cells.durations(name, zero=False)
 
 
