@@ -89,6 +89,7 @@ class Cells:
     """The columns of a table that are read.
 
     Attributes:
+      layout: what they hold.
       rows: how messages name the rows, and which of them cannot be used.
       names: column -> its names.
       numbers: column -> float64[R], NaN where a cell is empty or no number; begins may be dates, datetime64[R].
@@ -96,6 +97,7 @@ class Cells:
       left_out: how many lines were left out because they name the columns again, or are of another kind.
     """
 
+    layout: ColumnLayout
     rows: CheckedRows
     names: dict[str, Names] = dataclasses.field(default_factory=dict)
     numbers: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -116,7 +118,7 @@ class Cells:
         Raises:
           BadTrace: where a column of PyArrow is of another type.
         """
-        found = cls(rows)
+        found = cls(layout, rows)
         for name in layout.needed.names:
             found.names[name] = Names.of(name, table[name])
         for name in layout.needed.numbers:
@@ -130,7 +132,7 @@ class Cells:
         """Return the rows of several tables, one after the other; columns that one of them lacks are left out."""
         if len(tables) == 1:
             return tables[0]
-        whole = cls(CheckedRows.joined([table.rows for table in tables]))
+        whole = cls(tables[0].layout, CheckedRows.joined([table.rows for table in tables]))
         whole.left_out = sum(table.left_out for table in tables)
         whole.notes = tuple(dict.fromkeys(note for table in tables for note in table.notes))
         for column in tables[0].names:
@@ -198,7 +200,8 @@ class Cells:
         """Reads names as numbers, before which one text may stand in all of the column; rows with another are bad.
 
         Example:
-          >>> cells = Cells(CheckedRows(range(2)), names={"dp_rank": Names(("dp3", "dp10"), np.array([1, 0]))})
+          >>> cells = Cells(ColumnLayout("operations"), CheckedRows(range(2)))
+          >>> cells.names["dp_rank"] = Names(("dp3", "dp10"), np.array([1, 0]))
           >>> cells.number_ranks("dp_rank")
           >>> cells.numbers["dp_rank"]
           array([10.,  3.])

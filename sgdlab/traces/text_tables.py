@@ -171,7 +171,7 @@ def _is_time(cell: str, *, comma: bool) -> bool:
     return number(cell, comma=comma) is not None
 
 
-def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
+def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> Cells:
     """Reads the columns of a CSV file that are needed: see `sgdlab.traces.tables.Load`."""
     with path.open(encoding="utf-8-sig", newline="") as text:
         written = dialect_of(text)
@@ -185,7 +185,7 @@ def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool
         cells.notes += ("the first column, which has no name, was left out: it counts rows",)
     if written.comments:
         cells.notes += (f"lines above the header that begin with # were left out: {written.comments}",)
-    return cells, layout
+    return cells
 
 
 def csv_cells(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
@@ -265,7 +265,7 @@ def _csv_by_line(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
     return cells
 
 
-def load_json(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
+def load_json(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> Cells:
     """Reads the columns of JSON lines that are needed: see `sgdlab.traces.tables.Load`."""
     with path.open("rb") as lines:
         found = [(piece, json_rows(piece)) for piece in _pieces(lines, file, _PIECE, _text_end(lines), quotes=False)]
@@ -277,7 +277,7 @@ def load_json(path: pathlib.Path, file: str, options: Options, *, of_worker: boo
     cells = Cells.joined([json_cells(piece, layout, rows, necessary) for piece, rows in found])
     if cells.left_out:
         cells.notes += (f"lines without {' or '.join(map(repr, necessary))} were left out: {cells.left_out:,}",)
-    return cells, layout
+    return cells
 
 
 _UNFINISHED = ""
