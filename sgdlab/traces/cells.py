@@ -56,10 +56,6 @@ class Names:
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         whole: Any = column.unify_dictionaries().combine_chunks()
-        if isinstance(whole, pa.ChunkedArray):  # a table without rows
-            whole = (
-                whole.chunk(0) if whole.num_chunks else pa.DictionaryArray.from_arrays([], pa.array([], pa.string()))
-            )
         codes = np.array(whole.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
         return cls.coded([text_of(value) for value in whole.dictionary.to_pylist()], codes)
 
@@ -122,9 +118,11 @@ class Cells:
         for name in layout.needed.names:
             found.names[name] = Names.of(name, table[name])
         for name in layout.needed.numbers:
-            found._add_numbers(name, table[name], comma=comma)
-        for name in (*layout.needed.begins, *layout.needed.starts):
-            found._add_starts(name, table[name], comma=comma, necessary=name in layout.needed.begins)
+            found._add(name, table[name], comma=comma)
+        for name in layout.needed.begins:
+            found._add(name, table[name], comma=comma, dates=True)
+        for name in layout.needed.starts:
+            found._add(name, table[name], comma=comma, dates=True, necessary=False)
         return found
 
     @classmethod
@@ -146,44 +144,30 @@ class Cells:
                     whole.notes += (f"column {column!r} was left out: it holds both numbers and dates",)
         return whole
 
-    def _add_numbers(self, column: str, cells: Column, *, comma: bool) -> None:
-        """Adds a column of numbers; rows with another text are bad."""
+    def _add(self, column: str, cells: Column, *, comma: bool, dates: bool = False, necessary: bool = True) -> None:
+        """Adds a column of numbers or dates; rows with other cells are bad, or if it need not be, it is left out."""
         if isinstance(cells, pa.ChunkedArray):
             if _is_number(cells.type):
                 self.numbers[column] = _float64(cells)
                 return
-            if not _is_text(cells.type):
-                raise BadTrace(f"row 1, column {column!r} of type {cells.type} must be numbers")
-            cells = cells.to_pylist()
-        self._add_read(column, cells, [number(cell, comma=comma) for cell in cells])
-
-    def _add_starts(self, column: str, cells: Column, *, comma: bool, necessary: bool) -> None:
-        """Adds a column of begins, numbers or dates; with another cell its row is bad, or the column left out."""
-        if isinstance(cells, pa.ChunkedArray):
-            if _is_number(cells.type):
-                self.numbers[column] = _float64(cells)
-                return
-            if pa.types.is_timestamp(cells.type):
+            if dates and pa.types.is_timestamp(cells.type):
                 self.numbers[column] = cells.cast(pa.timestamp("ns")).to_numpy()
                 return
-            if necessary and not (_is_text(cells.type) or pa.types.is_date(cells.type)):
-                raise BadTrace(f"row 1, column {column!r} of type {cells.type} must be numbers or dates")
+            if necessary and not (_is_text(cells.type) or (dates and pa.types.is_date(cells.type))):
+                raise BadTrace(f"row 1, column {column!r} of type {cells.type} must be numbers{' or dates' * dates}")
             cells = cells.to_pylist()
         values: list[Any] = [number(cell, comma=comma) for cell in cells]
-        if all(value is None or math.isnan(value) for value in values):
-            dates = [_date(cell) for cell in cells]
-            values = dates if any(date is not None and not np.isnat(date) for date in dates) else values
-        if None in values and not necessary:
+        if dates := dates and all(value is None or math.isnan(value) for value in values):
+            moments = [_date(cell) for cell in cells]
+            if dates := any(moment is not None and not np.isnat(moment) for moment in moments):
+                values = moments
+        unread = [row for row, value in enumerate(values) if value is None]
+        if unread and not necessary:
             self.notes += (f"column {column!r} was left out: it holds neither numbers nor dates",)
-        else:
-            self._add_read(column, cells, values)
-
-    def _add_read(self, column: str, cells: Sequence[Any], values: Sequence[Any]) -> None:
-        """Adds a column of numbers or dates; where a cell was not read, None, its row is bad."""
-        dates = any(isinstance(value, np.datetime64) for value in values)
+            return
         missing = _NO_DATE if dates else math.nan
         self.numbers[column] = np.array([missing if value is None else value for value in values])
-        self._add_unread(column, [row for row, value in enumerate(values) if value is None], cells.__getitem__, dates)
+        self._add_unread(column, unread, cells.__getitem__, dates)
 
     def _add_unread(
         self, column: str, rows: Sequence[int] | np.ndarray, cell: Callable[[int], Any], dates: bool = False

@@ -184,6 +184,21 @@ class TestDates:
         with pytest.raises(ValueError, match=rf"row {row}, column 'start_ts' is '2026.*'; it must be a number"):
             read(written(tmp_path, kind, columns(start_ts=cells)))
 
+    def test_files_of_which_one_has_none_and_one_has_numbers(self, tmp_path, expected):
+        cells = [dates(), [""] * len(MICROS), columns()["start_ts"]]
+        for number, (begins, rank) in enumerate(zip(cells, (0, 1, 2), strict=True)):
+            table = columns(start_ts=begins)
+            table = {name: np.array(cells)[ROWS.rank == rank].tolist() for name, cells in table.items()}
+            (tmp_path / f"{number}").mkdir()
+            written(tmp_path / f"{number}", "csv", table).rename(tmp_path / f"rank{number}.csv")
+        found = read(tmp_path / "rank?.csv")
+        assert "column 'start_ts' was left out: it holds both numbers and dates" in found.notes
+        assert "no column 'start_ts'" in found.unseen
+        (tmp_path / "rank2.csv").unlink()
+        found = read(tmp_path / "rank?.csv", Options(skip_bad_rows=True))
+        begins, all_begins = (each.job.operations.begin for each in (found, expected))
+        np.testing.assert_allclose(np.diff(begins, axis=0), np.diff(all_begins[:, :, :1], axis=0), rtol=0, atol=1e-10)
+
     @KINDS
     def test_a_number_that_is_none(self, tmp_path, kind):
         cells = ["0x1", *map(str, columns()["start_ts"][1:])]
