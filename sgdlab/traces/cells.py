@@ -115,14 +115,11 @@ class Cells:
           BadTrace: where a column of PyArrow is of another type.
         """
         found = cls(layout, rows)
-        for name in layout.needed.names:
-            found.names[name] = Names.of(name, table[name])
-        for name in layout.needed.numbers:
-            found._add(name, table[name], comma=comma)
-        for name in layout.needed.begins:
-            found._add(name, table[name], comma=comma, dates=True)
-        for name in layout.needed.starts:
-            found._add(name, table[name], comma=comma, dates=True, necessary=False)
+        for column, kind in layout.needed.items():
+            if kind == "name":
+                found.names[column] = Names.of(column, table[column])
+            else:
+                found._add(column, table[column], kind, comma=comma)
         return found
 
     @classmethod
@@ -144,8 +141,9 @@ class Cells:
                     whole.notes += (f"column {column!r} was left out: it holds both numbers and dates",)
         return whole
 
-    def _add(self, column: str, cells: Column, *, comma: bool, dates: bool = False, necessary: bool = True) -> None:
-        """Adds a column of numbers or dates; rows with other cells are bad, or if it need not be, it is left out."""
+    def _add(self, column: str, cells: Column, kind: str, *, comma: bool) -> None:
+        """Adds a column of numbers or dates; rows with other cells are bad, or a column of starts is left out."""
+        dates, necessary = kind != "number", kind != "start"
         if isinstance(cells, pa.ChunkedArray):
             if _is_number(cells.type):
                 self.numbers[column] = _float64(cells)

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from sgdlab.traces import column_names
 from sgdlab.traces.column_names import CERTAIN, NAMES, TIME_AS_STEP, UNITS, WITHIN_NODE, base, unit_of, words
@@ -25,15 +24,6 @@ RANKS = ("dp_rank", "stage", "rank")
 
 _WORKERS = "workers"
 """What is said of a wide table: `workers=PATTERN`."""
-
-
-class Needed(NamedTuple):
-    """Columns that are read: names, numbers, begins of operations, and begins of steps, which may be unreadable."""
-
-    names: tuple[str, ...]
-    numbers: tuple[str, ...]
-    begins: tuple[str, ...]
-    starts: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,15 +56,16 @@ class ColumnLayout:
         return tuple(dict.fromkeys((*self.parts.added, *self.parts.subtracted, *self.parts.communication)))
 
     @property
-    def needed(self) -> Needed:
-        """The columns that a table of this layout is made of."""
-        those = lambda *parts: tuple(self.columns[part] for part in parts if part in self.columns)
-        return Needed(
-            names=those("worker", "phase", "node", "optype", "epoch", *RANKS),
-            numbers=(*those("step", "seq_id", "mc", "gmc"), *self.times, *self.workers),
-            begins=those("start_ts"),
-            starts=those("start"),
-        )
+    def needed(self) -> dict[str, str]:
+        """Column -> what its cells are: "name", "number", "begin" (number or date), or "start" (one, if all are)."""
+        those = lambda kind, *parts: {self.columns[part]: kind for part in parts if part in self.columns}
+        return {
+            **those("name", "worker", "phase", "node", "optype", "epoch", *RANKS),
+            **those("number", "step", "seq_id", "mc", "gmc"),
+            **dict.fromkeys((*self.times, *self.workers), "number"),
+            **those("begin", "start_ts"),
+            **those("start", "start"),
+        }
 
     @property
     def per_second(self) -> int:

@@ -1,7 +1,6 @@
 """Tables in one of three forms, of four formats: the columns that are needed, and what they make."""
 
 import dataclasses
-import itertools
 import pathlib
 from collections.abc import Callable, Sequence
 
@@ -118,7 +117,7 @@ def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker:
         if not names:
             raise BadTrace("must have columns of numbers")
         layout = columns.layout(names, options, of_worker=of_worker)
-        table = pyarrow.parquet.read_table(path, columns=list(itertools.chain(*layout.needed)))
+        table = pyarrow.parquet.read_table(path, columns=list(layout.needed))
         return Cells.of(table, layout, CheckedRows(range(1, table.num_rows + 1), file))
     except pa.ArrowException as error:
         raise OSError(str(error)) from error

@@ -30,6 +30,10 @@ _LEAST = 8_000
 """Bytes of a part that are tried at once, of a piece in which a line must be looked at by itself."""
 
 
+_TYPES = {"name": pa.dictionary(pa.int32(), pa.string()), "number": pa.float64(), "begin": pa.string()}
+"""Types of PyArrow's columns, of which all others are recognised; it would read 0x1 as a number, and so as a begin."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Piece:
     """Whole lines of a file."""
@@ -207,9 +211,8 @@ def csv_cells(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
 def _csv_at_once(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells | None:
     """The columns of a piece, read by PyArrow; None where a line must be looked at by itself."""
     skipped = max(written.first - piece.line, 0)
-    types = {name: pa.dictionary(pa.int32(), pa.string()) for name in layout.needed.names}
-    types |= {name: pa.float64() for name in layout.needed.numbers}
-    types |= {name: pa.string() for name in layout.needed.begins}  # PyArrow would read 0x1 as a number
+    needed = layout.needed
+    types = {column: _TYPES[kind] for column, kind in needed.items() if kind in _TYPES}
     missing = {word for name in MISSING for word in (name, name.upper(), name.title(), "NaN")}
     for decimal in (",", ".") if written.comma else (".",):
         try:
@@ -219,7 +222,7 @@ def _csv_at_once(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells 
                 parse_options=pyarrow.csv.ParseOptions(delimiter=written.separator),
                 convert_options=pyarrow.csv.ConvertOptions(
                     column_types=types,
-                    include_columns=list(itertools.chain(*layout.needed)),
+                    include_columns=list(needed),
                     null_values=sorted(missing),
                     strings_can_be_null=False,
                     decimal_point=decimal,
@@ -315,10 +318,10 @@ def _keys(rows: pa.Table | _Lines) -> Iterable[str]:
 
 def json_cells(piece: Piece, layout: ColumnLayout, rows: pa.Table | _Lines, necessary: Sequence[str] = ()) -> Cells:
     """Takes the columns that are needed out of what `json_rows` made of a piece, less lines without necessary keys."""
-    needed = list(itertools.chain(*layout.needed))
+    needed = layout.needed
     if isinstance(rows, pa.Table):
         # Null may stand for a key that a line lacks.
-        if {*needed} <= {*rows.column_names} and not any(rows[name].null_count for name in necessary):
+        if needed.keys() <= {*rows.column_names} and not any(rows[name].null_count for name in necessary):
             try:
                 return Cells.of(rows, layout, CheckedRows(range(piece.line, piece.line + rows.num_rows), piece.file))
             except BadTrace:
