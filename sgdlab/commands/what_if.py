@@ -16,7 +16,7 @@ from sgdlab.errors import UsageError
 from sgdlab.report.words import counted
 from sgdlab.stragglers import diagnosis, what_if
 from sgdlab.stragglers.diagnosis import pauses
-from sgdlab.stragglers.recording import StoppedWorkers, fewest, is_live, left_out
+from sgdlab.stragglers.recording import fewest, is_live, left_out
 from sgdlab.stragglers.what_if import table as what_if_table
 from sgdlab.traces.options import Options
 from sgdlab.traces.read import read
@@ -60,8 +60,7 @@ def _complete(path: str, options: Options, flag: str) -> tuple[Recording, str]:
         raise UsageError(str(error)) from error
     if len(recording.workers) < 2 and recording.job is None:
         raise UsageError(f"--{flag}={path} has one worker, {recording.workers[0]}; there must be at least 2")
-    gone = StoppedWorkers(recording) if is_live(path) else left_out(recording)
-    recording = gone.left
+    recording, stopped = (recording, "") if is_live(path) else left_out(recording)
     steps = int((~np.isnan(recording.runtimes).any(axis=1)).sum())
     if steps < _LEAST_STEPS:
         who = fewest(recording)
@@ -73,4 +72,4 @@ def _complete(path: str, options: Options, flag: str) -> tuple[Recording, str]:
     if excluded:
         was = "was" if excluded == 1 else "were"
         notes = (f"{counted(excluded, 'step')} with a missing run-time {was} excluded", *notes)
-    return dataclasses.replace(recording.complete(), notes=notes), gone.sentence
+    return dataclasses.replace(recording.complete(), notes=notes), stopped

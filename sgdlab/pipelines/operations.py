@@ -134,17 +134,13 @@ class OperationRows:
     device: np.ndarray | None = None
 
 
-def arranged(rows: OperationRows, notes: Sequence[str] = ()) -> Operations:
+def arranged(rows: OperationRows) -> Operations:
     """Arrange rows as operations that all steps and ranks have.
 
     An operation that most steps and ranks lack is none; a step that lacks more than `MOST_LACKING` of the operations
     is left out, and so is a rank that has stopped recording. Where an operation is there several times, as of each of
     several tensor-parallel devices, the longest computation and the shortest communication count: the devices of a
     group wait for each other.
-
-    Args:
-      rows: the table.
-      notes: what was decided before.
 
     Raises:
       NotAPipeline: where no step is complete.
@@ -174,7 +170,7 @@ def arranged(rows: OperationRows, notes: Sequence[str] = ()) -> Operations:
     order = np.argsort(np.where(communicates, -rows.seconds, rows.seconds), kind="stable")
     begin.flat[place[order]] = rows.start[order]
     end.flat[place[order]] = (rows.start + rows.seconds)[order]
-    notes = [*notes]
+    notes: list[str] = []
     stay = _staying(count, ranks, steps, notes)
     ranks, count, begin, end = ranks[stay], count[:, :, stay], begin[:, :, stay], end[:, :, stay]
     if (several := int(count.max())) > 1:

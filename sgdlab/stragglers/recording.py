@@ -177,9 +177,10 @@ def read(
       flag: the flag that names the path in messages.
 
     Raises:
-      UsageError: if the file is not a trace, or has too few steps or workers.
+      UsageError: if the file is not a trace, or has too few steps or workers; if the share is not above 0 and below 1.
     """
-    check_share(train_share)
+    if not 0 < train_share < 1:
+        raise UsageError(f"--train_share={train_share:g} must be a number above 0 and below 1")
     try:
         recording = traces.read(path, options or Options(), name=f"--{flag}")
     except (ValueError, OSError) as error:
@@ -213,16 +214,6 @@ def is_live(path: str | os.PathLike[str]) -> bool:
     return path.name == "recording.npz" or any((path / name).is_file() for name in inside)
 
 
-def check_share(train_share: float) -> None:
-    """Refuses a share that leaves no tuning or no evaluation steps.
-
-    Raises:
-      UsageError: if it is not above 0 and below 1.
-    """
-    if not 0 < train_share < 1:
-        raise UsageError(f"--train_share={train_share:g} must be a number above 0 and below 1")
-
-
 def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5, live: bool = False) -> SplitRecording:
     """Splits a recording.
 
@@ -239,8 +230,7 @@ def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5
         hint = "" if recording.job is None else "; --what_if says what slows its stages"
         raise ValueError(f"has one worker, {recording.workers[0]}; there must be at least 2{hint}")
     # In a live run the rows of a worker are its gradients: a slow one has fewer.
-    gone = StoppedWorkers(recording) if live else left_out(recording)
-    recording = gone.left
+    recording, stopped = (recording, "") if live else left_out(recording)
     try:
         complete = recording.complete()
     except ValueError as error:
@@ -253,7 +243,7 @@ def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5
         )
     first = round(train_share * steps)
     found = pauses.find_pauses(complete)
-    parts = SplitRecording(name, recording, complete, found, first, live, gone.sentence)
+    parts = SplitRecording(name, recording, complete, found, first, live, stopped)
     if min(len(parts.train), steps - first) < LEAST_STEPS:
         raise ValueError(
             f"with --train_share={train_share:g} has {len(parts.train)} tuning steps and {steps - first} evaluation "
@@ -274,29 +264,17 @@ _LONGER = 4
 """Many times its longest gap before: where run-times are often missing, a gap at the end means nothing."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class StoppedWorkers:
-    """Workers that have no run-times in the last steps.
-
-    Attributes:
-      left: the recording without them.
-      sentence: who stopped and when, and that the results are of the others, or who is a step behind at the end of the
-        trace; empty if nobody stopped.
-    """
-
-    left: Recording
-    sentence: str = ""
-
-
-def left_out(recording: Recording) -> StoppedWorkers:
-    """Leaves out the workers that stopped, if at least two others did not.
+def left_out(recording: Recording) -> tuple[Recording, str]:
+    """Leaves out the workers that have no run-times in the last steps, if at least two others have.
 
     Only the steps of all workers can be compared: with a worker that stopped, nothing after its last step would be.
+    Beside the recording without them stands a sentence: who stopped and when, and that the results are of the others,
+    or who is a step behind at the end of the trace; it is empty if nobody stopped.
 
     Example:
       >>> times = np.ones((50, 3))
       >>> times[20:, 1] = np.nan
-      >>> left_out(Recording(times, np.arange(50), ("a", "b", "c"))).sentence
+      >>> left_out(Recording(times, np.arange(50), ("a", "b", "c")))[1]
       'Worker b has no run-times since step 20: it is left out, and the results are of the other 2 workers.'
     """
     missing = np.isnan(recording.runtimes)
@@ -304,7 +282,7 @@ def left_out(recording: Recording) -> StoppedWorkers:
     last = {worker: row for worker, row in last.items() if row is not None}
     left = len(recording.workers) - len(last)
     if not last or left < 2:
-        return StoppedWorkers(recording, _short(recording))
+        return recording, _short(recording)
     kept = [worker for worker in range(len(recording.workers)) if worker not in last]
     groups = []
     for row, pairs in itertools.groupby(sorted(last, key=lambda worker: (last[worker], worker)), last.get):
@@ -315,7 +293,7 @@ def left_out(recording: Recording) -> StoppedWorkers:
         groups.append(f"{names} {verb} no run-times since step {recording.steps[row + 1]}")
     gone = "it is" if len(last) == 1 else "they are"
     text = f"{some(groups)}: {gone} left out, and the results are of the other {left} workers."
-    return StoppedWorkers(recording.select(workers=kept), text[:1].upper() + text[1:])
+    return recording.select(workers=kept), text[:1].upper() + text[1:]
 
 
 _SHORT = 3

@@ -5,7 +5,7 @@ import datetime
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,17 @@ from sgdlab.traces.problems import BadTrace, CheckedRows
 MISSING = ("", "na", "nan", "null", "none")
 """What stands in a cell of numbers that is missing, whatever its capitals."""
 
+_A_DATE = "it must be a date, as in other rows, or the cell empty if it is missing"
+
 IMPOSSIBLE = "a run-time must be positive and finite, or its cell empty if it is missing"
 
 _LARGEST_WHOLE = 2.0**53
 """Not all whole numbers above are float64."""
+
+_NO_DATE = np.datetime64("NaT", "us")
+
+_ONE_TEXT = re.compile(r"([^\W\d][^\d.,]*)([0-9]+)")
+"""A text without digits, and a whole number."""
 
 Column = pa.ChunkedArray | Sequence[Any]
 """Cells of PyArrow, or texts, numbers, None where one is missing, or what else JSON has."""
@@ -49,10 +56,6 @@ class Names:
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         whole: Any = column.unify_dictionaries().combine_chunks()
-        if isinstance(whole, pa.ChunkedArray):  # a table without rows
-            whole = (
-                whole.chunk(0) if whole.num_chunks else pa.DictionaryArray.from_arrays([], pa.array([], pa.string()))
-            )
         codes = np.array(whole.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
         return cls.coded([text_of(value) for value in whole.dictionary.to_pylist()], codes)
 
@@ -82,13 +85,15 @@ class Cells:
     """The columns of a table that are read.
 
     Attributes:
+      layout: what they hold.
       rows: how messages name the rows, and which of them cannot be used.
       names: column -> its names.
-      numbers: column -> float64[R], NaN where a cell is empty or no number.
+      numbers: column -> float64[R], NaN where a cell is empty or no number; begins may be dates, datetime64[R].
       notes: what was decided, in sentences.
       left_out: how many lines were left out because they name the columns again, or are of another kind.
     """
 
+    layout: ColumnLayout
     rows: CheckedRows
     names: dict[str, Names] = dataclasses.field(default_factory=dict)
     numbers: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -109,13 +114,12 @@ class Cells:
         Raises:
           BadTrace: where a column of PyArrow is of another type.
         """
-        found = cls(rows)
-        for name in layout.needed.names:
-            found.names[name] = Names.of(name, table[name])
-        for name in layout.needed.numbers:
-            found._add_numbers(name, table[name], comma=comma)
-        for name in layout.needed.starts:
-            found._add_starts(name, table[name], comma=comma)
+        found = cls(layout, rows)
+        for column, kind in layout.needed.items():
+            if kind == "name":
+                found.names[column] = Names.of(column, table[column])
+            else:
+                found._add(column, table[column], kind, comma=comma)
         return found
 
     @classmethod
@@ -123,7 +127,7 @@ class Cells:
         """Return the rows of several tables, one after the other; columns that one of them lacks are left out."""
         if len(tables) == 1:
             return tables[0]
-        whole = cls(CheckedRows.joined([table.rows for table in tables]))
+        whole = cls(tables[0].layout, CheckedRows.joined([table.rows for table in tables]))
         whole.left_out = sum(table.left_out for table in tables)
         whole.notes = tuple(dict.fromkeys(note for table in tables for note in table.notes))
         for column in tables[0].names:
@@ -131,43 +135,70 @@ class Cells:
                 whole.names[column] = Names.joined([table.names[column] for table in tables])
         for column in tables[0].numbers:
             if all(column in table.numbers for table in tables):
-                whole.numbers[column] = np.concatenate([table.numbers[column] for table in tables])
+                if (values := _joined([table.numbers[column] for table in tables])) is not None:
+                    whole.numbers[column] = values
+                else:
+                    whole.notes += (f"column {column!r} was left out: it holds both numbers and dates",)
         return whole
 
-    def _add_numbers(self, column: str, cells: Column, *, comma: bool) -> None:
-        """Adds a column of numbers; rows with another text are bad."""
+    def _add(self, column: str, cells: Column, kind: str, *, comma: bool) -> None:
+        """Adds a column of numbers or dates; rows with other cells are bad, or a column of starts is left out."""
+        dates, necessary = kind != "number", kind != "start"
         if isinstance(cells, pa.ChunkedArray):
             if _is_number(cells.type):
                 self.numbers[column] = _float64(cells)
                 return
-            if not _is_text(cells.type):
-                raise BadTrace(f"row 1, column {column!r} of type {cells.type} must be numbers")
+            if dates and pa.types.is_timestamp(cells.type):
+                self.numbers[column] = cells.cast(pa.timestamp("ns")).to_numpy()
+                return
+            if necessary and not (_is_text(cells.type) or (dates and pa.types.is_date(cells.type))):
+                raise BadTrace(f"row 1, column {column!r} of type {cells.type} must be numbers{' or dates' * dates}")
             cells = cells.to_pylist()
-        values = [number(cell, comma=comma) for cell in cells]
-        self.numbers[column] = np.array([math.nan if value is None else value for value in values], np.float64)
+        values: list[Any] = [number(cell, comma=comma) for cell in cells]
+        if dates := dates and all(value is None or math.isnan(value) for value in values):
+            moments = [_date(cell) for cell in cells]
+            if dates := any(moment is not None and not np.isnat(moment) for moment in moments):
+                values = moments
+        unread = [row for row, value in enumerate(values) if value is None]
+        if unread and not necessary:
+            self.notes += (f"column {column!r} was left out: it holds neither numbers nor dates",)
+            return
+        missing = _NO_DATE if dates else math.nan
+        self.numbers[column] = np.array([missing if value is None else value for value in values])
+        self._add_unread(column, unread, cells.__getitem__, dates)
+
+    def _add_unread(
+        self, column: str, rows: Sequence[int] | np.ndarray, cell: Callable[[int], Any], dates: bool = False
+    ) -> None:
+        """Marks rows whose cell in a column is no number, or no date, as bad."""
+        kind, cure = ("dates", lambda _: _A_DATE) if dates else ("numbers", _cure)
         self.rows.add(
-            "cells that are no numbers",
-            [row for row, value in enumerate(values) if value is None],
-            lambda row: f"{self.rows.name(row)}, column {column!r} is {cells[row]!r}; {_cure(cells[row])}",
+            f"cells that are no {kind}",
+            rows,
+            lambda row: f"{self.rows.name(row)}, column {column!r} is {cell(row)!r}; {cure(cell(row))}",
         )
 
-    def _add_starts(self, column: str, cells: Column, *, comma: bool) -> None:
-        """Adds a column of times at which steps begin, as numbers or dates; without one of these it is left out."""
-        if isinstance(cells, pa.ChunkedArray):
-            if _is_number(cells.type):
-                self.numbers[column] = _float64(cells)
-                return
-            if pa.types.is_timestamp(cells.type):
-                self.numbers[column] = _float64(cells.cast(pa.timestamp("ns")).cast(pa.int64())) / 1e9
-                return
-            cells = cells.to_pylist()
-        values = [number(cell, comma=comma) for cell in cells]
-        if None in values:
-            values = [_moment(cell) for cell in cells]
-        if None in values:
-            self.notes += (f"column {column!r} was left out: it holds neither numbers nor dates",)
-        else:
-            self.numbers[column] = np.array(values, np.float64)
+    def number_ranks(self, column: str) -> None:
+        """Reads names as numbers, before which one text may stand in all of the column; rows with another are bad.
+
+        Example:
+          >>> cells = Cells(ColumnLayout("operations"), CheckedRows(range(2)))
+          >>> cells.names["dp_rank"] = Names(("dp3", "dp10"), np.array([1, 0]))
+          >>> cells.number_ranks("dp_rank")
+          >>> cells.numbers["dp_rank"]
+          array([10.,  3.])
+        """
+        names = self.names[column]
+        found = {name: number(name.removesuffix(",0")) for name in names.values}  # "3,0" as spreadsheets write it
+        known = [name for name, value in found.items() if value is None or not math.isnan(value)]
+        behind = [_ONE_TEXT.fullmatch(name) for name in known]
+        if all(behind) and len({match[1] for match in behind if match}) == 1:
+            found |= {name: float(match[2]) for name, match in zip(known, behind, strict=True) if match}
+        unread = [code for code, value in enumerate(found.values()) if value is None]
+        values = [math.nan if value is None else value for value in found.values()]
+        self.numbers[column] = np.array([*values, math.nan])[names.codes]  # code -1 is the last
+        rows = np.flatnonzero(np.isin(names.codes, unread))
+        self._add_unread(column, rows, lambda row: names.values[names.codes[row]])
 
     def wholes(self, column: str) -> np.ndarray:
         """Return a column as float64 without fractions; rows with another number are bad."""
@@ -267,15 +298,41 @@ def text_of(cell: Any) -> str:
     return str(cell) if isinstance(cell, str | int | float) else json.dumps(cell)
 
 
-def _moment(cell: Any) -> float | None:
-    """Seconds since 1970 of a date, which is UTC unless it says otherwise; None where it is none."""
+def _date(cell: Any) -> np.datetime64 | None:
+    """A date to the microsecond, UTC unless it says otherwise: NaT where the cell is empty, None where it is none."""
     if cell is None or (isinstance(cell, str) and cell.strip().lower() in MISSING):
-        return math.nan
+        return _NO_DATE
     try:
-        moment = datetime.datetime.fromisoformat(str(cell).strip())
-    except ValueError:
+        date = datetime.datetime.fromisoformat(str(cell).strip())
+        return np.datetime64(date.astimezone(datetime.UTC).replace(tzinfo=None) if date.tzinfo else date, "us")
+    except (ValueError, OverflowError):
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+def are_dates(begins: np.ndarray) -> bool:
+    """Tell whether begins are dates, and not numbers."""
+    return begins.dtype.kind == "M"
+
+
+def seconds_since(dates: np.ndarray, zero: np.datetime64) -> np.ndarray:
+    """Return the seconds of dates since one, float64[R]; NaN where one is missing.
+
+    Example:
+      >>> dates = np.array(["2026-01-02T03:04:05.678", "NaT"], "datetime64[us]")
+      >>> seconds_since(dates, np.datetime64("2026-01-02T03:04"))
+      array([5.678,   nan])
+    """
+    return (dates - zero) / np.timedelta64(1, "s")
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray | None:
+    """A column of several tables; None where some have numbers there and others dates."""
+    if any(map(are_dates, parts)):
+        # Where none is known, numbers cannot be told from dates.
+        parts = [np.full(part.size, _NO_DATE) if np.isnan(part).all() else part for part in parts]
+        if not all(map(are_dates, parts)):
+            return None
+    return np.concatenate(parts)
 
 
 def ordered(names: Names) -> tuple[tuple[str, ...], np.ndarray]:

@@ -60,8 +60,8 @@ def chrome(*, path: str | pathlib.Path, options: Options) -> Recording:
     found, parts, notes = files(path, ENDINGS), [], []
     for file in found:
         trace = _Trace(file, pattern)
-        if trace.around.cut_off or trace.around.skipped:
-            notes.append(f"{file.name} is damaged: {trace.around.events} events could be read.")
+        if trace.cut_off or trace.skipped:
+            notes.append(f"{file.name} is damaged: {trace.events} events could be read.")
         if not trace.steps:
             names = ", ".join(sorted(trace.names)[:8]) or "none"
             raise BadTrace(

@@ -2,9 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-import numpy as np
 
 from sgdlab.traces import column_names
 from sgdlab.traces.column_names import CERTAIN, NAMES, TIME_AS_STEP, UNITS, WITHIN_NODE, base, unit_of, words
@@ -22,16 +19,11 @@ OPERATIONS = ("dp_rank", "stage", "step", "optype", "duration")
 OF_OPERATIONS = ("start_ts", "seq_id", "mc", "gmc", "rank")
 """Its optional columns: begins, numbers, chunks of a stage and of the model, and devices."""
 
+RANKS = ("dp_rank", "stage", "rank")
+"""Those of them that may be names, such as "dp3"."""
+
 _WORKERS = "workers"
 """What is said of a wide table: `workers=PATTERN`."""
-
-
-class Needed(NamedTuple):
-    """Names of the columns that are read: names, numbers, and the times at which steps begin."""
-
-    names: tuple[str, ...]
-    numbers: tuple[str, ...]
-    starts: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,21 +56,16 @@ class ColumnLayout:
         return tuple(dict.fromkeys((*self.parts.added, *self.parts.subtracted, *self.parts.communication)))
 
     @property
-    def needed(self) -> Needed:
-        """The columns that a table of this layout is made of."""
-        those = lambda *parts: tuple(self.columns[part] for part in parts if part in self.columns)
-        return Needed(
-            names=those("worker", "phase", "node", "optype", "epoch"),
-            numbers=(*those("step", "dp_rank", "stage", *OF_OPERATIONS), *self.times, *self.workers),
-            starts=those("start"),
-        )
-
-    def own(self, numbers: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the own work in each row of a long table, float64[R], by the columns of `times`."""
-        if self.parts is None:
-            return numbers[self.columns["duration"]]
-        total = np.sum([numbers[name] for name in self.parts.added], axis=0)
-        return total - np.sum([numbers[name] for name in self.parts.subtracted], axis=0)
+    def needed(self) -> dict[str, str]:
+        """Column -> what its cells are: "name", "number", "begin" (number or date), or "start" (one, if all are)."""
+        those = lambda kind, *parts: {self.columns[part]: kind for part in parts if part in self.columns}
+        return {
+            **those("name", "worker", "phase", "node", "optype", "epoch", *RANKS),
+            **those("number", "step", "seq_id", "mc", "gmc"),
+            **dict.fromkeys((*self.times, *self.workers), "number"),
+            **those("begin", "start_ts"),
+            **those("start", "start"),
+        }
 
     @property
     def per_second(self) -> int:
@@ -126,9 +113,13 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
     said = _said(header, options)
     header = [name for name in header if name != column_names.INDEX or name in said.values()]
     lower = {name.strip().lower(): name for name in header}
+    by_rank = "stage" not in lower and "pp_rank" in lower
+    if by_rank:
+        lower["stage"] = lower["pp_rank"]
     if not {"worker", "duration"} & set(said) and all(name in lower for name in OPERATIONS):
         columns = {name: lower[name] for name in (*OPERATIONS, *OF_OPERATIONS) if name in lower}
-        return ColumnLayout("operations", columns, unit=_unit(columns["duration"], options))
+        guessed = frozenset({"stage"} if by_rank else ())
+        return ColumnLayout("operations", columns, unit=_unit(columns["duration"], options), guessed=guessed)
     groups = {part: _found(part, header, said) for part in PARTS}
     found = _chosen(groups, said, of_worker=of_worker)
     times = None if patterns else _times(header, found, said, of_worker=of_worker)

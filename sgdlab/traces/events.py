@@ -6,7 +6,6 @@ object with the array `traceEvents`. Times (`ts`, `dur`) are microseconds.
 Source: "Trace Event Format", Nat Duca and Dean Sinclair, 2016
 """
 
-import dataclasses
 import gzip
 import io
 import json
@@ -15,7 +14,7 @@ import re
 import zlib
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,73 +37,6 @@ _BETWEEN: Any = re.compile(r"[\s,]*")
 _EVENT = re.compile(r'\{\s*"(?:ph|name|cat|pid|tid|ts)"\s*:')
 
 
-@dataclasses.dataclass
-class Around:
-    """Holds what a file holds beside its events."""
-
-    header: dict[str, Any] = dataclasses.field(default_factory=dict)  # other entries of an object
-    events: int = 0  # how many were read
-    skipped: int = 0  # places that could not be read, behind which reading went on
-    cut_off: bool = False  # the file ends before its events do; an array without its closing bracket is whole
-
-
-def scan(path: pathlib.Path, take: Callable[[dict[str, Any]], None]) -> Around:
-    """Hands over the events of a file, perhaps compressed, one by one, so that no more is kept than is needed.
-
-    Raises:
-      BadTrace: where the file is not in this format.
-    """
-    around = Around()
-    raw, around.cut_off = _bytes(path)
-    text = raw.decode("utf-8", errors="replace")
-    del raw
-    index = _BETWEEN.match(text, 1 if text.startswith("\ufeff") else 0).end()
-    if text.startswith("[", index):
-        _scan_array(text, index + 1, take, around)
-        return around
-    if not text.startswith("{", index):
-        raise BadTrace("must hold trace events: an array of them, or an object with traceEvents, in JSON")
-    index, found = index + 1, False
-    try:
-        while not text.startswith("}", index := _BETWEEN.match(text, index).end()):
-            name, index = _DECODER.scan_once(text, index)
-            index = _BETWEEN.match(text, text.index(":", index) + 1).end()
-            if name == "traceEvents" and text.startswith("[", index):
-                found = True
-                index = _scan_array(text, index + 1, take, around)
-                around.cut_off = around.cut_off or index == len(text)
-            else:
-                around.header[name], index = _DECODER.scan_once(text, index)
-    except (ValueError, StopIteration):  # the end of the text, or what is no JSON
-        around.cut_off = True
-    if not found:
-        raise BadTrace("has no traceEvents")
-    return around
-
-
-def _scan_array(text: str, index: int, take: Callable[[dict[str, Any]], None], around: Around) -> int:
-    """Reads events up to the closing bracket or the end of the text, and returns where reading stopped."""
-    between, once = _BETWEEN.match, _DECODER.scan_once
-    while True:
-        index = between(text, index).end()
-        if index == len(text):
-            return index
-        if text[index] == "]":
-            return index + 1
-        try:
-            event, index = once(text, index)
-        except (ValueError, StopIteration):
-            if (following := _EVENT.search(text, index + 1)) is None:
-                around.cut_off = True
-                return len(text)
-            around.skipped += 1
-            index = following.start()
-            continue
-        if isinstance(event, dict):
-            around.events += 1
-            take(event)
-
-
 def _bytes(path: pathlib.Path) -> tuple[bytes, bool]:
     """The bytes of a file, decompressed, and whether the compressed ones end too early."""
     raw = path.read_bytes()
@@ -123,22 +55,82 @@ def _bytes(path: pathlib.Path) -> tuple[bytes, bool]:
 
 
 class Trace:
-    """The spans of a file: events with a begin and an end, of which a reader takes what it needs."""
+    """Reads the events of a file, perhaps compressed, one by one, so that a reader keeps no more than it needs.
+
+    Attributes:
+      header: what an object holds beside its events.
+      events: how many were read.
+      skipped: places that could not be read, behind which reading went on.
+      cut_off: whether the file ends before its events do; an array without its closing bracket is whole.
+
+    Raises:
+      BadTrace: where the file is not in this format, or is cut off and its reader does not take that.
+    """
 
     reads_cut_off = False
     """True where a file that ends too early is read as far as it goes."""
 
     def __init__(self, path: pathlib.Path):
+        self.header: dict[str, Any] = {}
+        self.events = self.skipped = 0
         self.processes: dict[Any, str] = {}
         self.threads: dict[Line, str] = {}
         self._open: dict[Line, list[dict[str, Any]]] = defaultdict(list)
-        self.around = scan(path, self._event)
-        if self.around.cut_off and not self.reads_cut_off:
+        raw, self.cut_off = _bytes(path)
+        text = raw.decode("utf-8", errors="replace")
+        del raw
+        self._scan(text)
+        if self.cut_off and not self.reads_cut_off:
             raise BadTrace(
-                f"ends after {self.around.events} events (was the process killed while it wrote?): events are not in "
-                "order of time, so that what is missing is unknown; record again, or leave this file out "
-                "(--skip_bad_rows)"
+                f"ends after {self.events} events (was the process killed while it wrote?): events are not in order of "
+                "time, so that what is missing is unknown; record again, or leave this file out (--skip_bad_rows)"
             )
+
+    def _scan(self, text: str) -> None:
+        """Reads all events, and what stands around them."""
+        index = _BETWEEN.match(text, 1 if text.startswith("\ufeff") else 0).end()
+        if text.startswith("[", index):
+            self._scan_array(text, index + 1)
+            return
+        if not text.startswith("{", index):
+            raise BadTrace("must hold trace events: an array of them, or an object with traceEvents, in JSON")
+        index, found = index + 1, False
+        try:
+            while not text.startswith("}", index := _BETWEEN.match(text, index).end()):
+                name, index = _DECODER.scan_once(text, index)
+                index = _BETWEEN.match(text, text.index(":", index) + 1).end()
+                if name == "traceEvents" and text.startswith("[", index):
+                    found = True
+                    index = self._scan_array(text, index + 1)
+                    self.cut_off = self.cut_off or index == len(text)
+                else:
+                    self.header[name], index = _DECODER.scan_once(text, index)
+        except (ValueError, StopIteration):  # the end of the text, or what is no JSON
+            self.cut_off = True
+        if not found:
+            raise BadTrace("has no traceEvents")
+
+    def _scan_array(self, text: str, index: int) -> int:
+        """Reads events up to the closing bracket or the end of the text, and returns where reading stopped."""
+        between, once = _BETWEEN.match, _DECODER.scan_once
+        while True:
+            index = between(text, index).end()
+            if index == len(text):
+                return index
+            if text[index] == "]":
+                return index + 1
+            try:
+                event, index = once(text, index)
+            except (ValueError, StopIteration):
+                if (following := _EVENT.search(text, index + 1)) is None:
+                    self.cut_off = True
+                    return len(text)
+                self.skipped += 1
+                index = following.start()
+                continue
+            if isinstance(event, dict):
+                self.events += 1
+                self._event(event)
 
     def _take(self, line: Line, name: str, span: Span, category: str, arguments: dict[str, Any]) -> None:
         raise NotImplementedError

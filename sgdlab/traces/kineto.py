@@ -91,9 +91,9 @@ class _Profile(events.Trace):
                 f"has no steps {_STEP}N: pass a schedule to torch.profiler.profile, and call its step() in the loop"
             )
         self.notes = []
-        if self.around.skipped:
-            self.notes.append(f"{self.around.skipped} events of {path.name} could not be read.")
-        distributed = self.around.header.get("distributedInfo")
+        if self.skipped:
+            self.notes.append(f"{self.skipped} events of {path.name} could not be read.")
+        distributed = self.header.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         rank, tensorboard = distributed.get("rank"), _WORKER_OF_TENSORBOARD.match(path.name)
         self._worker: Any = str(rank) if rank is not None else rank_in(path)
@@ -103,8 +103,8 @@ class _Profile(events.Trace):
             raise BadTrace(
                 "has no distributedInfo with the rank, and no number in its name: name it rank0.json and so on"
             )
-        self._node = str(self.around.header.get("host_name") or (tensorboard.group(1) if tensorboard else ""))
-        self._epoch = float(self.around.header.get("baseTimeNanoseconds") or 0) * 1e-9
+        self._node = str(self.header.get("host_name") or (tensorboard.group(1) if tensorboard else ""))
+        self._epoch = float(self.header.get("baseTimeNanoseconds") or 0) * 1e-9
         self.on_device = "kernel" in self._spans
         if not self.on_device and "nccl" in str(distributed.get("backend")):
             raise BadTrace("has no kernels, and NCCL's collectives are kernels: profile ProfilerActivity.CUDA too")

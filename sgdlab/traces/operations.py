@@ -7,8 +7,8 @@ import numpy as np
 
 from sgdlab import pipelines
 from sgdlab.traces import phases as kinds
-from sgdlab.traces.cells import Cells, indexed
-from sgdlab.traces.columns import OF_OPERATIONS, ColumnLayout
+from sgdlab.traces.cells import Cells, are_dates, indexed, seconds_since
+from sgdlab.traces.columns import OF_OPERATIONS, RANKS
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
 
@@ -18,7 +18,7 @@ _ACROSS_WORKERS = ("grads-", "params-")
 stages and the devices of one worker."""
 
 
-def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
+def build_operations(cells: Cells, *, skip: bool) -> Recording:
     r"""Build the recording of a table of operations, such as those of real language-model jobs.
 
     With the column `start_ts`, operations make a graph (`sgdlab.pipelines`): a worker's run-time is its longest path to
@@ -40,17 +40,21 @@ def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recor
     Source: Lin et al. 2025, "Understanding Stragglers in Large Model Training Using What-if Analysis", whose traces
     have these columns.
     """
-    columns, rows, notes = layout.columns, cells.rows, list(cells.notes)
+    layout, rows = cells.layout, cells.rows
+    columns, notes = layout.columns, [*layout.notes, *cells.notes]
     names = cells.names[columns["optype"]]
     if not any(name.endswith(_COMPUTE) for name in names.values):
         raise BadTrace(f"column 'optype' must have operations that end in {_COMPUTE!r}")
+    for name in RANKS:
+        if name in columns:
+            cells.number_ranks(columns[name])
     indices = [cells.wholes(columns[name]) for name in ("step", "dp_rank", "stage")]
     duration = cells.durations(columns["duration"])
     notes += rows.left_out(skip=skip)
     unseen = ""
-    if "start_ts" in columns:
+    if columns.get("start_ts") in cells.numbers:
         try:
-            return of_pipeline(pipelines.PipelineJob.of(pipelines.arranged(_rows(cells, layout, indices))), notes)
+            return of_pipeline(pipelines.PipelineJob.of(pipelines.arranged(_rows(cells, indices))), notes)
         except pipelines.NotAPipeline as error:
             unseen = str(error)
     kinds_of = {name: names.values.index(name) for name in sorted(names.values)}
@@ -98,9 +102,10 @@ def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recor
     )
 
 
-def _rows(cells: Cells, layout: ColumnLayout, indices: list[np.ndarray]) -> pipelines.OperationRows:
+def _rows(cells: Cells, indices: list[np.ndarray]) -> pipelines.OperationRows:
     """The rows that can be used, as operations."""
-    columns, names = layout.columns, cells.names[layout.columns["optype"]]
+    columns, per_second = cells.layout.columns, cells.layout.per_second
+    names = cells.names[columns["optype"]]
     numbers = {name: cells.numbers[columns[name]] for name in ("duration", *OF_OPERATIONS) if name in columns}
     step, rank, stage = indices
     kept = ~cells.rows.bad & (names.codes >= 0) & np.isfinite(numbers["start_ts"]) & np.isfinite(numbers["duration"])
@@ -110,14 +115,15 @@ def _rows(cells: Cells, layout: ColumnLayout, indices: list[np.ndarray]) -> pipe
     chunk = numbers.get("gmc", np.where(of_stage >= 0, of_stage * (np.nanmax(stage[kept]) + 1) + stage, -1))
     number = numbers.get("seq_id")
     whole = lambda column: np.nan_to_num(column[kept], nan=-1).astype(np.int64)
+    start = numbers["start_ts"][kept]
     return pipelines.OperationRows(
         names.values,
         names.codes[kept].astype(np.int64),
         whole(step),
         whole(rank),
         whole(stage),
-        numbers["start_ts"][kept] / layout.per_second,
-        numbers["duration"][kept] / layout.per_second,
+        seconds_since(start, start.min()) if are_dates(start) else start / per_second,
+        numbers["duration"][kept] / per_second,
         None if number is None or np.isnan(number[kept]).any() else whole(number),
         whole(chunk),
         whole(numbers["rank"]) if "rank" in numbers else None,

@@ -38,7 +38,6 @@ class CheckedRows:
         self._parts: list[tuple[str, Sequence[int] | np.ndarray]] = [(file, lines)]
         self._begins = np.zeros(1, np.int64)
         self.bad = np.zeros(len(lines), bool)
-        self._outside = 0
         self.kinds: Counter[str] = Counter()
         self._shown: list[tuple[int, int, str]] = []  # number of the part, line, message
 
@@ -52,7 +51,6 @@ class CheckedRows:
         rows._parts = []
         rows.bad = np.concatenate([table.bad for table in tables])
         for table in tables:
-            rows._outside += table._outside
             rows.kinds += table.kinds
             rows._show((len(rows._parts) + part, line, message) for part, line, message in table._shown)
             rows._parts += table._parts
@@ -86,13 +84,12 @@ class CheckedRows:
     def add_line(self, kind: str, line: int, message: str) -> None:
         """Notes a line of the file that could not become a row."""
         self.kinds[kind] += 1
-        self._outside += 1
         self._show([(0, line, message)])
 
     @property
     def count(self) -> int:
         """How many rows cannot be used."""
-        return int(self.bad.sum()) + self._outside
+        return self.kinds.total()
 
     def left_out(self, *, skip: bool) -> list[str]:
         """Return a sentence on the rows that are left out, if there are any.

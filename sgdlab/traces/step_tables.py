@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab.traces import phases as kinds
-from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names, indexed, ordered
+from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names, are_dates, indexed, ordered, seconds_since
 from sgdlab.traces.column_names import base, start_per_second
 from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.problems import BadTrace, CheckedRows
@@ -20,15 +20,15 @@ _MOST_EMPTY = 100
 """So many cells a row, at most: with more, a column was mistaken for that of the steps or of the workers."""
 
 
-def build_long(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
+def build_long(cells: Cells, *, skip: bool) -> Recording:
     """Build the recording of a long table: see `sgdlab.traces.tables.build`."""
-    columns, rows = layout.columns, cells.rows
-    tell_apart(cells, layout)
+    layout, columns, rows = cells.layout, cells.layout.columns, cells.rows
+    tell_apart(cells)
     notes = [*layout.notes, *cells.notes]
     step = cells.wholes(columns["step"])
     workers, worker = ordered(cells.named(columns["worker"]))
     phases, phase = ordered(cells.named(columns["phase"])) if "phase" in columns else ((), None)
-    table = _Table(workers, worker, step, own_times(cells, layout), phases, phase)
+    table = _Table(workers, worker, step, own_times(cells), phases, phase)
     left_out = table.wholes(notes)
     left_out[_find_repeated(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns["step"], notes)] = True
     if phase is not None:
@@ -46,7 +46,7 @@ def build_long(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     steps, place = table.places()
     fields = table.times(steps, place, layout.per_second)
     if layout.parts is not None:
-        fields |= _parts(cells, layout, kept, table, steps, place)
+        fields |= _parts(cells, kept, table, steps, place)
     elif taken := fields.get("communication"):
         notes.append(f"read as communication: {', '.join(map(repr, taken))}")
     if (start := columns.get("start")) in cells.numbers:
@@ -136,29 +136,29 @@ class _Table:
         return {"runtimes": runtimes, "phases": parts, "communication": others}
 
 
-def own_times(cells: Cells, layout: ColumnLayout) -> np.ndarray:
+def own_times(cells: Cells) -> np.ndarray:
     """Return float64[R], the time of each row, in units of the durations; rows in which it is impossible are bad."""
-    if layout.parts is None:
-        return cells.durations(layout.columns["duration"], zero="phase" in layout.columns)
-    for name in layout.times:
+    columns, parts = cells.layout.columns, cells.layout.parts
+    if parts is None:
+        return cells.durations(columns["duration"], zero="phase" in columns)
+    for name in cells.layout.times:
         cells.durations(name)
-    name = " - ".join([" + ".join(layout.parts.added), *layout.parts.subtracted])
-    cells.numbers[name] = layout.own(cells.numbers)
+    name = " - ".join([" + ".join(parts.added), *parts.subtracted])
+    added, less = (np.sum([cells.numbers[each] for each in names], axis=0) for names in (parts.added, parts.subtracted))
+    cells.numbers[name] = added - less
     return cells.durations(name, zero=False)
 
 
-def _parts(
-    cells: Cells, layout: ColumnLayout, kept: np.ndarray, table: _Table, steps: np.ndarray, place: np.ndarray
-) -> dict[str, Any]:
+def _parts(cells: Cells, kept: np.ndarray, table: _Table, steps: np.ndarray, place: np.ndarray) -> dict[str, Any]:
     """The fields of a recording that several columns of times are, beside the run-times."""
     own = np.isfinite(table.duration)
 
     def times(names: Sequence[str], known: np.ndarray | bool) -> dict[str, np.ndarray]:
-        parts = {base(name): cells.numbers[name][kept] / layout.per_second for name in names}
+        parts = {base(name): cells.numbers[name][kept] / cells.layout.per_second for name in names}
         return {name: table.spread(steps, place, np.where(known, part, np.nan)) for name, part in parts.items()}
 
     # pyrefly: ignore[missing-attribute]  # there are parts
-    added, communication = layout.parts.added, layout.parts.communication
+    added, communication = cells.layout.parts.added, cells.layout.parts.communication
     return {"phases": times(added, own) if len(added) > 1 else {}, "communication": times(communication, True)}
 
 
@@ -236,9 +236,9 @@ def _nodes(node: Names, kept: np.ndarray, table: _Table, notes: list[str]) -> tu
     return tuple(node.values[index] if index >= 0 else "" for index in code.tolist())
 
 
-def build_wide(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
+def build_wide(cells: Cells, *, skip: bool) -> Recording:
     """Build the recording of a wide table: see `sgdlab.traces.tables.build`."""
-    rows, notes = cells.rows, [*layout.notes, *cells.notes]
+    layout, rows, notes = cells.layout, cells.rows, [*cells.layout.notes, *cells.notes]
     steps = np.arange(len(rows), dtype=np.float64)
     if column := layout.columns.get("step"):
         steps = cells.wholes(column)
@@ -271,7 +271,10 @@ def _began(
     known = np.flatnonzero(np.isfinite(starts))
     if not known.size:
         return None
-    scale = start_per_second(name, float(starts[known[0]]), layout.per_second)
+    if are_dates(starts):
+        starts, scale = seconds_since(starts, np.datetime64(0, "s")), 1
+    else:
+        scale = start_per_second(name, float(starts[known[0]]), layout.per_second)
     first = np.full(steps, np.inf)
     np.minimum.at(first, step[known], starts[known])
     first = np.where(np.isfinite(first), first / scale, np.nan)
@@ -303,9 +306,9 @@ def several(worker: np.ndarray, step: np.ndarray, other: np.ndarray, *, most: fl
     return bool((np.unique(pairs, return_counts=True)[1] > 1).mean() > most)
 
 
-def tell_apart(cells: Cells, layout: ColumnLayout) -> None:
+def tell_apart(cells: Cells) -> None:
     """Names workers by their machine, and counts steps over epochs, where their numbers begin anew in each."""
-    columns = layout.columns
+    columns = cells.layout.columns
     worker, step = cells.names[columns["worker"]], cells.numbers[columns["step"]]
     node = cells.names.get(columns.get("node", ""))
     if node is not None and several(worker.codes, step, node.codes, most=RESTARTS):

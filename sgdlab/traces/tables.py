@@ -1,7 +1,6 @@
 """Tables in one of three forms, of four formats: the columns that are needed, and what they make."""
 
 import dataclasses
-import itertools
 import pathlib
 from collections.abc import Callable, Sequence
 
@@ -21,8 +20,8 @@ from sgdlab.traces.recording import Recording
 _FILE = "the file's name"
 """The column of workers that files for each worker lack."""
 
-Load = Callable[..., tuple[Cells, ColumnLayout]]
-"""`(path, file, options, *, of_worker)` -> the columns of a file that are needed, and what they hold.
+Load = Callable[..., Cells]
+"""`(path, file, options, *, of_worker)` -> the columns of a file that are needed.
 
 `file` is what messages call it beside the row, "" where there is only one; with `of_worker`, a table without a column
 of workers is that of a single one.
@@ -35,7 +34,7 @@ _BUILDERS: dict[str, Callable[..., Recording]] = {
 }
 
 
-def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
+def build(cells: Cells, *, skip: bool) -> Recording:
     """Build the recording that the columns of a table make.
 
     Raises:
@@ -43,20 +42,21 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     """
     if not len(cells.rows) and (skip or not cells.rows.count):
         raise BadTrace("must have rows below its header")
+    layout = cells.layout
     if "phase" in layout.guessed and (cells.names[layout.columns["phase"]].codes < 0).all():
-        layout = layout.without("phase")  # lines of another kind have it
-    return _BUILDERS[layout.kind](cells, layout, skip=skip)
+        cells.layout = layout.without("phase")  # lines of another kind have it
+    return _BUILDERS[layout.kind](cells, skip=skip)
 
 
 def _read(kind: str, path: pathlib.Path, options: Options, load: Load) -> Recording:
     """Reads a file, or one for each worker in a directory or of a pattern."""
     files = paths.files(path, TRACES[kind].facts.endings) or paths.files(path, paths.LOOSE)
-    cells, layout = _loaded(files, options, load)
+    cells = _loaded(files, options, load)
     pa.default_memory_pool().release_unused()  # else it keeps what large files took
-    return build(cells, layout, skip=options.skip_bad_rows)
+    return build(cells, skip=options.skip_bad_rows)
 
 
-def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> tuple[Cells, ColumnLayout]:
+def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> Cells:
     """The tables of all files as one."""
     if len(files) == 1:
         try:
@@ -64,33 +64,34 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> tupl
         except BadTrace:
             if paths.number_behind_rank(files[0]) is None:
                 raise
-    found: dict[str, tuple[Cells, ColumnLayout]] = {}
+    found: dict[str, Cells] = {}
     empty = [file.name for file in files if not file.stat().st_size]
     for file, worker in paths.workers(files).items():
         if file.name in empty:
             continue
-        cells, layout = load(file, file.name * (len(files) > 1), options, of_worker=True)
+        cells = found[file.name] = load(file, file.name * (len(files) > 1), options, of_worker=True)
+        layout = cells.layout
         if layout.kind == "wide":
             raise BadTrace(
                 f"{file.name} has a column for each worker; one file for each worker must have a row for each step"
             )
         if "worker" not in layout.columns and layout.kind == "long":
-            layout = dataclasses.replace(layout, columns={"worker": _FILE, **layout.columns})
+            cells.layout = dataclasses.replace(layout, columns={"worker": _FILE, **layout.columns})
             cells.names[_FILE] = Names((worker,), np.zeros(len(cells.rows), np.int64))
-        found[file.name] = cells, layout
     if not found:
         raise BadTrace("must hold files with rows; all are empty")
-    name, (_, first) = next(iter(found.items()))
-    for other, (_, layout) in found.items():
-        if _named(layout) != _named(first) or layout.parts != first.parts:
-            raise BadTrace(f"{other} has other columns than {name}: {_named(layout)} and {_named(first)}")
-    cells = Cells.joined([cells for cells, _ in found.values()])
+    name, first = next((name, cells.layout) for name, cells in found.items())
+    for other, cells in found.items():
+        if _named(cells.layout) != _named(first) or cells.layout.parts != first.parts:
+            raise BadTrace(f"{other} has other columns than {name}: {_named(cells.layout)} and {_named(first)}")
+    cells = Cells.joined(list(found.values()))
     there = {part: column for part, column in first.columns.items() if column in cells.names or column in cells.numbers}
+    cells.layout = dataclasses.replace(first, columns=there)
     if _FILE in there.values():
         cells.notes += ("workers were named by their files",)
     if empty:
         cells.notes += (f"empty files were left out: {', '.join(empty)}",)
-    return cells, dataclasses.replace(first, columns=there)
+    return cells
 
 
 def _named(layout: ColumnLayout) -> str:
@@ -103,7 +104,7 @@ def parquet(*, path: pathlib.Path, options: Options) -> Recording:
     return _read("parquet", path, options, _load_parquet)
 
 
-def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
+def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> Cells:
     try:
         schema = pyarrow.parquet.read_schema(path)
         known = {*columns.PARTS, *columns.OPERATIONS}
@@ -116,8 +117,8 @@ def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker:
         if not names:
             raise BadTrace("must have columns of numbers")
         layout = columns.layout(names, options, of_worker=of_worker)
-        table = pyarrow.parquet.read_table(path, columns=list(itertools.chain(*layout.needed)))
-        return Cells.of(table, layout, CheckedRows(range(1, table.num_rows + 1), file)), layout
+        table = pyarrow.parquet.read_table(path, columns=list(layout.needed))
+        return Cells.of(table, layout, CheckedRows(range(1, table.num_rows + 1), file))
     except pa.ArrowException as error:
         raise OSError(str(error)) from error
 
@@ -150,8 +151,7 @@ def npy(*, path: pathlib.Path, options: Options) -> Recording:
         raise BadTrace(f"an array of shape {array.shape} must be numbers of shape [steps, workers]")
     layout = ColumnLayout.without_names(array.shape[1], options)
     numbers = dict(zip(layout.workers, array.astype(np.float64).T, strict=True))
-    cells = Cells(CheckedRows(range(len(array))), numbers=numbers)
-    return build(cells, layout, skip=options.skip_bad_rows)
+    return build(Cells(layout, CheckedRows(range(len(array))), numbers=numbers), skip=options.skip_bad_rows)
 
 
 @TRACES.register("json_lines", title="JSON lines", source="https://jsonlines.org", endings=(".jsonl", ".ndjson"))

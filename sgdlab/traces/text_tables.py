@@ -30,6 +30,10 @@ _LEAST = 8_000
 """Bytes of a part that are tried at once, of a piece in which a line must be looked at by itself."""
 
 
+_TYPES = {"name": pa.dictionary(pa.int32(), pa.string()), "number": pa.float64(), "begin": pa.string()}
+"""Types of PyArrow's columns, of which all others are recognised; it would read 0x1 as a number, and so as a begin."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Piece:
     """Whole lines of a file."""
@@ -171,7 +175,7 @@ def _is_time(cell: str, *, comma: bool) -> bool:
     return number(cell, comma=comma) is not None
 
 
-def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
+def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> Cells:
     """Reads the columns of a CSV file that are needed: see `sgdlab.traces.tables.Load`."""
     with path.open(encoding="utf-8-sig", newline="") as text:
         written = dialect_of(text)
@@ -185,7 +189,7 @@ def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool
         cells.notes += ("the first column, which has no name, was left out: it counts rows",)
     if written.comments:
         cells.notes += (f"lines above the header that begin with # were left out: {written.comments}",)
-    return cells, layout
+    return cells
 
 
 def csv_cells(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
@@ -207,8 +211,8 @@ def csv_cells(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
 def _csv_at_once(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells | None:
     """The columns of a piece, read by PyArrow; None where a line must be looked at by itself."""
     skipped = max(written.first - piece.line, 0)
-    types = {name: pa.dictionary(pa.int32(), pa.string()) for name in layout.needed.names}
-    types |= {name: pa.float64() for name in layout.needed.numbers}
+    needed = layout.needed
+    types = {column: _TYPES[kind] for column, kind in needed.items() if kind in _TYPES}
     missing = {word for name in MISSING for word in (name, name.upper(), name.title(), "NaN")}
     for decimal in (",", ".") if written.comma else (".",):
         try:
@@ -218,7 +222,7 @@ def _csv_at_once(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells 
                 parse_options=pyarrow.csv.ParseOptions(delimiter=written.separator),
                 convert_options=pyarrow.csv.ConvertOptions(
                     column_types=types,
-                    include_columns=list(itertools.chain(*layout.needed)),
+                    include_columns=list(needed),
                     null_values=sorted(missing),
                     strings_can_be_null=False,
                     decimal_point=decimal,
@@ -264,7 +268,7 @@ def _csv_by_line(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
     return cells
 
 
-def load_json(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
+def load_json(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> Cells:
     """Reads the columns of JSON lines that are needed: see `sgdlab.traces.tables.Load`."""
     with path.open("rb") as lines:
         found = [(piece, json_rows(piece)) for piece in _pieces(lines, file, _PIECE, _text_end(lines), quotes=False)]
@@ -276,7 +280,7 @@ def load_json(path: pathlib.Path, file: str, options: Options, *, of_worker: boo
     cells = Cells.joined([json_cells(piece, layout, rows, necessary) for piece, rows in found])
     if cells.left_out:
         cells.notes += (f"lines without {' or '.join(map(repr, necessary))} were left out: {cells.left_out:,}",)
-    return cells, layout
+    return cells
 
 
 _UNFINISHED = ""
@@ -314,10 +318,10 @@ def _keys(rows: pa.Table | _Lines) -> Iterable[str]:
 
 def json_cells(piece: Piece, layout: ColumnLayout, rows: pa.Table | _Lines, necessary: Sequence[str] = ()) -> Cells:
     """Takes the columns that are needed out of what `json_rows` made of a piece, less lines without necessary keys."""
-    needed = list(itertools.chain(*layout.needed))
+    needed = layout.needed
     if isinstance(rows, pa.Table):
         # Null may stand for a key that a line lacks.
-        if {*needed} <= {*rows.column_names} and not any(rows[name].null_count for name in necessary):
+        if needed.keys() <= {*rows.column_names} and not any(rows[name].null_count for name in necessary):
             try:
                 return Cells.of(rows, layout, CheckedRows(range(piece.line, piece.line + rows.num_rows), piece.file))
             except BadTrace:

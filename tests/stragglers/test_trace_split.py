@@ -73,9 +73,9 @@ def test_a_worker_that_is_often_missing_has_not_stopped():
     runtimes = toy()
     runtimes[[5, 20, 35, *range(54, 60)], 1] = np.nan
     missing_in_the_end = Recording(runtimes, np.arange(STEPS), tuple("abcde"))
-    assert recording.left_out(missing_in_the_end).left.workers == tuple("acde")
+    assert recording.left_out(missing_in_the_end)[0].workers == tuple("acde")
     runtimes[10:14, 1] = np.nan  # a gap that is not much shorter
-    assert recording.left_out(missing_in_the_end).left is missing_in_the_end
+    assert recording.left_out(missing_in_the_end)[0] is missing_in_the_end
 
 
 def test_the_rows_of_a_live_run_are_gradients_of_which_a_slow_worker_has_fewer():

@@ -106,7 +106,7 @@ class Parser:
     def _long(self, cells: Cells) -> ParsedRows:
         columns = self.layout.columns
         step = cells.wholes(columns["step"])
-        seconds = step_tables.own_times(cells, self.layout) / self.layout.per_second
+        seconds = step_tables.own_times(cells) / self.layout.per_second
         worker = Names((self._worker or "",), np.zeros(step.size, np.int64))
         if "worker" in columns:
             worker = cells.named(columns["worker"])
