@@ -147,11 +147,12 @@ def of_fleet(
 
 def of_pauses(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
     """Yield the repairs of common pauses: those that come every n-th step, and the others."""
-    periodic = np.zeros(pauses.rows.size, bool)
-    if pauses.period is not None:
-        periodic = (recording.steps[pauses.rows] - pauses.offset) % pauses.period == 0
+    periodic, every = np.zeros(pauses.rows.size, bool), ""
+    if pauses.period:
+        periodic[pauses.period.rows(recording.steps[pauses.rows])] = True
+        every = ordinal(pauses.period.every)
     for chosen, kind, title in (
-        (periodic, PERIOD, f"every {ordinal(pauses.period or 0)} step ({counted(int(periodic.sum()), 'pause')})"),
+        (periodic, PERIOD, f"every {every} step ({counted(int(periodic.sum()), 'pause')})"),
         (~periodic, STEPS, f"{counted(int((~periodic).sum()), 'slow step')}{' besides' if periodic.any() else ''}"),
     ):
         if chosen.any():
