@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -86,30 +86,6 @@ def _mend(times: Any, repair: Callable[[np.ndarray], np.ndarray], operations: An
     return dataclasses.replace(times, seconds=seconds)
 
 
-class Shown(NamedTuple):
-    """Holds when a cause shows, and the same in brackets; nothing is said if it always does."""
-
-    rows: np.ndarray  # bool[T]
-    since: int | None  # number of the step since which it does, unless it always has, or comes and goes
-    over: bool
-    words: str
-
-    @classmethod
-    def of(cls, cause: Cause, steps: np.ndarray) -> "Shown":
-        """Return when a cause shows in steps of these numbers."""
-        rows, first = np.zeros(len(steps), bool), cause.since or 0
-        for episode in cause.episodes:
-            rows[episode.first : episode.last + 1] = True
-        if not cause.episodes:
-            rows[first : len(steps) if cause.until is None else cause.until + 1] = True
-        if len(cause.episodes) > 1:
-            return cls(rows, None, cause.until is not None, f" ({len(cause.episodes)} times)")
-        since = int(steps[first]) if first else None
-        if cause.until is not None:
-            return cls(rows, since, over=True, words=f" (steps {steps[first]} to {steps[cause.until]})")
-        return cls(rows, since, over=False, words=f" (since step {since})" if first else "")
-
-
 def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cause: Cause | None = None) -> Repair:
     """Return the repair of some workers in the steps in which a cause shows; without one, in all."""
     workers = tuple(int(worker) for worker in workers)
@@ -119,9 +95,12 @@ def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cau
     else:
         kind = WORKER if len(workers) == 1 else WORKERS
         title = f"{named(recording.workers, workers)}{' together' * (len(workers) > 1)}"
-    rows, since, over, words = Shown.of(cause, recording.steps) if cause else (None, None, False, "")
+    rows, since, over = None, None, False
+    if cause:
+        rows, since, over = cause.among(len(recording.steps)), cause.began(recording.steps), cause.over
+        title += cause.when(recording.steps)
     apply = mending(repairs.workers_at_median, workers=workers, rows=rows)
-    return Repair(kind, title + words, "as fast as the median of the others", apply, workers, since, over)
+    return Repair(kind, title, "as fast as the median of the others", apply, workers, since, over)
 
 
 def of_diagnosis(recording: Recording, diagnosis: Diagnosis) -> Iterator[Repair]:
@@ -138,11 +117,12 @@ def of_fleet(
 ) -> Iterator[Repair]:
     """Yield the repair of a cause, named `who`, if it is that all have become slower."""
     if cause.kind in (ALL_SLOWER, DRIFT) and cause.factor > 1:
-        rows, since, over, words = Shown.of(cause, recording.steps)
+        steps, rows = recording.steps, cause.among(len(recording.steps))
         # What has become slower gradually has the factor at the end.
         factor = np.linspace([1], [cause.factor], int(rows.sum())) if cause.kind == DRIFT else cause.factor
         apply = mending(repairs.faster, operations, factor=factor, rows=rows)
-        yield Repair(SLOWER, who + words, "as fast as before", apply, since=since, over=over, said=said)
+        title, since = who + cause.when(steps), cause.began(steps)
+        yield Repair(SLOWER, title, "as fast as before", apply, since=since, over=cause.over, said=said)
 
 
 def of_pauses(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
