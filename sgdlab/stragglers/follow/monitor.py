@@ -2,18 +2,18 @@
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from sgdlab import arrays
 from sgdlab.stragglers.diagnosis import causes
 from sgdlab.stragglers.follow.alarms import CLEARED, NAMED, RAISED, Alarm
 from sgdlab.stragglers.follow.charts import Charts
 from sgdlab.stragglers.follow.common import PAUSE_FACTOR, Common, PauseCounter
 from sgdlab.stragglers.follow.naming import Naming, Silence
-from sgdlab.stragglers.follow.recent import BLOCK, STEPS, WINDOW, Recent, RecentScores, medians_of
+from sgdlab.stragglers.follow.recent import BLOCK, STEPS, WINDOW, Recent, RecentScores
 
 CLIP = math.log(2.5)
 """The most that a single step adds to the mean logarithm of a block."""
@@ -128,9 +128,8 @@ class Monitor:
     @property
     def usual(self) -> float:
         """Return the seconds of a usual step, the median of its slowest worker's run-time; nan before a block."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # steps without any run-time
-            return float(np.nanmedian(np.nanmax(self.recent.rows(WINDOW)[1], axis=1))) if self.blocks else math.nan
+        longest = np.fmax.reduce(self.recent.rows(WINDOW)[1], axis=1)
+        return float(arrays.known_medians(longest[None])[0])
 
     @property
     def open(self) -> dict[tuple, Alarm]:
@@ -165,13 +164,13 @@ class Monitor:
                 self.missing += int(known.size - known.sum())
                 runtimes = np.where(known, runtimes, np.float32(np.nan))
                 logs = np.log(runtimes)
-            medians = medians_of(runtimes)
+            medians = arrays.known_medians(runtimes)
             levels = np.log(medians)
             ratios = np.clip(logs - levels[:, None], -CLIP, CLIP)
         shape = (-1, BLOCK, len(self.workers))
         ratios = ratios.reshape(shape)
         means = _mean(ratios)
-        centred = means - medians_of(means)[:, None]
+        centred = means - arrays.known_medians(means)[:, None]
         found: list[Alarm] = []
         for index, x in enumerate(centred):
             rows = slice(index * BLOCK, (index + 1) * BLOCK)
@@ -200,7 +199,7 @@ class Monitor:
         left_out = slow & (2 * slow.sum() <= BLOCK)
         if left_out.any():
             x = _mean(ratios[None, ~left_out])[0]
-            x = x - medians_of(x[None])[0]
+            x = x - arrays.known_medians(x[None])[0]
         self.recent.add(steps, runtimes, medians, left_out)
         self.strip[self.blocks % STRIP] = x
         last = int(steps[-1])

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from sgdlab import arrays
 from sgdlab.stragglers.diagnosis import causes, change_points
 from sgdlab.stragglers.diagnosis.history import MOST_OF_NODE, of_nodes
 from sgdlab.stragglers.follow.alarms import CLEARED, RAISED, WORSE, Alarm
 from sgdlab.stragglers.follow.charts import LEAST_FACTOR, Charts
 from sgdlab.stragglers.follow.common import Common
-from sgdlab.stragglers.follow.recent import BLOCK, STEPS, WINDOW, Recent, medians_of
+from sgdlab.stragglers.follow.recent import BLOCK, STEPS, WINDOW, Recent
 
 OF_ALL = 0.75
 """The whole cluster is slower where so many of the workers are."""
@@ -204,7 +205,8 @@ class Naming:
         others = float(np.nanmedian(medians[now])) / math.exp(self._common.normal) >= LEAST_FACTOR
         if not before.any():
             return True, others
-        each = medians_of(np.ascontiguousarray(runtimes[now].T)) / medians_of(np.ascontiguousarray(runtimes[before].T))
+        each, usual = (arrays.known_medians(np.ascontiguousarray(runtimes[rows].T)) for rows in (now, before))
+        each = each / usual
         each = each[np.isfinite(each)]
         return not each.size or float((each > math.sqrt(LEAST_FACTOR)).mean()) >= OF_ALL, others
 
