@@ -70,7 +70,7 @@ def test_weights_are_those_of_the_repairs_made_one_after_the_other(workers, grou
     times[:, [worker for group in groups for worker in group]] *= 2.0
     transfer = generator.uniform(0.0, 1.0, 80)
     made = [
-        repairs.AtMedian(group, None if i else np.flatnonzero(generator.random(80) < 0.6))
+        repairs.AtMedian(group, slice(None) if i else np.flatnonzero(generator.random(80) < 0.6))
         for i, group in enumerate(groups)
     ]
     if all_slower:

@@ -131,7 +131,7 @@ def _by_columns(
         """Return float64[T] of the workers that no group repairs, float64[len(groups), T] of each group in its rows."""
         outside, own = times.copy(), np.full((len(groups), len(times)), -np.inf)
         for i, group in enumerate(groups):
-            cells = np.ix_(np.arange(len(times))[slice(None) if group.rows is None else group.rows], group.workers)
+            cells = np.ix_(np.arange(len(times))[group.rows], group.workers)
             own[i, cells[0][:, 0]] = times[cells].max(axis=1)
             outside[cells] = -np.inf
         return outside.max(axis=1), own

@@ -95,11 +95,12 @@ def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cau
     else:
         kind = WORKER if len(workers) == 1 else WORKERS
         title = f"{named(recording.workers, workers)}{' together' * (len(workers) > 1)}"
-    rows, since, over = None, None, False
+    rows: slice | np.ndarray = slice(None)
+    since, over = None, False
     if cause:
         rows, since, over = cause.among(len(recording.steps)), cause.began(recording.steps), cause.over
         title += cause.when(recording.steps)
-    apply = mending(repairs.workers_at_median, workers=workers, rows=rows)
+    apply = mending(repairs.AtMedian(workers, rows))
     return Repair(kind, title, "as fast as the median of the others", apply, workers, since, over)
 
 
