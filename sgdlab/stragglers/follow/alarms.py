@@ -153,12 +153,8 @@ class AlarmFile(contextlib.AbstractContextManager):
         self._file.write(f"{line}\n".encode())
         self._file.flush()
 
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._file.close()
 
     def _read(self) -> None:
         self._file.seek(0)
