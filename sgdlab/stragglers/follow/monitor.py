@@ -123,12 +123,12 @@ class Monitor:
 
     def silent(self, since: Mapping[int, int]) -> list[Alarm]:
         """Return the alarms of workers that are silent by the clock, with the first step that each lacks."""
-        return [] if self.newest is None else self._silence.declared(int(self.newest), since)
+        return self._silence.declared(int(self.newest), since)
 
     @property
     def usual(self) -> float:
         """Return the seconds of a usual step, the median of its slowest worker's run-time; nan before a block."""
-        longest = np.fmax.reduce(self.recent.rows(WINDOW)[1], axis=1)
+        longest = np.fmax.reduce(self.recent.rows(WINDOW)[1], axis=1, initial=np.nan)
         return float(arrays.known_medians(longest[None])[0])
 
     @property
