@@ -61,21 +61,21 @@ class Monitor:
     """
 
     def __init__(self, workers: Sequence[str], nodes: Sequence[str] = ()):
-        self.workers, self.nodes = tuple(workers), tuple(nodes)
-        number = len(self.workers)
+        self.workers: tuple[str, ...] = ()
         self.steps = 0
         self.newest: Any = None
-        self.charts, self.recent = Charts(number), Recent(number)
+        self.charts, self.recent = Charts(0), Recent(0)
         self.common, self.pauses = Common(), PauseCounter()
-        self.strip = np.full((STRIP, number), np.nan, np.float32)
+        self.strip = np.zeros((STRIP, 0), np.float32)
         self.missing = 0
-        self._naming = Naming(self.workers, self.nodes, self.charts, self.common, self.recent, self.start_of)
-        self._held = np.zeros(0, np.int64), np.zeros((0, number), np.float32)  # steps of the block that is not whole
+        self._naming = Naming(self.charts, self.common, self.recent, self.start_of)
+        self._held = np.zeros(0, np.int64), np.zeros((0, 0), np.float32)  # steps of the block that is not whole
         self.blocks = 0
         self._first: list[np.ndarray] | None = []  # x of the first blocks, before they are tested
         self._starts = np.zeros(max(STEPS // BLOCK, STRIP), np.int64)  # the first step of each of the last blocks
-        self._silence = Silence(number, self._naming, self.recent)
+        self._silence = Silence(self._naming, self.recent)
         self._waited = 0  # blocks since the cluster's median has become slower
+        self.grow(workers, nodes)
 
     def grow(self, workers: Sequence[str], nodes: Sequence[str] = ()) -> None:
         """Adds workers, which have no run-times in the steps so far.

@@ -29,8 +29,6 @@ class Naming:
     """Keeps the alarms that are not over, and makes those of something slow.
 
     Args:
-      workers: names of the N workers.
-      nodes: the machine of each worker; empty if unknown.
       charts: the tests of workers.
       common: the test of the whole cluster.
       recent: the last steps.
@@ -38,27 +36,19 @@ class Naming:
 
     Attributes:
       open: alarms that are not over, by their cause.
-
-    Raises:
-      ValueError: where names are not unique, or there are not as many nodes.
     """
 
-    def __init__(
-        self,
-        workers: Sequence[str],
-        nodes: Sequence[str],
-        charts: Charts,
-        common: Common,
-        recent: Recent,
-        start_of: Callable[[int], int],
-    ):
+    def __init__(self, charts: Charts, common: Common, recent: Recent, start_of: Callable[[int], int]):
         self.open: dict[tuple, Alarm] = {}
         self._of_nodes: dict[Any, np.ndarray] = {}
         self._charts, self._common, self._recent, self._start_of = charts, common, recent, start_of
-        self.grow(workers, nodes)
 
     def grow(self, workers: Sequence[str], nodes: Sequence[str]) -> None:
-        """Adds workers."""
+        """Adds workers: names of all of them, and the machine of each, or none if unknown.
+
+        Raises:
+          ValueError: where names are not unique, or there are not as many nodes.
+        """
         self.workers, self.nodes = tuple(workers), tuple(nodes)
         if len(set(self.workers)) != len(self.workers):
             raise ValueError(f"workers={list(workers)!r} must have different names")
@@ -240,10 +230,9 @@ class Silence:
     Where more than half of the N workers are silent, that is one alarm.
     """
 
-    def __init__(self, workers: int, naming: Naming, recent: Recent):
+    def __init__(self, naming: Naming, recent: Recent):
         self._naming, self._recent = naming, recent
-        self._heard, self._blocks = np.zeros(workers, bool), np.zeros(workers, np.int64)
-        self._since = np.full(workers, np.iinfo(np.int64).min)
+        self._heard, self._blocks, self._since = np.zeros(0, bool), np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._open: set[tuple[int, ...]] = set()
 
     def grow(self, workers: int) -> None:
