@@ -90,7 +90,7 @@ class Naming:
         found += self._slow_workers(last, raised)
         for worker in cleared.tolist():
             if self.is_open(causes.SLOW_WORKER, worker):
-                began = self._charts.back_since(worker)
+                began = int(self._charts.back_since[worker])
                 found.append(self.alarm(CLEARED, causes.SLOW_WORKER, last, began, [worker], self.node(worker)))
         return found
 
@@ -104,8 +104,8 @@ class Naming:
             slow = members[self._charts.elevated()[members]]
             # Workers are back at nearly the same time: those that are about to be are waited for.
             if 3 * slow.size <= members.size and not self._charts.returning(slow).any():
-                back = [self._charts.back_since(each) for each in members.tolist()]
-                began = min(block for block in back if block >= max(back) - _TOGETHER)
+                back = self._charts.back_since[members]
+                began = int(back[back >= back.max() - _TOGETHER].min())
                 found.append(self.alarm(CLEARED, causes.SLOW_NODE, last, began, members.tolist(), node))
                 found += self._slow_workers(last, slow[self._charts.slow[slow]])
         return found
@@ -212,7 +212,7 @@ class Naming:
     def _normal(self, members: np.ndarray) -> float:
         """Return the usual ratio of workers that are slow against themselves; 1 of the others."""
         itself = ~self._charts.against_fleet[members] & self._charts.slow[members]
-        return math.exp(float(np.mean([self._charts.normal(each) for each in members]))) if itself.all() else 1.0
+        return math.exp(self._charts.normal[members].astype(np.float64).mean()) if itself.all() else 1.0
 
     def _named(self, alarm: Alarm) -> np.ndarray:
         return np.array([self._index[name] for name in alarm.workers], int)
