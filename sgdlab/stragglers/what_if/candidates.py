@@ -10,7 +10,7 @@ import numpy as np
 from sgdlab import arrays
 from sgdlab.report.words import counted, node_named, ordinal
 from sgdlab.stragglers import repairs
-from sgdlab.stragglers.diagnosis import periods
+from sgdlab.stragglers.diagnosis import history, periods
 from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT, Cause, named
 from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
 from sgdlab.stragglers.diagnosis.pauses import Pauses
@@ -201,8 +201,6 @@ def of_chance(who: str = "worker", title: str = "all compute", operations: Seque
 
 
 def node_of(recording: Recording, workers: tuple[int, ...]) -> str | None:
-    """Return the node whose workers exactly these are, if it has several."""
-    if not recording.nodes or len(workers) < 2:
-        return None
-    names = {recording.nodes[worker] for worker in workers}
-    return recording.nodes[workers[0]] if len(names) == 1 and recording.nodes.count(*names) == len(workers) else None
+    """Return the node whose workers exactly these are, if it may be to blame."""
+    members = history.of_nodes(recording.nodes)
+    return next((name for name, own in members.items() if set(own) == set(workers)), None)
