@@ -10,7 +10,9 @@ shorter, and that the ideal of a worker is the median of the other workers in th
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -65,6 +67,11 @@ class AtMedian:
             median = arrays.median(np.delete(runtimes[within], chosen, axis=1), axis=1, keepdims=True)
             repaired[np.ix_(within, chosen)] = np.minimum(runtimes[np.ix_(within, chosen)], median)
         return repaired
+
+
+def in_turn(times: Any, made: Iterable[Callable[[Any], Any]]) -> Any:
+    """Make repairs one after the other."""
+    return functools.reduce(lambda before, repair: repair(before), made, times)
 
 
 def pauses_removed(runtimes: np.ndarray, rows: np.ndarray, extra: np.ndarray, usual: float) -> np.ndarray:

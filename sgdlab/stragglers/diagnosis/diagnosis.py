@@ -1,7 +1,7 @@
 """The diagnosis of a recording: who is slow, since when, how much, whether it still is, and what that costs."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -90,7 +90,7 @@ def weigh_repairs(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.nda
     Returns:
       Of each, the shares of full synchrony's time that it saves alone, and after all the others.
     """
-    now, least = _seconds(runtimes, transfer), _seconds(_mended(runtimes, made), transfer)
+    now, least = _seconds(runtimes, transfer), _seconds(repairs.in_turn(runtimes, made), transfer)
     groups = [repair for repair in made if isinstance(repair, AtMedian)]
     # The median of the others is at most the longest run-time of the workers that are in no group, if these are more
     # than half of all: no worker at that median can be the slowest of its step. In large recordings, the repairs that
@@ -108,16 +108,10 @@ def _seconds(runtimes: np.ndarray, transfer: np.ndarray) -> float:
     return float(repairs.synchronous_seconds(runtimes, transfer).sum())
 
 
-def _mended(runtimes: np.ndarray, made: Iterable[Repair]) -> np.ndarray:
-    for repair in made:
-        runtimes = repair(runtimes)
-    return runtimes
-
-
 def _without_each(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray) -> list[float]:
     result, before = [], runtimes
     for i, repair in enumerate(made):
-        result.append(_seconds(_mended(before, made[i + 1 :]), transfer))
+        result.append(_seconds(repairs.in_turn(before, made[i + 1 :]), transfer))
         before = repair(before)
     return result
 
@@ -144,8 +138,8 @@ def _by_columns(
     own = longest(runtimes)
     alone = [seconds(outside, np.delete(own, i, axis=0)) for i in range(len(groups))]
     alone += [_seconds(repair(runtimes), transfer) for repair in later]
-    mended = _mended(outside, later)
-    others = [seconds(mended, own) for own in longest(_mended(runtimes, later))]
+    mended = repairs.in_turn(outside, later)
+    others = [seconds(mended, own) for own in longest(repairs.in_turn(runtimes, later))]
     return alone, others + _without_each(later, outside, transfer)
 
 
