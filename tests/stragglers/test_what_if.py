@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sgdlab.stragglers import diagnosis, repairs, what_if
-from sgdlab.stragglers.diagnosis import pauses
+from sgdlab.stragglers.diagnosis import causes, pauses
 from sgdlab.stragglers.what_if import candidates
 from sgdlab.stragglers.what_if.what_if import RepairRow, WhatIf
 from sgdlab.traces.recording import Recording
@@ -93,7 +93,7 @@ def slow_data_loading():
 def slower_cluster():
     runtimes = fleet()
     runtimes[200:] *= 1.5
-    return recording(runtimes), candidates.SLOWER, ()
+    return recording(runtimes), causes.ALL_SLOWER, ()
 
 
 PLANTED = [

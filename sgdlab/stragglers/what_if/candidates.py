@@ -17,10 +17,11 @@ from sgdlab.stragglers.diagnosis.pauses import Pauses
 from sgdlab.stragglers.what_if.scores import above_median
 from sgdlab.traces.recording import Recording
 
-WORKER, WORKERS, NODE, SLOWER = "worker", "workers", "node", "all slower"
+WORKER, WORKERS, NODE = "worker", "workers", "node"
 PERIOD, STEPS, COMMUNICATION, PHASE, CHANCE = "every n-th step", "slow steps", "communication", "phase", "chance"
 STAGE_OF_RANK, LINK, LINKS = "stage of a rank", "link", "links"
-LENGTHS, LONG_STAGE, PAUSED = "sequence lengths", "long stage", "pauses"
+LENGTHS, LONG_STAGE = "sequence lengths", "long stage"
+"""Kinds of repairs; those of all workers are called as their causes are, `ALL_SLOWER` and `PAUSES`."""
 
 _SEARCHED = 32
 """Most workers whose own steps are searched for a period: those whose excess is largest."""
@@ -51,7 +52,7 @@ class Repair:
     """Holds one thing that could be mended.
 
     Attributes:
-      kind: one of the constants of this module.
+      kind: one of the constants of this module, or of a cause.
       title: what is mended, in a few words.
       mended: what it would be like instead.
       apply: from the times before to the times after, both `Times`, or of pipelines `PipelineJob`.
@@ -123,7 +124,7 @@ def of_fleet(
         factor = np.linspace([1], [cause.factor], int(rows.sum())) if cause.kind == DRIFT else cause.factor
         apply = mending(repairs.faster, operations, factor=factor, rows=rows)
         title, since = who + cause.when(steps), cause.began(steps)
-        yield Repair(SLOWER, title, "as fast as before", apply, since=since, over=cause.over, said=said)
+        yield Repair(ALL_SLOWER, title, "as fast as before", apply, since=since, over=cause.over, said=said)
 
 
 def of_pauses(recording: Recording, pauses: Pauses) -> Iterator[Repair]:

@@ -33,7 +33,8 @@ from sgdlab.pipelines.job import PipelineJob
 from sgdlab.pipelines.operations import COMMUNICATION as TRANSFERRING
 from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import blame, pauses
-from sgdlab.stragglers.what_if.candidates import COMMUNICATION, PAUSED, Repair, mending, of_chance, of_fleet
+from sgdlab.stragglers.diagnosis.causes import PAUSES
+from sgdlab.stragglers.what_if.candidates import COMMUNICATION, Repair, mending, of_chance, of_fleet
 from sgdlab.stragglers.what_if.in_turn import NOTHING
 from sgdlab.stragglers.what_if.micro_batches import long_data, long_stage
 from sgdlab.stragglers.what_if.slow_machines import slow_links, slow_stages
@@ -74,7 +75,7 @@ def _pauses(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
     if found.rows.size:
         apply = mending(repairs.rows_at_own_median, rows=[(slice(None), found.rows)])
         said = found.describe(recording.steps)
-        yield Repair(PAUSED, "pauses of all", "as fast as the other steps", apply, said=said)
+        yield Repair(PAUSES, "pauses of all", "as fast as the other steps", apply, said=said)
 
 
 def _slower(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
