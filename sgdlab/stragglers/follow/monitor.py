@@ -12,8 +12,9 @@ from sgdlab.stragglers.diagnosis import causes
 from sgdlab.stragglers.follow.alarms import CLEARED, NAMED, RAISED, Alarm
 from sgdlab.stragglers.follow.charts import Charts
 from sgdlab.stragglers.follow.common import PAUSE_FACTOR, Common, PauseCounter
-from sgdlab.stragglers.follow.naming import Naming, Silence
+from sgdlab.stragglers.follow.naming import Naming
 from sgdlab.stragglers.follow.recent import BLOCK, STEPS, WINDOW, Recent, RecentScores
+from sgdlab.stragglers.follow.silence import Silence
 
 CLIP = math.log(2.5)
 """The most that a single step adds to the mean logarithm of a block."""
