@@ -1,6 +1,7 @@
 """`sgdlab advise --follow=TRACE`: a trace is read as it grows, and what becomes slow is said as soon as it is known."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -210,7 +211,7 @@ class _Terminal:
 
     def alarm(self, alarm: Alarm) -> None:
         self.clear()
-        print(json.dumps(alarm.record()) if self._as_json else alarm.sentence(), flush=True)
+        print(json.dumps(dataclasses.asdict(alarm)) if self._as_json else alarm.sentence(), flush=True)
 
     def note(self, text: str) -> None:
         self.clear()

@@ -247,7 +247,7 @@ class Follower:
             "late_rows": self.tail.steps.late,
             "repeated_rows": self.tail.steps.repeated,
             "lacks": None if lacks is None else {"step": lacks[0], "workers": lacks[1]},
-            "alarms": [alarm.record() | {"sentence": alarm.sentence()} for alarm in reversed(self._alarms)],
+            "alarms": [dataclasses.asdict(alarm) | {"sentence": alarm.sentence()} for alarm in reversed(self._alarms)],
         }
         if not monitor.steps:
             return state
@@ -262,7 +262,7 @@ class Follower:
             "workers": len(monitor.workers),
             "missing": monitor.missing,
             "seconds": float(np.median(known)) if known.size else None,
-            "standing": [alarm.record() | {"sentence": alarm.sentence()} for alarm in self.standing],
+            "standing": [dataclasses.asdict(alarm) | {"sentence": alarm.sentence()} for alarm in self.standing],
             "pauses": {"count": pauses.count, "period": pauses.period, "factor": pauses.factor, "first": pauses.first},
             "scores": [
                 {
