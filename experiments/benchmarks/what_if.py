@@ -19,7 +19,7 @@ from experiments.benchmarks.planted import fleets
 from experiments.benchmarks.planted.trials import pooled, wilson
 from experiments.benchmarks.timing import Figure, at_least, at_most
 from sgdlab.stragglers import diagnosis, repairs, what_if
-from sgdlab.stragglers.diagnosis import pauses
+from sgdlab.stragglers.diagnosis import causes, pauses
 from sgdlab.stragglers.what_if import candidates
 from sgdlab.traces import Recording
 
@@ -114,7 +114,7 @@ def slower_cluster(generator: np.random.Generator) -> Planted:
     runtimes = fleet.runtimes.copy()
     factor = max(1.15, 1 + 3 * max(fleet.common, fleet.noise / 2)) * generator.uniform(1.0, 1.5)
     runtimes[round(generator.uniform(0.2, 0.8) * len(runtimes)) :] *= factor
-    return _planted(fleet, runtimes, candidates.SLOWER, ())
+    return _planted(fleet, runtimes, causes.ALL_SLOWER, ())
 
 
 def nothing(generator: np.random.Generator) -> Planted:

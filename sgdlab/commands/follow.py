@@ -1,6 +1,7 @@
 """`sgdlab advise --follow=TRACE`: a trace is read as it grows, and what becomes slow is said as soon as it is known."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -168,7 +169,7 @@ def exit_code(follower: "Follower") -> int:
 def summary(follower: "Follower") -> str:
     """Return what was read, and what stands, in a few lines."""
     monitor, steps = follower.monitor, follower.tail.steps
-    if monitor is None:
+    if not monitor.steps:
         return "No step was read."
     lines = [f"{monitor.steps:,} steps of {len(monitor.workers):,} workers were read, up to step {monitor.newest}."]
     left_out = [f"{count:,} {kind}" for kind, count in follower.tail.bad.items()]
@@ -210,7 +211,7 @@ class _Terminal:
 
     def alarm(self, alarm: Alarm) -> None:
         self.clear()
-        print(json.dumps(alarm.record()) if self._as_json else alarm.sentence(), flush=True)
+        print(json.dumps(dataclasses.asdict(alarm)) if self._as_json else alarm.sentence(), flush=True)
 
     def note(self, text: str) -> None:
         self.clear()
@@ -232,7 +233,7 @@ class _Terminal:
 def status_line(follower: "Follower") -> str:
     """The state in one line."""
     monitor = follower.monitor
-    if monitor is None:
+    if not monitor.steps:
         return f"waiting for steps in {follower.tail.path}"
     parts = [f"step {monitor.newest}", f"{monitor.steps:,} steps of {len(monitor.workers):,} workers"]
     if not follower.caught_up:

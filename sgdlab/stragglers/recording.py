@@ -9,7 +9,7 @@ import pathlib
 import numpy as np
 
 from sgdlab import traces
-from sgdlab.errors import UsageError
+from sgdlab.errors import UsageError, said_of
 from sgdlab.report.words import counted, some
 from sgdlab.stragglers.diagnosis import causes, pauses
 from sgdlab.stragglers.diagnosis.pauses import Pauses
@@ -185,10 +185,8 @@ def read(
         recording = traces.read(path, options or Options(), name=f"--{flag}")
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
-    try:
+    with said_of(f"--{flag}={path} "):
         return split(recording, name=named(path), train_share=train_share, live=is_live(path))
-    except ValueError as error:
-        raise UsageError(f"--{flag}={path} {error}") from error
 
 
 def named(path: str | os.PathLike[str]) -> str:

@@ -10,7 +10,9 @@ shorter, and that the ideal of a worker is the median of the other workers in th
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,50 +35,43 @@ def synchronous_seconds(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0
     return runtimes.max(axis=1) + transfer
 
 
-def workers_at_median(
-    runtimes: np.ndarray, workers: Sequence[int] | np.ndarray, rows: slice | np.ndarray | None = None
-) -> np.ndarray:
-    """Let some workers take at most as long as the median of the others in the same step.
+@dataclasses.dataclass(frozen=True, eq=False)
+class AtMedian:
+    """Lets some workers take at most as long as the median of the others in the same step.
 
-    Args:
-      runtimes: float64[T, N], seconds.
+    Attributes:
       workers: indices of the workers, not all of the N.
-      rows: steps in which they are repaired, as a slice, indices or bool[T]; None: in all.
-
-    Raises:
-      ValueError: where no worker is left to take the median of.
+      rows: steps in which they are repaired, as a slice, indices or bool[T].
 
     Example:
-      >>> workers_at_median(np.array([[1.0, 9.0, 3.0], [4.0, 1.0, 2.0]]), [1])
+      >>> AtMedian([1])(np.array([[1.0, 9.0, 3.0], [4.0, 1.0, 2.0]]))
       array([[1., 2., 3.],
              [4., 1., 2.]])
     """
-    chosen = np.unique(np.asarray(workers, int))
-    if chosen.size >= runtimes.shape[1]:
-        raise ValueError(f"workers={chosen.tolist()} must leave out at least one of the {runtimes.shape[1]} workers")
-    within = np.arange(len(runtimes))[slice(None) if rows is None else rows]
-    repaired = runtimes.copy()
-    if within.size and chosen.size:
-        median = arrays.median(np.delete(runtimes[within], chosen, axis=1), axis=1, keepdims=True)
-        repaired[np.ix_(within, chosen)] = np.minimum(runtimes[np.ix_(within, chosen)], median)
-    return repaired
 
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class AtMedian:
-    """Holds the repair `workers_at_median` of some workers, to say whom it repairs.
-
-    Attributes:
-      workers: indices of the workers.
-      rows: steps in which they are repaired, as indices; None: in all.
-    """
-
-    workers: tuple[int, ...]
-    rows: np.ndarray | None = None
+    workers: Sequence[int]
+    rows: slice | np.ndarray = dataclasses.field(default_factory=lambda: slice(None))
 
     def __call__(self, runtimes: np.ndarray) -> np.ndarray:
-        """Return the run-times, float64[T, N], with the repair made."""
-        return workers_at_median(runtimes, self.workers, self.rows)
+        """Return the run-times, float64[T, N], with the repair made.
+
+        Raises:
+          ValueError: where no worker is left to take the median of.
+        """
+        chosen, total = np.unique(np.asarray(self.workers, int)), runtimes.shape[1]
+        if chosen.size >= total:
+            raise ValueError(f"workers={chosen.tolist()} must leave out at least one of the {total} workers")
+        within = np.arange(len(runtimes))[self.rows]
+        repaired = runtimes.copy()
+        if within.size and chosen.size:
+            median = arrays.median(np.delete(runtimes[within], chosen, axis=1), axis=1, keepdims=True)
+            repaired[np.ix_(within, chosen)] = np.minimum(runtimes[np.ix_(within, chosen)], median)
+        return repaired
+
+
+def in_turn(times: Any, made: Iterable[Callable[[Any], Any]]) -> Any:
+    """Make repairs one after the other."""
+    return functools.reduce(lambda before, repair: repair(before), made, times)
 
 
 def pauses_removed(runtimes: np.ndarray, rows: np.ndarray, extra: np.ndarray, usual: float) -> np.ndarray:

@@ -64,13 +64,15 @@ def test_two_equally_slow_workers_gain_only_together():
     "groups", [[(3,)], [(3,), (9, 10)], [(0,), (1, 2, 3, 4), (7,)], [(0, 1, 2, 3, 4, 5)], [range(5), range(5, 10)]]
 )
 @pytest.mark.parametrize("all_slower", [False, True])
-def test_weights_are_those_of_the_repairs_made_one_after_the_other(workers, groups, all_slower):
+@pytest.mark.parametrize("large", [1, 2_000_000])
+def test_weights_are_those_of_the_repairs_made_one_after_the_other(workers, groups, all_slower, large, monkeypatch):
+    monkeypatch.setattr("sgdlab.stragglers.diagnosis.diagnosis.LARGE", large)
     generator = np.random.default_rng(workers)
     times = generator.gamma(20.0, 1 / 20, (80, workers)) * generator.uniform(0.8, 1.6, workers)
     times[:, [worker for group in groups for worker in group]] *= 2.0
     transfer = generator.uniform(0.0, 1.0, 80)
     made = [
-        repairs.AtMedian(group, None if i else np.flatnonzero(generator.random(80) < 0.6))
+        repairs.AtMedian(group, slice(None) if i else np.flatnonzero(generator.random(80) < 0.6))
         for i, group in enumerate(groups)
     ]
     if all_slower:

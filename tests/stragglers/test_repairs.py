@@ -17,25 +17,25 @@ def test_a_step_takes_as_long_as_its_slowest_worker_and_the_transfer():
 
 
 def test_a_worker_takes_the_median_of_the_others_where_it_was_slower():
-    repaired = repairs.workers_at_median(RUNTIMES, [2])
+    repaired = repairs.AtMedian([2])(RUNTIMES)
     # The others of the steps are 1, 2, 3 then 2, 1, 4 then 9, 8, 7; in the second step the worker was faster.
     np.testing.assert_array_equal(repaired[:, 2], [2.0, 0.5, 8.0])
     np.testing.assert_array_equal(np.delete(repaired, 2, axis=1), np.delete(RUNTIMES, 2, axis=1))
 
 
 def test_workers_are_repaired_together_by_the_median_of_those_that_are_left():
-    np.testing.assert_array_equal(repairs.workers_at_median(RUNTIMES, [2, 3])[0], [1.0, 2.0, 1.5, 1.5])
+    np.testing.assert_array_equal(repairs.AtMedian([2, 3])(RUNTIMES)[0], [1.0, 2.0, 1.5, 1.5])
 
 
 @pytest.mark.parametrize("rows", [slice(1, None), np.array([1, 2]), np.array([False, True, True])])
 def test_a_worker_is_repaired_in_some_steps_only(rows):
-    repaired = repairs.workers_at_median(RUNTIMES, [2], rows)
+    repaired = repairs.AtMedian([2], rows)(RUNTIMES)
     np.testing.assert_array_equal(repaired[:, 2], [6.0, 0.5, 8.0])
 
 
 def test_somebody_must_be_left_to_take_the_median_of():
     with pytest.raises(ValueError, match=r"workers=\[0, 1, 2, 3\]"):
-        repairs.workers_at_median(RUNTIMES, [3, 0, 1, 2])
+        repairs.AtMedian([3, 0, 1, 2])(RUNTIMES)
 
 
 def test_a_pause_takes_its_seconds_from_all_but_makes_nobody_faster_than_usual():
@@ -81,7 +81,7 @@ def test_a_phase_takes_its_median_over_all_and_what_earlier_repairs_left_of_it()
 @pytest.mark.parametrize(
     "repair",
     [
-        lambda x: repairs.workers_at_median(x, [0, 5]),
+        repairs.AtMedian([0, 5]),
         lambda x: repairs.pauses_removed(x, np.array([3, 4]), np.array([0.5, 9.0]), 1.0),
         lambda x: repairs.rows_at_own_median(x, [(slice(None), np.array([3, 9]))]),
         lambda x: repairs.faster(x, 1.5),

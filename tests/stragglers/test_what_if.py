@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sgdlab.stragglers import diagnosis, repairs, what_if
-from sgdlab.stragglers.diagnosis import pauses
+from sgdlab.stragglers.diagnosis import causes, pauses
 from sgdlab.stragglers.what_if import candidates
 from sgdlab.stragglers.what_if.what_if import RepairRow, WhatIf
 from sgdlab.traces.recording import Recording
@@ -93,7 +93,7 @@ def slow_data_loading():
 def slower_cluster():
     runtimes = fleet()
     runtimes[200:] *= 1.5
-    return recording(runtimes), candidates.SLOWER, ()
+    return recording(runtimes), causes.ALL_SLOWER, ()
 
 
 PLANTED = [
@@ -128,11 +128,11 @@ def test_the_seconds_of_a_worker_are_those_of_a_replay_since_it_is_slow():
     assert line.since is not None
     assert abs(line.since - 101) <= 2  # step 101 is the row 100 in which it begins
     since = slice(line.since - 1, None)
-    repaired = synchronous(repairs.workers_at_median(given.runtimes, [5], since))
+    repaired = synchronous(repairs.AtMedian([5], since)(given.runtimes))
     recorded = synchronous(given.runtimes)
     assert line.alone == line.in_turn == pytest.approx(recorded - repaired)
     assert line.times == pytest.approx(recorded / repaired)
-    both = [synchronous(times[since]) for times in (given.runtimes, repairs.workers_at_median(given.runtimes, [5]))]
+    both = [synchronous(times[since]) for times in (given.runtimes, repairs.AtMedian([5])(given.runtimes))]
     assert line.times_since == pytest.approx(both[0] / both[1])
 
 
@@ -146,7 +146,7 @@ def test_what_is_left_of_a_trace_without_causes_is_its_medians():
     assert slowest.kind == candidates.WORKER
     assert result.waiting == pytest.approx(slowest.in_turn + chance.in_turn)
     assert chance is result.chance
-    repaired = repairs.workers_at_median(given.runtimes, slowest.workers)
+    repaired = repairs.AtMedian(slowest.workers)(given.runtimes)
     assert result.left == pytest.approx(np.median(repaired, axis=1).sum())
     assert result.slowdown == pytest.approx(result.recorded / result.left)
 
@@ -201,7 +201,7 @@ def test_the_slowest_node_is_a_row_even_where_it_is_slowest_by_chance():
     given = recording(fleet(), nodes=NODES)
     (node,) = [line for line in found(given).lines if line.kind == candidates.NODE]
     gains = [
-        synchronous(given.runtimes) - synchronous(repairs.workers_at_median(given.runtimes, range(i, i + 4)))
+        synchronous(given.runtimes) - synchronous(repairs.AtMedian(range(i, i + 4))(given.runtimes))
         for i in (0, 4, 8, 12)
     ]
     assert not node.evident

@@ -18,7 +18,7 @@ def test_repairing_and_leaving_out_against_the_replayed_trace():
     found = scores.score_workers(TIMES, TRANSFER)
     recorded = naive_seconds(TIMES)
     for worker in range(6):
-        repaired = naive_seconds(repairs.workers_at_median(TIMES, [worker]))
+        repaired = naive_seconds(repairs.AtMedian([worker])(TIMES))
         without = naive_seconds(np.delete(TIMES, worker, axis=1))
         assert found.waited[worker] == pytest.approx(recorded - repaired)
         assert found.repaired[worker] == pytest.approx(recorded / repaired)

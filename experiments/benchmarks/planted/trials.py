@@ -65,7 +65,7 @@ def run(trial: Trial) -> Outcome:
     found = diagnosis.find_causes(recording, paused).causes
     if not found:
         return Outcome(plant.kind is None, 0, "", None)
-    right = plant.kind is not None and plant.named_by(found[0], paused.period)
+    right = plant.kind is not None and plant.named_by(found[0], paused.period.every if paused.period else None)
     error = found[0].since - plant.since if right and plant.since and found[0].since is not None else None
     return Outcome(right, len(found), found[0].headline(recording), error)
 

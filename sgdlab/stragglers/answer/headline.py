@@ -133,7 +133,7 @@ def _machines(findings: Findings) -> str:
     workers, table = len(findings.parts.workers), findings.verdict.table
     out = row.without if row is not None else causes[0].workers
     test = findings.parts.test[table.first :]
-    mended = repairs.workers_at_median(test, out)
+    mended = repairs.AtMedian(out)(test)
     times = repairs.synchronous_seconds(test).sum() / repairs.synchronous_seconds(mended).sum()
     if row is None:
         worth = (

@@ -62,7 +62,7 @@ def as_dict(findings: Findings) -> dict[str, Any]:
         "pauses": {
             "steps": steps[pauses.rows].tolist(),
             "extra_seconds": pauses.extra.tolist(),
-            "period": pauses.period,
+            "period": pauses.period.every if pauses.period else None,
         },
         "recommendation": {
             "protocol": chosen.title,

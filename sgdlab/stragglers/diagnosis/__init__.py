@@ -2,7 +2,4 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submod_attrs={"diagnosis": ["Diagnosis", "LEAST_SHARE", "LEAST_SHARE_OF_SLIGHT", "MOST", "SLIGHT", "find_causes"]},
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs={"diagnosis": ["Diagnosis", "find_causes"]})

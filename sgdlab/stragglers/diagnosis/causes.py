@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab.report.words import counted, node_named, some
-from sgdlab.stragglers.diagnosis.history import Episode
+from sgdlab.stragglers.diagnosis.history import Episode, among
 from sgdlab.traces import Recording
 
 SLOW_WORKER, SLOW_NODE, ALL_SLOWER = "slow worker", "slow node", "all slower"
@@ -51,15 +51,31 @@ class Cause:
         """Return whether it is a machine that is still slow in the last steps."""
         return bool(self.workers) and self.until is None
 
+    @property
+    def over(self) -> bool:
+        """Return whether it no longer shows in the last steps."""
+        return self.until is not None
+
+    def among(self, rows: int) -> np.ndarray:
+        """Return bool[T], in which of the T rows it shows."""
+        whole = Episode(self.since or 0, rows - 1 if self.until is None else self.until, self.factor)
+        return among([self.episodes or (whole,)], rows)[:, 0]
+
+    def began(self, steps: np.ndarray) -> int | None:
+        """Return the number of the step since which it shows; None if it always does, or comes and goes."""
+        return int(steps[self.since]) if self.since and len(self.episodes) <= 1 else None
+
     def intensity(self, steps: int) -> float:
         """Return what it costs while it lasts: the share of the time of its own steps, of so many in all."""
-        if self.episodes:
-            rows = sum(episode.rows for episode in self.episodes)
-        elif self.since is not None:
-            rows = (steps if self.until is None else self.until + 1) - self.since
-        else:
-            rows = steps
-        return (self.share + self.last_share) / 2 * steps / rows
+        return (self.share + self.last_share) / 2 * steps / int(self.among(steps).sum())
+
+    def when(self, steps: np.ndarray) -> str:
+        """Return in brackets when it shows, in steps of these numbers; nothing if it always does."""
+        if len(self.episodes) > 1:
+            return f" ({len(self.episodes)} times)"
+        if self.until is not None:
+            return f" (steps {steps[self.since or 0]} to {steps[self.until]})"
+        return f" (since step {steps[self.since]})" if self.since else ""
 
     def headline(self, recording: Recording) -> str:
         """Return a sentence, without its full stop, that names who is slow, since when and how much."""

@@ -90,10 +90,7 @@ def weigh_repairs(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.nda
     Returns:
       Of each, the shares of full synchrony's time that it saves alone, and after all the others.
     """
-    mended = runtimes
-    for repair in made:
-        mended = repair(mended)
-    now, least = _seconds(runtimes, transfer), _seconds(mended, transfer)
+    now, least = _seconds(runtimes, transfer), _seconds(repairs.in_turn(runtimes, made), transfer)
     groups = [repair for repair in made if isinstance(repair, AtMedian)]
     # The median of the others is at most the longest run-time of the workers that are in no group, if these are more
     # than half of all: no worker at that median can be the slowest of its step. In large recordings, the repairs that
@@ -114,10 +111,7 @@ def _seconds(runtimes: np.ndarray, transfer: np.ndarray) -> float:
 def _without_each(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray) -> list[float]:
     result, before = [], runtimes
     for i, repair in enumerate(made):
-        others = before
-        for other in made[i + 1 :]:
-            others = other(others)
-        result.append(_seconds(others, transfer))
+        result.append(_seconds(repairs.in_turn(before, made[i + 1 :]), transfer))
         before = repair(before)
     return result
 
@@ -126,33 +120,27 @@ def _by_columns(
     groups: Sequence[AtMedian], later: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray
 ) -> tuple[list[float], list[float]]:
     """Seconds of all steps with each repair alone, and with all but each, from the longest run-times of each group."""
+    cells = [np.ix_(np.arange(len(runtimes))[group.rows], group.workers) for group in groups]
+    outside = runtimes.copy()  # of the workers that no group repairs; later repairs leave what is infinite as it is
+    for of_group in cells:
+        outside[of_group] = -np.inf
 
-    def longest(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return float64[T] of the workers that no group repairs, float64[len(groups), T] of each group in its rows."""
-        outside, own = times.copy(), np.full((len(groups), len(times)), -np.inf)
-        for i, group in enumerate(groups):
-            cells = np.ix_(np.arange(len(times))[slice(None) if group.rows is None else group.rows], group.workers)
-            own[i, cells[0][:, 0]] = times[cells].max(axis=1)
-            outside[cells] = -np.inf
-        return outside.max(axis=1), own
+    def longest(times: np.ndarray) -> np.ndarray:
+        """Return float64[len(groups), T], of each group in its rows."""
+        own = np.full((len(groups), len(times)), -np.inf)
+        for of_group, row in zip(cells, own, strict=True):
+            row[of_group[0][:, 0]] = times[of_group].max(axis=1)
+        return own
 
     def seconds(outside: np.ndarray, own: np.ndarray) -> float:
-        return float((np.maximum(outside, own.max(axis=0, initial=-np.inf)) + transfer).sum())
+        return _seconds(np.vstack([outside.max(axis=1), own]).T, transfer)
 
-    outside, own = longest(runtimes)
+    own = longest(runtimes)
     alone = [seconds(outside, np.delete(own, i, axis=0)) for i in range(len(groups))]
     alone += [_seconds(repair(runtimes), transfer) for repair in later]
-    times = runtimes
-    for repair in later:
-        times = repair(times)
-    outside, own = longest(times) if later else (outside, own)
-    others = [seconds(outside, own[i : i + 1]) for i in range(len(groups))]
-    for i in range(len(later)):
-        times = runtimes
-        for j, repair in enumerate(later):
-            times = repair(times) if i != j else times
-        others.append(seconds(longest(times)[0], own[:0]))
-    return alone, others
+    mended = repairs.in_turn(outside, later)
+    others = [seconds(mended, own) for own in longest(repairs.in_turn(runtimes, later))]
+    return alone, others + _without_each(later, outside, transfer)
 
 
 def _memory(runtimes: np.ndarray, following: np.ndarray) -> float:

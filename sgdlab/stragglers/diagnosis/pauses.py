@@ -8,6 +8,7 @@ import numpy as np
 from sgdlab import arrays
 from sgdlab.report.words import counted, figure, ordinal, some
 from sgdlab.stragglers.diagnosis import periods
+from sgdlab.stragglers.diagnosis.periods import Period
 from sgdlab.traces import Recording
 
 _LEAST_FACTOR, _SURE_FACTOR = 1.2, 1.5
@@ -44,8 +45,7 @@ class Pauses:
       rows: int64[K], rows of the recording's complete steps, rising.
       extra: float64[K], seconds above the usual: the median over the workers that paused.
       usual: seconds of the median worker in a usual step.
-      period: a pause comes every so many steps; None if they follow no period.
-      offset: remainder of the pauses' step numbers divided by `period`; None without a period.
+      period: that they follow; None if they follow none.
       workers: int64[K], number of workers that paused in each of these steps.
       fleet: N, number of all workers.
     """
@@ -53,15 +53,14 @@ class Pauses:
     rows: np.ndarray
     extra: np.ndarray
     usual: float
-    period: int | None
-    offset: int | None
+    period: Period | None
     workers: np.ndarray
     fleet: int
 
     def among(self, rows: int) -> np.ndarray:
-        """Return bool[rows], whether each of the first `rows` rows is a pause."""
+        """Return bool[T], which of the T rows of the recording are pauses."""
         result = np.zeros(rows, bool)
-        result[self.rows[self.rows < rows]] = True
+        result[self.rows] = True
         return result
 
     def describe(self, steps: np.ndarray) -> str:
@@ -84,7 +83,7 @@ class Pauses:
         if self.rows.size == 1:
             guess = "the first step: a compilation?" if self.rows[0] == 0 else "once: a checkpoint or an evaluation?"
             return f"step {which} took {extra} s longer on {whom}, {guess}"
-        guess = f"every {ordinal(self.period)} step: a checkpoint?" if self.period else "without a period"
+        guess = f"every {ordinal(self.period.every)} step: a checkpoint?" if self.period else "without a period"
         return f"{counted(self.rows.size, 'step')} ({which}) took {extra} s longer on {whom}, {guess}"
 
 
@@ -122,9 +121,8 @@ def find_pauses(recording: Recording) -> Pauses:
     excess = runtimes[rows] - _own(runtimes, rows, others)
     hit = _paused(excess, noise * level[rows])
     extra = np.array([np.median(row[paused]) for row, paused in zip(excess, hit, strict=True)], float)
-    period, offset = periods.common(steps[rows], steps) or (None, None)
     usual = float(np.median(middle[others]))
-    return Pauses(rows, extra, usual, period, offset, hit.sum(axis=1), runtimes.shape[1])
+    return Pauses(rows, extra, usual, periods.common(steps[rows], steps), hit.sum(axis=1), runtimes.shape[1])
 
 
 def _together(

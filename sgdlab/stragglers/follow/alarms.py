@@ -104,10 +104,6 @@ class Alarm:
             return f"all workers took {self.factor:.1f} times as long as usual at step {self.since}: a checkpoint?"
         return f"{who} {has} been {self.factor:.2f} times slower since step {self.since}"
 
-    def record(self) -> dict[str, Any]:
-        """Return the fields as JSON holds them, under their names."""
-        return dataclasses.asdict(self) | {"workers": list(self.workers)}
-
 
 def is_alarm(record: Mapping[str, Any]) -> bool:
     """Return whether an object of a file of JSON lines is an alarm."""
@@ -149,16 +145,12 @@ class AlarmFile(contextlib.AbstractContextManager):
             return
         self._known.add((run, *alarm.identity))
         more = {"trace": self._trace, "run": run, "time": round(self._clock(), 3)}
-        line = json.dumps(alarm.record() | more, allow_nan=False)
+        line = json.dumps(dataclasses.asdict(alarm) | more, allow_nan=False)
         self._file.write(f"{line}\n".encode())
         self._file.flush()
 
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._file.close()
 
     def _read(self) -> None:
         self._file.seek(0)

@@ -49,6 +49,8 @@ class Charts:
       against_fleet: bool[N], whether it is slow against the fleet (else only against itself).
       sums: float32[4, N], the charts.
       since: int32[4, N], the block after the one in which each chart was last zero.
+      back_since: int64[N], the block from which on a worker that was slow is back to normal.
+      normal: float32[N], the x that was normal for a worker when it became slow.
     """
 
     def __init__(self, workers: int):
@@ -58,8 +60,8 @@ class Charts:
         self.slow, self.against_fleet = np.zeros(0, bool), np.zeros(0, bool)
         self._any_slow = False
         self._own, self._spread = np.zeros(0, np.float32), np.zeros(0, np.float32)
-        self._last, self._normal_when_slow = np.zeros(0, np.float32), np.zeros(0, np.float32)
-        self._count, self._returned = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._last, self.normal = np.zeros(0, np.float32), np.zeros(0, np.float32)
+        self._count, self.back_since = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._history = np.zeros((_KEPT, 0), np.float32)
         self._pooled: Any = LEAST_SIGMA
         self._pooled_count = 0
@@ -117,7 +119,7 @@ class Charts:
         gain[_FASTER] -= self._own_allowance
         used = len(gain) if self._any_slow else _BACK  # nobody is on the way back where nobody is slow
         if self._any_slow:
-            back = (self._normal_when_slow - x) * self._precision + self._allowance
+            back = (self.normal - x) * self._precision + self._allowance
             gain[_BACK] = np.where(self.slow, back, np.float32(-np.inf))
         gain, sums = gain[:used], self.sums[:used]
         np.minimum(np.maximum(gain, -CLIP, out=gain), CLIP, out=gain)
@@ -146,14 +148,6 @@ class Charts:
         """Return the block in which a worker's slowness began, as its charts say."""
         return int(self.since[_FLEET if self.against_fleet[worker] else _ITSELF, worker])
 
-    def back_since(self, worker: int) -> int:
-        """Return the block from which on a worker that was slow is back to normal."""
-        return int(self._returned[worker])
-
-    def normal(self, worker: int) -> float:
-        """Return the x that was normal for a worker when it became slow."""
-        return float(self._normal_when_slow[worker])
-
     def _decide(self) -> tuple[np.ndarray, np.ndarray]:
         over = self.sums[:2] >= THRESHOLD
         if not self._any_slow and not over.any():
@@ -162,12 +156,12 @@ class Charts:
         raised = over_any & ~self.slow
         # A worker that is slow against itself may become so against the fleet; what is normal for it stays.
         self.against_fleet = np.where(raised, over[_FLEET], self.against_fleet)
-        self._normal_when_slow = np.where(raised, self._own * ~over[_FLEET], self._normal_when_slow)
+        self.normal = np.where(raised, self._own * ~over[_FLEET], self.normal)
         cleared = self.slow & (self.sums[_BACK] >= BACK)
         self.slow = (self.slow | raised) & ~cleared
         self._any_slow = bool(self.slow.any())
         self.since[_BACK, raised] = self.block
-        self._returned = np.where(cleared, self.since[_BACK], self._returned)
+        self.back_since = np.where(cleared, self.since[_BACK], self.back_since)
         np.minimum(self.sums[:2], THRESHOLD, out=self.sums[:2])
         self.sums[:, cleared], self.since[:, cleared] = 0.0, self.block  # they begin anew
         return raised, cleared

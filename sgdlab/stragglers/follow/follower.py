@@ -138,7 +138,7 @@ class Follower:
         self._begin()
 
     def _begin(self) -> None:
-        self.monitor: Any = None  # Monitor | None
+        self.monitor = Monitor(())
         self.caught_up = False
         self.arrivals = ArrivalClock(self._clock)
         self._hangs: Alarm | None = None
@@ -155,7 +155,7 @@ class Follower:
         Raises:
           ValueError: where the trace has not the columns of one.
         """
-        read, usual = self.tail.bytes_read, math.nan if self.monitor is None else self.monitor.usual
+        read, usual = self.tail.bytes_read, self.monitor.usual
         self.tail.overdue = self.arrivals.overdue(usual)
         taken = self.tail.poll(end=end)
         if taken is None:
@@ -172,17 +172,15 @@ class Follower:
         if not steps.size:
             return []
         workers, nodes = self.tail.steps.workers, self.tail.nodes
-        if self.monitor is None:
-            self.monitor = Monitor(workers, nodes)
-        elif len(workers) > len(self.monitor.workers):
+        if len(workers) > len(self.monitor.workers):
             self.monitor.grow(workers, nodes)
         return self.monitor.observe(steps, runtimes)
 
     def _by_the_clock(self, overdue: np.ndarray, usual: float, *, end: bool) -> list[Alarm]:
         """Return the alarms that steps cannot tell: that a worker, or the whole job, has none any more."""
-        if self.monitor is None or self.monitor.newest is None:
+        if self.monitor.newest is None:
             return []
-        steps, newest = self.tail.steps, int(self.monitor.newest)
+        steps, newest = self.tail.steps, self.monitor.newest
         behind, latest = self.arrivals.behind, int(steps.newest.max(initial=0)) + self.tail.offset
         since = {worker: latest - behind[worker] + 1 for worker in np.flatnonzero(overdue).tolist() if worker in behind}
         found = self.monitor.silent(since)
@@ -211,13 +209,12 @@ class Follower:
     @property
     def standing(self) -> list[Alarm]:
         """Alarms that are not over: something is slow, a worker is silent, or there are no steps."""
-        hangs = [] if self._hangs is None else [self._hangs]
-        return [] if self.monitor is None else [*hangs, *self.monitor.standing()]
+        return [*([] if self._hangs is None else [self._hangs]), *self.monitor.standing()]
 
     def gains(self) -> list[Gain]:
         """Return what a changed protocol would gain from here; computed anew every `_GAINS_EVERY` steps."""
         monitor = self.monitor
-        if monitor is None or not monitor.blocks:
+        if not monitor.blocks:
             return []
         index = {name: number for number, name in enumerate(monitor.workers)}
         blamed = [alarm for alarm in self.standing if alarm.kind in (SLOW_WORKER, SLOW_NODE)]
@@ -250,9 +247,9 @@ class Follower:
             "late_rows": self.tail.steps.late,
             "repeated_rows": self.tail.steps.repeated,
             "lacks": None if lacks is None else {"step": lacks[0], "workers": lacks[1]},
-            "alarms": [alarm.record() | {"sentence": alarm.sentence()} for alarm in reversed(self._alarms)],
+            "alarms": [dataclasses.asdict(alarm) | {"sentence": alarm.sentence()} for alarm in reversed(self._alarms)],
         }
-        if monitor is None:
+        if not monitor.steps:
             return state
         scores = monitor.scores()
         shown = self._shown(scores.against_fleet, scores.against_itself)
@@ -265,7 +262,7 @@ class Follower:
             "workers": len(monitor.workers),
             "missing": monitor.missing,
             "seconds": float(np.median(known)) if known.size else None,
-            "standing": [alarm.record() | {"sentence": alarm.sentence()} for alarm in self.standing],
+            "standing": [dataclasses.asdict(alarm) | {"sentence": alarm.sentence()} for alarm in self.standing],
             "pauses": {"count": pauses.count, "period": pauses.period, "factor": pauses.factor, "first": pauses.first},
             "scores": [
                 {

@@ -2,18 +2,19 @@
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from sgdlab import arrays
 from sgdlab.stragglers.diagnosis import causes
 from sgdlab.stragglers.follow.alarms import CLEARED, NAMED, RAISED, Alarm
 from sgdlab.stragglers.follow.charts import Charts
 from sgdlab.stragglers.follow.common import PAUSE_FACTOR, Common, PauseCounter
-from sgdlab.stragglers.follow.naming import Naming, Silence
-from sgdlab.stragglers.follow.recent import BLOCK, STEPS, WINDOW, Recent, RecentScores, medians_of
+from sgdlab.stragglers.follow.naming import Naming
+from sgdlab.stragglers.follow.recent import BLOCK, STEPS, WINDOW, Recent, RecentScores
+from sgdlab.stragglers.follow.silence import Silence
 
 CLIP = math.log(2.5)
 """The most that a single step adds to the mean logarithm of a block."""
@@ -61,21 +62,21 @@ class Monitor:
     """
 
     def __init__(self, workers: Sequence[str], nodes: Sequence[str] = ()):
-        self.workers, self.nodes = tuple(workers), tuple(nodes)
-        number = len(self.workers)
+        self.workers: tuple[str, ...] = ()
         self.steps = 0
         self.newest: Any = None
-        self.charts, self.recent = Charts(number), Recent(number)
+        self.charts, self.recent = Charts(0), Recent(0)
         self.common, self.pauses = Common(), PauseCounter()
-        self.strip = np.full((STRIP, number), np.nan, np.float32)
+        self.strip = np.zeros((STRIP, 0), np.float32)
         self.missing = 0
-        self._naming = Naming(self.workers, self.nodes, self.charts, self.common, self.recent, self.start_of)
-        self._held = np.zeros(0, np.int64), np.zeros((0, number), np.float32)  # steps of the block that is not whole
+        self._naming = Naming(self.charts, self.common, self.recent, self.start_of)
+        self._held = np.zeros(0, np.int64), np.zeros((0, 0), np.float32)  # steps of the block that is not whole
         self.blocks = 0
         self._first: list[np.ndarray] | None = []  # x of the first blocks, before they are tested
         self._starts = np.zeros(max(STEPS // BLOCK, STRIP), np.int64)  # the first step of each of the last blocks
-        self._silence = Silence(number, self._naming, self.recent)
+        self._silence = Silence(self._naming, self.recent)
         self._waited = 0  # blocks since the cluster's median has become slower
+        self.grow(workers, nodes)
 
     def grow(self, workers: Sequence[str], nodes: Sequence[str] = ()) -> None:
         """Adds workers, which have no run-times in the steps so far.
@@ -123,14 +124,13 @@ class Monitor:
 
     def silent(self, since: Mapping[int, int]) -> list[Alarm]:
         """Return the alarms of workers that are silent by the clock, with the first step that each lacks."""
-        return [] if self.newest is None else self._silence.declared(int(self.newest), since)
+        return self._silence.declared(int(self.newest), since)
 
     @property
     def usual(self) -> float:
         """Return the seconds of a usual step, the median of its slowest worker's run-time; nan before a block."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # steps without any run-time
-            return float(np.nanmedian(np.nanmax(self.recent.rows(WINDOW)[1], axis=1))) if self.blocks else math.nan
+        longest = np.fmax.reduce(self.recent.rows(WINDOW)[1], axis=1, initial=np.nan)
+        return float(arrays.known_medians(longest[None])[0])
 
     @property
     def open(self) -> dict[tuple, Alarm]:
@@ -165,13 +165,13 @@ class Monitor:
                 self.missing += int(known.size - known.sum())
                 runtimes = np.where(known, runtimes, np.float32(np.nan))
                 logs = np.log(runtimes)
-            medians = medians_of(runtimes)
+            medians = arrays.known_medians(runtimes)
             levels = np.log(medians)
             ratios = np.clip(logs - levels[:, None], -CLIP, CLIP)
         shape = (-1, BLOCK, len(self.workers))
         ratios = ratios.reshape(shape)
         means = _mean(ratios)
-        centred = means - medians_of(means)[:, None]
+        centred = means - arrays.known_medians(means)[:, None]
         found: list[Alarm] = []
         for index, x in enumerate(centred):
             rows = slice(index * BLOCK, (index + 1) * BLOCK)
@@ -200,7 +200,7 @@ class Monitor:
         left_out = slow & (2 * slow.sum() <= BLOCK)
         if left_out.any():
             x = _mean(ratios[None, ~left_out])[0]
-            x = x - medians_of(x[None])[0]
+            x = x - arrays.known_medians(x[None])[0]
         self.recent.add(steps, runtimes, medians, left_out)
         self.strip[self.blocks % STRIP] = x
         last = int(steps[-1])

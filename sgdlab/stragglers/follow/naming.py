@@ -1,18 +1,19 @@
-"""`Naming`, what alarms say and which are not over; and `Silence`, workers that have no run-times any more."""
+"""`Naming`, what alarms say, and which are not over."""
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from sgdlab import arrays
 from sgdlab.stragglers.diagnosis import causes, change_points
 from sgdlab.stragglers.diagnosis.history import MOST_OF_NODE, of_nodes
 from sgdlab.stragglers.follow.alarms import CLEARED, RAISED, WORSE, Alarm
 from sgdlab.stragglers.follow.charts import LEAST_FACTOR, Charts
 from sgdlab.stragglers.follow.common import Common
-from sgdlab.stragglers.follow.recent import BLOCK, STEPS, WINDOW, Recent, medians_of
+from sgdlab.stragglers.follow.recent import STEPS, WINDOW, Recent
 
 OF_ALL = 0.75
 """The whole cluster is slower where so many of the workers are."""
@@ -28,8 +29,6 @@ class Naming:
     """Keeps the alarms that are not over, and makes those of something slow.
 
     Args:
-      workers: names of the N workers.
-      nodes: the machine of each worker; empty if unknown.
       charts: the tests of workers.
       common: the test of the whole cluster.
       recent: the last steps.
@@ -37,27 +36,19 @@ class Naming:
 
     Attributes:
       open: alarms that are not over, by their cause.
-
-    Raises:
-      ValueError: where names are not unique, or there are not as many nodes.
     """
 
-    def __init__(
-        self,
-        workers: Sequence[str],
-        nodes: Sequence[str],
-        charts: Charts,
-        common: Common,
-        recent: Recent,
-        start_of: Callable[[int], int],
-    ):
+    def __init__(self, charts: Charts, common: Common, recent: Recent, start_of: Callable[[int], int]):
         self.open: dict[tuple, Alarm] = {}
         self._of_nodes: dict[Any, np.ndarray] = {}
         self._charts, self._common, self._recent, self._start_of = charts, common, recent, start_of
-        self.grow(workers, nodes)
 
     def grow(self, workers: Sequence[str], nodes: Sequence[str]) -> None:
-        """Adds workers."""
+        """Adds workers: names of all of them, and the machine of each, or none if unknown.
+
+        Raises:
+          ValueError: where names are not unique, or there are not as many nodes.
+        """
         self.workers, self.nodes = tuple(workers), tuple(nodes)
         if len(set(self.workers)) != len(self.workers):
             raise ValueError(f"workers={list(workers)!r} must have different names")
@@ -99,7 +90,7 @@ class Naming:
         found += self._slow_workers(last, raised)
         for worker in cleared.tolist():
             if self.is_open(causes.SLOW_WORKER, worker):
-                began = self._charts.back_since(worker)
+                began = int(self._charts.back_since[worker])
                 found.append(self.alarm(CLEARED, causes.SLOW_WORKER, last, began, [worker], self.node(worker)))
         return found
 
@@ -113,8 +104,8 @@ class Naming:
             slow = members[self._charts.elevated()[members]]
             # Workers are back at nearly the same time: those that are about to be are waited for.
             if 3 * slow.size <= members.size and not self._charts.returning(slow).any():
-                back = [self._charts.back_since(each) for each in members.tolist()]
-                began = min(block for block in back if block >= max(back) - _TOGETHER)
+                back = self._charts.back_since[members]
+                began = int(back[back >= back.max() - _TOGETHER].min())
                 found.append(self.alarm(CLEARED, causes.SLOW_NODE, last, began, members.tolist(), node))
                 found += self._slow_workers(last, slow[self._charts.slow[slow]])
         return found
@@ -204,7 +195,8 @@ class Naming:
         others = float(np.nanmedian(medians[now])) / math.exp(self._common.normal) >= LEAST_FACTOR
         if not before.any():
             return True, others
-        each = medians_of(np.ascontiguousarray(runtimes[now].T)) / medians_of(np.ascontiguousarray(runtimes[before].T))
+        each, usual = (arrays.known_medians(np.ascontiguousarray(runtimes[rows].T)) for rows in (now, before))
+        each = each / usual
         each = each[np.isfinite(each)]
         return not each.size or float((each > math.sqrt(LEAST_FACTOR)).mean()) >= OF_ALL, others
 
@@ -220,81 +212,7 @@ class Naming:
     def _normal(self, members: np.ndarray) -> float:
         """Return the usual ratio of workers that are slow against themselves; 1 of the others."""
         itself = ~self._charts.against_fleet[members] & self._charts.slow[members]
-        return math.exp(float(np.mean([self._charts.normal(each) for each in members]))) if itself.all() else 1.0
+        return math.exp(self._charts.normal[members].astype(np.float64).mean()) if itself.all() else 1.0
 
     def _named(self, alarm: Alarm) -> np.ndarray:
         return np.array([self._index[name] for name in alarm.workers], int)
-
-
-SILENT_BLOCKS = 3
-"""A worker without any run-time in so many blocks of steps that the others have is silent."""
-MOST_BLOCKS = 10
-"""Where most workers have none, so many blocks are waited for: the trace may be sampled."""
-
-
-class Silence:
-    """Finds workers that had run-times, and have none any more.
-
-    Where more than half of the N workers are silent, that is one alarm.
-    """
-
-    def __init__(self, workers: int, naming: Naming, recent: Recent):
-        self._naming, self._recent = naming, recent
-        self._heard, self._blocks = np.zeros(workers, bool), np.zeros(workers, np.int64)
-        self._since = np.full(workers, np.iinfo(np.int64).min)
-        self._open: set[tuple[int, ...]] = set()
-
-    def grow(self, workers: int) -> None:
-        """Adds workers, up to so many."""
-        more = workers - self._heard.size
-        self._heard, self._blocks = np.pad(self._heard, (0, more)), np.pad(self._blocks, (0, more))
-        self._since = np.pad(self._since, (0, more), constant_values=np.iinfo(np.int64).min)
-
-    def observe(self, first: int, last: int, there: np.ndarray) -> list[Alarm]:
-        """Adds a block, of its oldest and its newest step, and which workers have a run-time in it: bool[N]."""
-        there = there & (first >= self._since)  # what came before a silence that the clock has told
-        self._heard |= there
-        gone = self._heard & ~there
-        if not there.any() or not (gone.any() or self._blocks.any()):
-            return []
-        self._blocks = np.where(gone, self._blocks + 1, 0)
-        found = []
-        for group in sorted(self._open):
-            back = [worker for worker in group if there[worker]]
-            if 2 * len(back) > len(group):
-                self._open.remove(group)
-                since = min(self._recent.since(worker, there=True) for worker in back)
-                found.append(self._alarm(CLEARED, last, group, since))
-        return found + self._raised(last)
-
-    def declared(self, last: int, since: Mapping[int, int]) -> list[Alarm]:
-        """Return the alarms of workers that are silent by the clock: {worker: the first step that it lacks}."""
-        known = {worker for group in self._open for worker in group}
-        found = []
-        for worker in (worker for worker in since if worker not in known and self._heard[worker]):
-            self._blocks[worker], self._since[worker] = SILENT_BLOCKS, since[worker]
-            words = f"the others have steps up to {last}"
-            found.append(self._alarm(RAISED, last, (worker,), since[worker], words))
-        return found
-
-    def _raised(self, last: int) -> list[Alarm]:
-        silent = self._blocks >= SILENT_BLOCKS
-        most = 2 * silent.sum() > self._heard.sum()
-        new = silent & (self._blocks >= MOST_BLOCKS) if most else silent.copy()
-        new[[worker for group in self._open for worker in group]] = False
-        workers = np.flatnonzero(new).tolist()
-        rest = int(self._heard.sum() - silent.sum())
-        found = []
-        for group in [tuple(workers)] if most and workers else [(worker,) for worker in workers]:
-            steps = BLOCK * int(self._blocks[list(group)].min())
-            words = f"the {rest} others have {steps} steps or more since"
-            since = min(self._recent.since(worker, there=False) for worker in group)
-            found.append(self._alarm(RAISED, last, group, since, words))
-        return found
-
-    def _alarm(self, event: str, last: int, group: tuple[int, ...], since: int, words: str = "") -> Alarm:
-        if event == RAISED:
-            self._open.add(group)
-        names: Any = tuple(self._naming.workers[worker] for worker in group)
-        node = self._naming.node(group[0]) if len(group) == 1 else None
-        return self._naming.kept(Alarm(event, causes.SILENT, last, since, names, node, evidence=words))

@@ -93,7 +93,7 @@ class Recent:
         """Return the median of some workers' run-times over their own best, from a step on; None without any."""
         numbers, runtimes, _ = self.rows()
         ratios = runtimes[numbers >= since][:, workers] / self._best[workers]
-        score = float(medians_of(ratios.reshape(1, -1))[0])
+        score = float(arrays.known_medians(ratios.reshape(1, -1))[0])
         return score if math.isfinite(score) and score > 0 else None
 
     def others(self, blamed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -102,7 +102,7 @@ class Recent:
         if self._of_others is None or self._of_others[0] != key:  # many workers may be asked about at once
             numbers, runtimes, medians = self.rows()
             if blamed.any() and not blamed.all():
-                usual = medians_of(np.ascontiguousarray(runtimes[:, ~blamed]))
+                usual = arrays.known_medians(np.ascontiguousarray(runtimes[:, ~blamed]))
                 medians = np.where(np.isfinite(usual), usual, medians)
             self._of_others = key, (numbers, runtimes, medians)
         return self._of_others[1]
@@ -130,26 +130,4 @@ class Recent:
     def _window(self) -> np.ndarray:
         """Return each worker's median over the last `WINDOW` steps that were not slow for all, float32[N]; or NaN."""
         _, runtimes, _ = self.rows(WINDOW)
-        return medians_of(np.ascontiguousarray(runtimes.T))
-
-
-def medians_of(rows: np.ndarray) -> np.ndarray:
-    """Return the median of each row's numbers, float32[R]; NaN in a row without any.
-
-    Args:
-      rows: float32[R, C], NaN where missing.
-
-    Example:
-      >>> medians_of(np.array([[3.0, 1.0, np.nan], [5.0, 9.0, 7.0]], np.float32))
-      array([2., 7.], dtype=float32)
-    """
-    size = rows.shape[1]
-    if size == 0:
-        return np.full(len(rows), np.nan, rows.dtype)
-    if np.isfinite(rows.sum()):
-        return arrays.median(rows, axis=1)
-    ordered = np.sort(rows, axis=1)  # NaN last
-    count = np.isfinite(rows).sum(axis=1)
-    row = np.arange(len(rows))
-    middle = 0.5 * (ordered[row, np.maximum(count - 1, 0) // 2] + ordered[row, np.minimum(count // 2, size - 1)])
-    return np.where(count > 0, middle, np.nan).astype(rows.dtype)
+        return arrays.known_medians(np.ascontiguousarray(runtimes.T))

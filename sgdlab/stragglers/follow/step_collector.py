@@ -1,7 +1,5 @@
 """`StepCollector`, whole steps of all workers, from rows in any order of workers, and in nearly that of the steps."""
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from sgdlab.stragglers.follow.parsing import ParsedRows
@@ -52,11 +50,6 @@ class StepCollector:
         self._began = False
 
     @property
-    def pending(self) -> int:
-        """Return the number of steps that are not given out yet."""
-        return self._numbers.size
-
-    @property
     def newest(self) -> np.ndarray:
         """Return int64[N], the newest step of each worker, from the time on at which their order is known."""
         return self._newest if self._began else self._newest[:0]
@@ -101,12 +94,12 @@ class StepCollector:
         if self._back:
             self._look_back()
         end |= self.restarted
-        if not self._began and not end and self.pending < FIRST:
+        if not self._began and not end and self._numbers.size < FIRST:
             return self._numbers[:0], self._seconds[:0]
         if not self._began and self.sorts:
             self._sort()
         self._began = True
-        ready = self.pending if end else self._ready(oldest_unread)
+        ready = self._numbers.size if end else self._ready(oldest_unread)
         numbers, seconds = self._numbers[:ready], self._seconds[:ready]
         if ready:
             self.given = int(numbers[-1])
@@ -141,7 +134,7 @@ class StepCollector:
 
     def _ready(self, oldest_unread: int | None) -> int:
         ready = self._whole()
-        forced = self.pending - WINDOW
+        forced = self._numbers.size - WINDOW
         if oldest_unread is not None:
             forced = min(forced, int(np.searchsorted(self._numbers, oldest_unread)))
         if ready >= forced:
@@ -219,13 +212,6 @@ class StepCollector:
         seconds, seen = np.full(shape, np.nan), np.zeros(shape, bool)
         seconds[at], seen[at] = self._seconds, self._seen
         self._numbers, self._seconds, self._seen = numbers, seconds, seen
-
-
-def nodes_of(workers: list[str], nodes: Mapping[str, str], per_node: int | None) -> tuple[str, ...]:
-    """Return the machine of each worker, by name or so many in a row a machine; empty if it is not known of all."""
-    if per_node:
-        return tuple(f"node {number // per_node}" for number in range(len(workers)))
-    return tuple(nodes[name] for name in workers) if all(name in nodes for name in workers) else ()
 
 
 BACK = 10

@@ -12,7 +12,7 @@ import numpy as np
 
 from sgdlab.stragglers.follow.alarms import is_alarm
 from sgdlab.stragglers.follow.parsing import LiveLog, Parser
-from sgdlab.stragglers.follow.step_collector import WINDOW, StepCollector, nodes_of
+from sgdlab.stragglers.follow.step_collector import WINDOW, StepCollector
 from sgdlab.traces import paths
 from sgdlab.traces.options import Options
 from sgdlab.traces.paths import object_of
@@ -144,8 +144,11 @@ class Tail:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The machine of each worker; empty if that is unknown."""
-        return nodes_of(self.steps.workers, self.steps.nodes, self._options.workers_per_node)
+        """The machine of each worker, by name or so many in a row a machine; empty if it is not known of all."""
+        workers, nodes, per_node = self.steps.workers, self.steps.nodes, self._options.workers_per_node
+        if per_node:
+            return tuple(f"node {number // per_node}" for number in range(len(workers)))
+        return tuple(nodes[name] for name in workers) if nodes.keys() >= set(workers) else ()
 
     @property
     def run(self) -> str:

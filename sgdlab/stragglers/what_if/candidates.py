@@ -3,24 +3,25 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from sgdlab import arrays
 from sgdlab.report.words import counted, node_named, ordinal
 from sgdlab.stragglers import repairs
-from sgdlab.stragglers.diagnosis import periods
+from sgdlab.stragglers.diagnosis import history, periods
 from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT, Cause, named
 from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
 from sgdlab.stragglers.diagnosis.pauses import Pauses
 from sgdlab.stragglers.what_if.scores import above_median
 from sgdlab.traces.recording import Recording
 
-WORKER, WORKERS, NODE, SLOWER = "worker", "workers", "node", "all slower"
+WORKER, WORKERS, NODE = "worker", "workers", "node"
 PERIOD, STEPS, COMMUNICATION, PHASE, CHANCE = "every n-th step", "slow steps", "communication", "phase", "chance"
 STAGE_OF_RANK, LINK, LINKS = "stage of a rank", "link", "links"
-LENGTHS, LONG_STAGE, PAUSED = "sequence lengths", "long stage", "pauses"
+LENGTHS, LONG_STAGE = "sequence lengths", "long stage"
+"""Kinds of repairs; those of all workers are called as their causes are, `ALL_SLOWER` and `PAUSES`."""
 
 _SEARCHED = 32
 """Most workers whose own steps are searched for a period: those whose excess is largest."""
@@ -51,7 +52,7 @@ class Repair:
     """Holds one thing that could be mended.
 
     Attributes:
-      kind: one of the constants of this module.
+      kind: one of the constants of this module, or of a cause.
       title: what is mended, in a few words.
       mended: what it would be like instead.
       apply: from the times before to the times after, both `Times`, or of pipelines `PipelineJob`.
@@ -86,30 +87,6 @@ def _mend(times: Any, repair: Callable[[np.ndarray], np.ndarray], operations: An
     return dataclasses.replace(times, seconds=seconds)
 
 
-class Shown(NamedTuple):
-    """Holds when a cause shows, and the same in brackets; nothing is said if it always does."""
-
-    rows: np.ndarray  # bool[T]
-    since: int | None  # number of the step since which it does, unless it always has, or comes and goes
-    over: bool
-    words: str
-
-    @classmethod
-    def of(cls, cause: Cause, steps: np.ndarray) -> "Shown":
-        """Return when a cause shows in steps of these numbers."""
-        rows, first = np.zeros(len(steps), bool), cause.since or 0
-        for episode in cause.episodes:
-            rows[episode.first : episode.last + 1] = True
-        if not cause.episodes:
-            rows[first : len(steps) if cause.until is None else cause.until + 1] = True
-        if len(cause.episodes) > 1:
-            return cls(rows, None, cause.until is not None, f" ({len(cause.episodes)} times)")
-        since = int(steps[first]) if first else None
-        if cause.until is not None:
-            return cls(rows, since, over=True, words=f" (steps {steps[first]} to {steps[cause.until]})")
-        return cls(rows, since, over=False, words=f" (since step {since})" if first else "")
-
-
 def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cause: Cause | None = None) -> Repair:
     """Return the repair of some workers in the steps in which a cause shows; without one, in all."""
     workers = tuple(int(worker) for worker in workers)
@@ -119,9 +96,13 @@ def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cau
     else:
         kind = WORKER if len(workers) == 1 else WORKERS
         title = f"{named(recording.workers, workers)}{' together' * (len(workers) > 1)}"
-    rows, since, over, words = Shown.of(cause, recording.steps) if cause else (None, None, False, "")
-    apply = mending(repairs.workers_at_median, workers=workers, rows=rows)
-    return Repair(kind, title + words, "as fast as the median of the others", apply, workers, since, over)
+    rows: slice | np.ndarray = slice(None)
+    since, over = None, False
+    if cause:
+        rows, since, over = cause.among(len(recording.steps)), cause.began(recording.steps), cause.over
+        title += cause.when(recording.steps)
+    apply = mending(repairs.AtMedian(workers, rows))
+    return Repair(kind, title, "as fast as the median of the others", apply, workers, since, over)
 
 
 def of_diagnosis(recording: Recording, diagnosis: Diagnosis) -> Iterator[Repair]:
@@ -138,20 +119,22 @@ def of_fleet(
 ) -> Iterator[Repair]:
     """Yield the repair of a cause, named `who`, if it is that all have become slower."""
     if cause.kind in (ALL_SLOWER, DRIFT) and cause.factor > 1:
-        rows, since, over, words = Shown.of(cause, recording.steps)
+        steps, rows = recording.steps, cause.among(len(recording.steps))
         # What has become slower gradually has the factor at the end.
         factor = np.linspace([1], [cause.factor], int(rows.sum())) if cause.kind == DRIFT else cause.factor
         apply = mending(repairs.faster, operations, factor=factor, rows=rows)
-        yield Repair(SLOWER, who + words, "as fast as before", apply, since=since, over=over, said=said)
+        title, since = who + cause.when(steps), cause.began(steps)
+        yield Repair(ALL_SLOWER, title, "as fast as before", apply, since=since, over=cause.over, said=said)
 
 
 def of_pauses(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
     """Yield the repairs of common pauses: those that come every n-th step, and the others."""
-    periodic = np.zeros(pauses.rows.size, bool)
-    if pauses.period is not None:
-        periodic = (recording.steps[pauses.rows] - pauses.offset) % pauses.period == 0
+    periodic, every = np.zeros(pauses.rows.size, bool), ""
+    if pauses.period:
+        periodic[pauses.period.rows(recording.steps[pauses.rows])] = True
+        every = ordinal(pauses.period.every)
     for chosen, kind, title in (
-        (periodic, PERIOD, f"every {ordinal(pauses.period or 0)} step ({counted(int(periodic.sum()), 'pause')})"),
+        (periodic, PERIOD, f"every {every} step ({counted(int(periodic.sum()), 'pause')})"),
         (~periodic, STEPS, f"{counted(int((~periodic).sum()), 'slow step')}{' besides' if periodic.any() else ''}"),
     ):
         if chosen.any():
@@ -219,8 +202,6 @@ def of_chance(who: str = "worker", title: str = "all compute", operations: Seque
 
 
 def node_of(recording: Recording, workers: tuple[int, ...]) -> str | None:
-    """Return the node whose workers exactly these are, if it has several."""
-    if not recording.nodes or len(workers) < 2:
-        return None
-    names = {recording.nodes[worker] for worker in workers}
-    return recording.nodes[workers[0]] if len(names) == 1 and recording.nodes.count(*names) == len(workers) else None
+    """Return the node whose workers exactly these are, if it may be to blame."""
+    members = history.of_nodes(recording.nodes)
+    return next((name for name, own in members.items() if set(own) == set(workers)), None)

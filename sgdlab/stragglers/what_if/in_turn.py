@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sgdlab.report.words import some
+from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
 from sgdlab.stragglers.diagnosis.pauses import Pauses
 from sgdlab.stragglers.what_if import candidates
@@ -90,7 +91,7 @@ def _together(named: Sequence[Repair], saved: dict[Repair, float], times: Times,
             WORKERS,
             f"{some([part.title for part in parts])} together",
             parts[0].mended,
-            functools.partial(_all_of, parts=parts),
+            functools.partial(repairs.in_turn, made=[part.apply for part in parts]),
             workers,
             since.pop() if len(since) == 1 else None,
             all(part.over for part in parts),
@@ -99,10 +100,6 @@ def _together(named: Sequence[Repair], saved: dict[Repair, float], times: Times,
         if gain > _HIDDEN * sum(saved[part] for part in parts):
             found[repair] = gain
     return found
-
-
-def _all_of(times: Times, parts: Sequence[Repair]) -> Times:
-    return functools.reduce(lambda before, part: part.apply(before), parts, times)
 
 
 def _preferred(saved: dict[Repair, float]) -> Repair:

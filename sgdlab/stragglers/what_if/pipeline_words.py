@@ -9,7 +9,8 @@ from sgdlab.pipelines.operations import ACROSS, GATHER, SCATTER
 from sgdlab.pipelines.slowdown import Slowdown
 from sgdlab.report.table import Table
 from sgdlab.report.words import figure, interval, listed, percent, sentence
-from sgdlab.stragglers.what_if.candidates import COMMUNICATION, LENGTHS, LINK, LINKS, LONG_STAGE, PAUSED, STAGE_OF_RANK
+from sgdlab.stragglers.diagnosis.causes import PAUSES
+from sgdlab.stragglers.what_if.candidates import COMMUNICATION, LENGTHS, LINK, LINKS, LONG_STAGE, STAGE_OF_RANK
 from sgdlab.stragglers.what_if.micro_batches import whole_layers
 from sgdlab.stragglers.what_if.what_if import RepairRow, WhatIf
 from sgdlab.traces.recording import Recording
@@ -134,7 +135,7 @@ def _do(result: WhatIf, row: RepairRow, faster: str) -> str:
         LENGTHS: "Deal sequences to ranks by their cost, not by their number (attention grows with the square of the "
         f"length): {faster}, and no gradient is lost.",
         COMMUNICATION: f"Look at the network: if communication never took longer than its median, {faster}.",
-        PAUSED: f"Find out what pauses all ranks (a checkpoint, the collection of garbage): without it, {faster}.",
+        PAUSES: f"Find out what pauses all ranks (a checkpoint, the collection of garbage): without it, {faster}.",
     }
     return what.get(row.kind, f"Find out what has slowed {row.title}: {faster}.")
 

@@ -33,7 +33,8 @@ from sgdlab.pipelines.job import PipelineJob
 from sgdlab.pipelines.operations import COMMUNICATION as TRANSFERRING
 from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import blame, pauses
-from sgdlab.stragglers.what_if.candidates import CHANCE, COMMUNICATION, PAUSED, Repair, mending, of_chance, of_fleet
+from sgdlab.stragglers.diagnosis.causes import PAUSES
+from sgdlab.stragglers.what_if.candidates import COMMUNICATION, Repair, mending, of_chance, of_fleet
 from sgdlab.stragglers.what_if.in_turn import NOTHING
 from sgdlab.stragglers.what_if.micro_batches import long_data, long_stage
 from sgdlab.stragglers.what_if.slow_machines import slow_links, slow_stages
@@ -47,13 +48,14 @@ def order(recording: Recording, job: PipelineJob) -> Iterator[tuple[Repair, Pipe
     """
     least = NOTHING * job.steps.sum()
     uneven = functools.partial(slow_stages, medians=False)
-    finders = (_pauses, slow_stages, slow_links, long_data, long_stage, uneven, _slower, _communication, _chance)
-    for find in finders:
+    for find in (_pauses, slow_stages, slow_links, long_data, long_stage, uneven, _slower, _communication):
         for repair in find(job, recording):
             after = repair.apply(job)
-            if repair.kind == CHANCE or job.steps.sum() - after.steps.sum() >= least:
+            if job.steps.sum() - after.steps.sum() >= least:
                 job = after
                 yield repair, job
+    chance = of_chance("rank", "all computation", _own(job))
+    yield chance, chance.apply(job)
 
 
 def _of_ranks(job: PipelineJob, recording: Recording) -> tuple[Recording, pauses.Pauses]:
@@ -73,7 +75,7 @@ def _pauses(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
     if found.rows.size:
         apply = mending(repairs.rows_at_own_median, rows=[(slice(None), found.rows)])
         said = found.describe(recording.steps)
-        yield Repair(PAUSED, "pauses of all", "as fast as the other steps", apply, said=said)
+        yield Repair(PAUSES, "pauses of all", "as fast as the other steps", apply, said=said)
 
 
 def _slower(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
@@ -101,8 +103,3 @@ def _mend_transfers(job: PipelineJob, kinds: Iterable[str]) -> PipelineJob:
             if of := job.operations.of(kind, stage):
                 seconds[of] = np.minimum(seconds[of], np.median(seconds[of]))
     return dataclasses.replace(job, seconds=seconds)
-
-
-def _chance(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
-    del recording
-    yield of_chance("rank", "all computation", _own(job))

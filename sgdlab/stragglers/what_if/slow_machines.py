@@ -16,8 +16,8 @@ from sgdlab.pipelines.operations import COMMUNICATION, COMPUTE, TRANSFERS
 from sgdlab.report.words import some
 from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import blame, pauses
-from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT
-from sgdlab.stragglers.what_if.candidates import LINK, LINKS, STAGE_OF_RANK, Repair, Shown, mending
+from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT, Cause
+from sgdlab.stragglers.what_if.candidates import LINK, LINKS, STAGE_OF_RANK, Repair, mending
 from sgdlab.stragglers.what_if.in_turn import NOTHING
 from sgdlab.traces.recording import Recording
 
@@ -59,7 +59,8 @@ class _Slow(NamedTuple):
 
     group: _Group
     rank: int
-    shown: Shown
+    cause: Cause
+    rows: np.ndarray  # bool[T], in which it does
     well: list[int]
     factor: float
 
@@ -123,18 +124,18 @@ def _slow(
     blamed = {unit for cause in causes for unit in cause.workers}
     slow = []
     for cause in causes:
-        shown = Shown.of(cause, recording.steps)
+        rows = cause.among(len(recording.steps))
         for unit in cause.workers or range(values.shape[1]):  # all links may be slow since a step
             (group, own), rank = seconds[unit // ranks], unit % ranks
             well = [other for other in range(ranks) if cause.workers and unit - rank + other not in blamed]
             if well:
-                usual = np.median(own[shown.rows][:, well], axis=1)
-            elif not shown.rows.all():
-                usual = np.median(own[~shown.rows, rank])
+                usual = np.median(own[rows][:, well], axis=1)
+            elif not rows.all():
+                usual = np.median(own[~rows, rank])
             else:  # it has always been slow, and no other does the same
                 continue
-            factor = float(np.median(own[shown.rows, rank] / np.maximum(usual, 1e-300)))
-            slow.append(_Slow(group, rank, shown, well, factor))
+            factor = float(np.median(own[rows, rank] / np.maximum(usual, 1e-300)))
+            slow.append(_Slow(group, rank, cause, rows, well, factor))
     if 0 < len(slow) <= _MOST_WEIGHED:  # each must be worth something once the others are mended
         whole, least = _all_mended(job, slow).steps.sum(), NOTHING * job.steps.sum()
         without = [_all_mended(job, [other for other in slow if other is not one]) for one in slow]
@@ -146,7 +147,7 @@ def _slow(
 def _all_mended(job: PipelineJob, slow: Sequence[_Slow]) -> PipelineJob:
     seconds = job.seconds.copy()
     for one in slow:
-        rows = np.flatnonzero(one.shown.rows)
+        rows = np.flatnonzero(one.rows)
         of = np.ix_(one.group.operations, rows, [one.rank])
         if one.well:
             others = seconds[np.ix_(one.group.operations, rows, one.well)]
@@ -158,8 +159,8 @@ def _all_mended(job: PipelineJob, slow: Sequence[_Slow]) -> PipelineJob:
 
 def _together(slow: Sequence[_Slow], kind: str, recording: Recording, groups: Sequence[_Group]) -> Repair:
     """The repair of all machines, or links, of a kind that are slow."""
-    slow = sorted(slow, key=lambda one: -one.factor * one.shown.rows.sum())
-    named, said = _named(slow, recording, groups), []
+    slow = sorted(slow, key=lambda one: -one.factor * one.rows.sum())
+    named, said, steps = _named(slow, recording, groups), [], recording.steps
     for title, members in named.items():
         one = members[0]
         low, high = (f"{bound(member.factor for member in members):.2f}" for bound in (min, max))
@@ -171,16 +172,16 @@ def _together(slow: Sequence[_Slow], kind: str, recording: Recording, groups: Se
             than = f"{one.group.name}{' of ' * bool(one.group.name)}the other ranks"
         verb = one.group.verb.removesuffix("s") if len(members) > 1 else one.group.verb
         times = low if low == high else f"{low} to {high}"
-        said.append(f"{title} {verb} {times} times as long as {than}{one.shown.words or ', in all steps'}")
-    since = {one.shown.since for one in slow}
+        said.append(f"{title} {verb} {times} times as long as {than}{one.cause.when(steps) or ', in all steps'}")
+    since = {one.cause.began(steps) for one in slow}
     return Repair(
         kind,
-        some([title.removeprefix(_ALL_STAGES) for title in named]) + slow[0].shown.words * (len(slow) == 1),
+        some([title.removeprefix(_ALL_STAGES) for title in named]) + slow[0].cause.when(steps) * (len(slow) == 1),
         "as fast as those of the other ranks",
         functools.partial(_all_mended, slow=slow),
         tuple(sorted({one.rank for one in slow})),
         since.pop() if len(since) == 1 else None,
-        all(one.shown.over for one in slow),
+        all(one.cause.over for one in slow),
         said="; ".join(said[:_SAID]) + (f"; and {len(said) - _SAID} more" if len(said) > _SAID else ""),
     )
 

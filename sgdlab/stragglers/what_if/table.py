@@ -7,7 +7,7 @@ import numpy as np
 from sgdlab.report import pages
 from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import counted, interval, node_named, percent
-from sgdlab.stragglers.diagnosis.causes import named
+from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, named
 from sgdlab.stragglers.what_if import candidates, pipeline_words
 from sgdlab.stragglers.what_if.in_turn import MATTERS
 from sgdlab.stragglers.what_if.what_if import RepairRow, WhatIf
@@ -42,7 +42,7 @@ _DO = {
     candidates.PHASE: ("Look at the {} first", "it never took longer than its median"),
     candidates.PERIOD: ("Look at {} first", "it were as fast as the steps between"),
     candidates.STEPS: ("Look at the {} first", "they were as fast as a usual step"),
-    candidates.SLOWER: ("Find out first what has slowed {}", "it were as fast as before"),
+    ALL_SLOWER: ("Find out first what has slowed {}", "it were as fast as before"),
 }
 """Kind of a repair -> what to do first, and on which condition full synchrony is faster."""
 

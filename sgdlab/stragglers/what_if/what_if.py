@@ -211,5 +211,5 @@ def _slowest(times: Times) -> tuple[int, float]:
     recorded = runtimes.max(axis=1).sum()
     waiting = recorded - arrays.median(runtimes, axis=1).sum()
     slow = np.argsort(-scores.above_median(runtimes), kind="stable")[:count]
-    saved = recorded - repairs.workers_at_median(runtimes, slow).max(axis=1).sum()
+    saved = recorded - repairs.AtMedian(slow.tolist())(runtimes).max(axis=1).sum()
     return count, float(saved / waiting) if waiting > 0 else math.nan

@@ -144,7 +144,7 @@ def test_control_c_ends_it_with_what_was_read(tmp_path):
 def test_without_steps_it_waits(tmp_path):
     path = tmp_path / "trace.csv"
     follower, _ = followed(path, tmp_path, lambda: path.write_text(HEADER), until_idle=2.0)
-    assert follower.monitor is None
+    assert follower.monitor.steps == 0
     assert follow.summary(follower) == "No step was read."
     assert follower.state()["steps"] == 0
 
