@@ -154,7 +154,7 @@ def store(workloads: Sequence[str]) -> None:
         texts.append(_sentences(name, view))
         rows += _rows(name, view)
         chosen |= outcome.chosen if name in OF_MAKE_RUN else {}
-        print(f"\n{name}\n\n{view.table.text(without=('tuned',))}", flush=True)
+        print(f"\n{name}\n\n{view.table.without(('tuned',)).text()}", flush=True)
     table = pd.DataFrame(rows)
     files.write_text(RESULTS / "methods.csv", table.to_csv(index=False, float_format="%.6g"))
     files.write_text(RESULTS / "README.md", "\n\n".join(["# Every method at its best", *texts]) + "\n")
