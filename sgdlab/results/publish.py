@@ -59,7 +59,7 @@ def publish(
     }
     if swept:
         files.write_text(path / "sweep.csv", swept.comma_separated())
-    files.write_text(path / "table.md", table.markdown(groups))
+    files.write_text(path / "table.md", table.table(groups).markdown())
     files.write_text(path / "table.csv", table.comma_separated(groups))
     if certificates.certified(groups):
         files.write_text(path / "certificates.csv", certificates.comma_separated(groups))

@@ -31,12 +31,6 @@ class _Picture(NamedTuple):
     data: str
 
 
-class _Column(NamedTuple):
-    heading: str
-    meaning: str
-    first: str  # "ascending" or "descending": the order at a first click.
-
-
 def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: Swept | None = None) -> str:
     """Write the page.
 
@@ -55,7 +49,7 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: S
     ours = compared(groups)
     titles = list(dict.fromkeys(group.title for group in ours))
     counts = sorted({group.num_workers for group in ours})
-    metric, data = metric_of(groups), facts.shared(groups, "data")
+    shown, data = table.table(groups), facts.shared(groups, "data")
     embedded = {name: pages.embedded(path) for name, path in pictures.items()}
     top = ANSWER if ANSWER in embedded else STANDING
     title, caption = _titles_and_captions(groups)[top]
@@ -75,15 +69,12 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: S
         by_method=facts.by_method(groups),
         counts=counts,
         columns=[
-            _Column(_unbroken(heading), meaning, "ascending" if _rises(heading, metric) else "descending")
-            for heading, meaning in table.columns(groups).items()
+            (_unbroken(heading), meaning, "ascending" if _rises(heading, metric_of(groups)) else "descending")
+            for heading, meaning in shown.columns.items()
         ],
-        rows=[
-            {"cells": cells, "serial": group.serial, "first": new, "workers": group.num_workers}
-            for cells, group, new in zip(table.cells(groups), groups, _first_of_count(groups), strict=True)
-        ],
-        definitions={_unbroken(heading): meaning for heading, meaning in table.definitions(groups).items()},
-        notes=table.notes(groups),
+        rows=list(zip(shown.rows, groups, _first_of_count(groups), strict=True)),
+        definitions={_unbroken(heading): meaning for heading, meaning in shown.meanings.items()},
+        notes=shown.notes,
         pictures=[
             _Picture(*_titles_and_captions(groups)[name], embedded[name])
             for name in embedded

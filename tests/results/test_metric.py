@@ -105,15 +105,17 @@ class TestTable:
     def test_headings_numbers_and_definitions_are_of_the_perplexity(self):
         runs = [ended(24.0, seed=0, target=26.0, seconds=70.0), ended(26.0, seed=1, target=26.0, seconds=90.0)]
         groups = summary.groups(runs)
-        row = dict(zip(table.columns(groups), table.cells(groups)[0], strict=True))
-        assert row["test perplexity"] == (f"25.00 ± {np.std([24, 26], ddof=1):.2f}", 25.0)
+        made = table.table(groups)
+        row = dict(zip(made.columns, made.rows[0], strict=True))
+        assert row["test perplexity"] == f"25.00 ± {np.std([24, 26], ddof=1):.2f}"
+        assert row["test perplexity"].value == 25.0
         assert row["seconds to perplexity 26"].value == 80.0
-        assert "lower is better" in table.columns(groups)["test perplexity"]
-        assert "a test perplexity of 26" in table.columns(groups)["seconds to perplexity 26"]
+        assert "lower is better" in made.columns["test perplexity"]
+        assert "a test perplexity of 26" in made.columns["seconds to perplexity 26"]
 
     def test_without_a_target_there_is_no_column_of_it(self):
         groups = summary.groups([single(), ended(24.0)])
-        for written in (table.text(groups), table.markdown(groups)):
+        for written in (table.text(groups), table.table(groups).markdown()):
             assert "seconds to" not in written
             assert "epochs to" not in written
             assert "None" not in written
@@ -223,7 +225,7 @@ class TestPictures:
 def test_the_page_and_its_pictures_never_speak_of_accuracy(target, tmp_path):
     groups = summary.groups(comparison(target=target))
     if target is None:  # the pictures are the same
-        texts = {"report.html": report.page(groups, {}), "table.md": table.markdown(groups)}
+        texts = {"report.html": report.page(groups, {}), "table.md": table.table(groups).markdown()}
     else:
         publish(tmp_path, groups, {})
         # An SVG has its texts as comments.
