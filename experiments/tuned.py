@@ -148,7 +148,7 @@ def store(workloads: Sequence[str]) -> None:
         tuning = tuning_of(name, [method for method, _ in outcome.chosen])
         view = TunedView.of(tuning, outcome, count)
         plots.save(standing.standing(view.best), RESULTS / name, ["png"])
-        tables = [view.table, *view.of_trials]
+        tables = [view.table, *view.of_trials.tables()]
         text = f"# {name}: {view.best[0].about['cluster']}\n\n" + "\n\n".join(table.markdown() for table in tables)
         files.write_text(RESULTS / f"{name}.md", text + "\n")
         texts.append(_sentences(name, view))

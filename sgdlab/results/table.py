@@ -77,9 +77,9 @@ def _columns(groups: Sequence[Group]) -> list[Column]:
     metric, goal, target, rankings = metric_of(groups), facts.goal(groups), facts.target(groups), _by_time(groups)
     test, train = headings(metric)
     order = "" if metric.higher_is_better else "; lower is better"
-    diverged = Column(
+    lost = Column(
         "diverged",
-        _diverged,
+        diverged,
         "runs that ended no better than guessing after their loss had blown up, and the 95 % interval of their share "
         "(Clopper and Pearson); where there are some, what is learned is given as the median of all runs",
     )
@@ -111,7 +111,7 @@ def _columns(groups: Sequence[Group]) -> list[Column]:
             f"{metric.noun} on the test set after the last gradient{order}",
         ),
         Column(train, lambda group: score(group, metric.train), "the same on the training set"),
-        *([diverged] if any(group.num_diverged for group in groups) else []),
+        *([lost] if any(group.num_diverged for group in groups) else []),
         Column("seconds", lambda group: number(group, "seconds", 0), "virtual seconds of a whole run"),
         Column(
             "x sync. SGD",
@@ -287,7 +287,7 @@ def _of_any_size(group: Group, name: str) -> str:
     return "-" if found is None else Number(words.number(found.mean), found.mean)
 
 
-def _diverged(group: Group) -> str:
+def diverged(group: Group) -> str:
     """Return how many runs diverged, and the interval of their share."""
     lost, seeds = group.num_diverged, len(group.runs)
     low, high = simultaneous.share(lost, seeds)
