@@ -70,7 +70,7 @@ def overview(groups: Sequence[Group], layout: PictureSizes = WIDE) -> Figure:
     ours, most = _drawable(compared(groups)), largest(groups)[0].num_workers
     sound = [group for group in ours if not group.num_diverged]
     named = [group for group in sound if group.num_workers == most]
-    lost, legend = _lost(ours), _legend(groups)
+    lost, legend, longest = _lost(ours), _legend(groups), layout.longest_label
     with mpl.rc_context(STYLE | {"font.size": layout.font}):
         heights = _Heights(
             points=max(layout.height, (len(named) + 2) * layout.line),
@@ -82,7 +82,7 @@ def overview(groups: Sequence[Group], layout: PictureSizes = WIDE) -> Figure:
         # Positions are set below, in inches; no layout engine is to move them when the figure is saved.
         figure.set_layout_engine(mpl.layout_engine.PlaceHolderLayoutEngine(True, colorbar_gridspec=True))
         FigureCanvasAgg(figure)  # which measures texts
-        texts = [_lost_label(found, most, layout) for found in lost.values()] + [_label(g, layout) for g in named]
+        texts = [_lost_label(found, most, longest) for found in lost.values()] + [g.label(longest) for g in named]
         margin = max((_text_size(figure, text)[0] for text in texts), default=0.0) / figure.dpi + 0.32
         axes, foot = _panels(figure, heights, left=2.9 * layout.line, right=layout.width - margin)
         _scales(axes, foot, groups, layout)
@@ -90,10 +90,10 @@ def overview(groups: Sequence[Group], layout: PictureSizes = WIDE) -> Figure:
         _points(axes, sound, marks, sizes)
         points = _markers(axes, sound, sizes)
         lines = _single_worker_lines(axes, groups, points)
-        _name_points(axes, named, [_label(group, layout) for group in named], marks, [*points, *lines])
+        _name_points(axes, named, [group.label(longest) for group in named], marks, [*points, *lines])
         if lost:
             _crosses(foot, lost, marks, sizes)
-            _name_crosses(foot, [_lost_label(found, most, layout) for found in lost.values()], lost, marks)
+            _name_crosses(foot, [_lost_label(found, most, longest) for found in lost.values()], lost, marks)
         foot.set_xlabel("used gradients per second, x synchronous SGD", loc="left")
         across = axes.get_position().width * layout.width
         name = f"final {metric_of(groups).test_label}"
@@ -128,19 +128,13 @@ def _lost(groups: Sequence[Group]) -> dict[str, list[Group]]:
     return dict(sorted(found.items(), key=lambda item: (item[1][-1].speedup, -item[1][-1].rank)))
 
 
-def _label(group: Group, layout: PictureSizes) -> str:
-    """The title of a method, cut where it is longer than there is space for; the table has all of it."""
-    longest = layout.longest_label
-    return group.title if len(group.title) <= longest else f"{group.title[: longest - 1].rstrip()}…"
-
-
-def _lost_label(found: Sequence[Group], most: int, layout: PictureSizes) -> str:
+def _lost_label(found: Sequence[Group], most: int, longest: int) -> str:
     """Title of a method and, unless all seeds at the most workers diverged, at which workers or how many of them."""
-    group = found[-1]
+    group, label = found[-1], found[-1].label(longest)
     if group.num_workers < most:
-        return f"{_label(group, layout)} (at {group.num_workers})"
+        return f"{label} (at {group.num_workers})"
     several = f" ({group.num_diverged} of {len(group.runs)})" if group.num_diverged < len(group.runs) else ""
-    return f"{_label(group, layout)}{several}"
+    return f"{label}{several}"
 
 
 def _legend(groups: Sequence[Group]) -> list[Line2D]:

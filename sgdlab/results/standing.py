@@ -11,16 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from sgdlab.report.words import counted
-from sgdlab.results import floor, metric_axis, ranking, simultaneous
+from sgdlab.results import facts, floor, metric_axis, ranking, simultaneous
 from sgdlab.results.panels import Style, styles
 from sgdlab.results.plots import STYLE
 from sgdlab.results.summary import Group, compared, metric_of, single_workers
 
 ROW = 0.19
 """Height of a row, inches."""
-
-_LONGEST = 34
-"""Letters of a method's title; longer ones are cut, and the table has all of them."""
 
 _LEVEL = 0.95
 
@@ -58,7 +55,7 @@ def standing(groups: Sequence[Group]) -> Figure:
         for half, here in zip(halves, by_count, strict=True):
             _half(half, here, groups, timed, [s for (_, n), s in least.items() if n == here[0].num_workers])
         metric = metric_of(groups)
-        title = f"Time to {metric.reach(*_targets(ours))}, and {metric.title} in the end" if timed else metric.title
+        title = f"Time to {facts.goal(ours)}, and {metric.title} in the end" if timed else metric.title
         figure.suptitle("\n".join([title[0].upper() + title[1:], *_meanings(groups, by_count, timed)]))
     return figure
 
@@ -105,7 +102,7 @@ def _half(half: SubFigure, here: Sequence[Group], groups: Sequence[Group], timed
     _levels(panels[timed], ordered, marks, by_metric, alone)
     if lost:
         _bars(panels[-1], ordered)
-    name_rows(panels[0], [_title(group) for group in ordered])
+    name_rows(panels[0], [group.label() for group in ordered])
     for label, group in zip(panels[0].get_yticklabels(), ordered, strict=True):
         if _is_first(by_time if timed else by_metric, group):
             label.set_fontweight("bold")
@@ -236,11 +233,3 @@ def _meanings(groups: Sequence[Group], by_count: Sequence[Sequence[Group]], time
     )
     second += ["x at the edge: missed or lost"] if lost else []
     return [f"({'; '.join(line)})" for line in (first, second) if line]
-
-
-def _title(group: Group) -> str:
-    return group.title if len(group.title) <= _LONGEST else f"{group.title[: _LONGEST - 1].rstrip()}…"
-
-
-def _targets(groups: Sequence[Group]) -> list[float]:
-    return sorted({group.target for group in groups if group.target is not None})
