@@ -70,6 +70,7 @@ class Table:
       obvious: headings whose meaning is not said.
       left: so many of the first columns are aligned to the left, the others to the right.
       kinds: of the rows, for the style of a page; empty, or one each.
+      bars: of the rows, in a last column of a page: their starts and widths, in percent; empty, or one each.
 
     Example:
       >>> table = Table({"method": "", "s": "seconds"}, [["Rounds", "7.5"]], ["One seed."], obvious=["method"])
@@ -90,6 +91,7 @@ class Table:
     obvious: Collection[str] = ()
     left: int = 1
     kinds: Sequence[str] = ()
+    bars: Sequence[tuple[str, str]] = ()
 
     @classmethod
     def of(cls, columns: Sequence[Column], about: Iterable[Any], notes: Sequence[str] = (), **others: Any) -> "Table":

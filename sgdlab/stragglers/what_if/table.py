@@ -54,7 +54,7 @@ def repairs(result: WhatIf) -> Table:
     ends = {"what is left": result.left, "recorded": recorded}
     rows = [*map(row, result.lines), *([title, "", "", "", *amount(seconds)] for title, seconds in ends.items())]
     kinds = ["first" if line is result.first else "" for line in result.lines]
-    return Table(COLUMNS, rows, left=2, kinds=[*kinds, "left", "recorded"])
+    return Table(COLUMNS, rows, left=2, kinds=[*kinds, "left", "recorded"], bars=_bars(result))
 
 
 def scores(result: WhatIf, most: int = SHOWN) -> Table:
@@ -238,7 +238,6 @@ def page(result: WhatIf, *, title: str) -> str:
         facts=" ".join(filter(None, [unseen(result), facts(result)])),
         notes=result.recording.notes,
         repairs=repairs(result),
-        bars=_bars(result),
         scores=scores(result),
         slowdowns=pipeline_words.slowdowns(result),
     )
