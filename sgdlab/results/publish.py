@@ -23,10 +23,9 @@ def publish(
     """Write `table.md`, `table.csv`, `plots/*.png`, `plots/*.svg` and `report.html` below `path`.
 
     The pictures are `standing` (the methods at the most workers in order, with their speeds unless runs end at the
-    target), `loss`, `staleness` where some
-    method has a server, and `timeline` where schedules are given; with several numbers of workers also `accuracy`, or
-    what else the metric's name is, and `target` where some method reaches a target. `certificates.csv` is there where
-    runs have certificates.
+    target), `loss`, `staleness` where some method has a server, and `timeline` where schedules are given; with several
+    numbers of workers also `accuracy`, or what else the metric's name is, and `target` where some method reaches a
+    target. `certificates.csv` is there where runs have certificates.
     Where further entries are varied, `sweep.csv` has every value, and the pictures `sweep_<entry>`; all else shows each
     method with its best.
 
