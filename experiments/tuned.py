@@ -148,13 +148,13 @@ def store(workloads: Sequence[str]) -> None:
         tuning = tuning_of(name, [method for method, _ in outcome.chosen])
         view = TunedView.of(tuning, outcome, count)
         plots.save(standing.standing(view.best), RESULTS / name, ["png"])
-        tables = [view.table, *view.of_trials]
+        tables = [view.table, *view.of_trials.tables()]
         text = f"# {name}: {view.best[0].about['cluster']}\n\n" + "\n\n".join(table.markdown() for table in tables)
         files.write_text(RESULTS / f"{name}.md", text + "\n")
         texts.append(_sentences(name, view))
         rows += _rows(name, view)
         chosen |= outcome.chosen if name in OF_MAKE_RUN else {}
-        print(f"\n{name}\n\n{view.table.text(without=('tuned',))}", flush=True)
+        print(f"\n{name}\n\n{view.table.without(('tuned',)).text()}", flush=True)
     table = pd.DataFrame(rows)
     files.write_text(RESULTS / "methods.csv", table.to_csv(index=False, float_format="%.6g"))
     files.write_text(RESULTS / "README.md", "\n\n".join(["# Every method at its best", *texts]) + "\n")

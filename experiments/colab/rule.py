@@ -190,14 +190,13 @@ groups = results.summary.groups(records for _, records in found)
 print(results.table.text(groups))
 
 # %% [markdown]
-# The picture shows accuracy against speed: up is more accurate, right is faster. Synchronous SGD waits for all workers,
-# so that its gradients are always fresh, but fast workers are often idle. The methods that do not wait are
-# equally fast; they differ only in what they do with late gradients. A cross is a method of which some run diverged. A
-# few seeds on a small data set are not much evidence: look at the deviations in the table before you call one method
-# better than another.
+# The picture has a row for each method. Synchronous SGD waits for all workers, so that its gradients are always
+# fresh, but fast workers are often idle. The methods that do not wait make equally many gradients per second; they
+# differ only in what they do with late gradients. A few seeds on a small data set are not much evidence: look at the
+# deviations in the table before you call one method better than another.
 
 # %%
-show(results.overview.overview(groups))
+show(results.standing.standing(groups, speeds=True))
 
 # %% [markdown]
 # Training loss against the virtual time of the cluster, means over the seeds:

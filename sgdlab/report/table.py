@@ -1,11 +1,15 @@
-"""`Table`: one table for the terminal and as Markdown, with what its columns mean and notes below; and rows as CSV."""
+"""`Table`: one table for the terminal and as Markdown, with what its columns mean and notes below; and rows as CSV.
+
+A `Column` says once what stands above its cells, what that means, what the cells are, and their name in a CSV file.
+"""
 
 import csv
 import dataclasses
 import io
 import itertools
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 from tabulate import tabulate
 
@@ -15,6 +19,44 @@ WIDTH = 120
 _NARROWEST = 10
 _WIDEST_HEADING = 10
 """In the terminal; wider ones take several lines."""
+
+
+class Number(str):
+    """A cell with the number that rows are sorted by, where it is not only read.
+
+    Args:
+      text: what a reader sees.
+      value: the number.
+    """
+
+    value: float
+
+    def __new__(cls, text: str, value: float) -> Self:
+        """Return the text, with its number."""
+        made = super().__new__(cls, text)
+        made.value = value
+        return made
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+      heading: what stands above the cells.
+      cell: of whatever a row is about, the text, or a `Number`.
+      meaning: the heading in a sentence, with the unit; "" where nothing is to be said.
+      name: of the number in a CSV file; "" where it is in none.
+    """
+
+    heading: str
+    cell: Callable[[Any], str]
+    meaning: str = ""
+    name: str = ""
+
+
+def numbers(columns: Iterable[Column], about: Any) -> dict[str, float | None]:
+    """Return name -> number of the columns that have a name, of one row; None where its cell has no number."""
+    return {column.name: getattr(column.cell(about), "value", None) for column in columns if column.name}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -28,6 +70,7 @@ class Table:
       obvious: headings whose meaning is not said.
       left: so many of the first columns are aligned to the left, the others to the right.
       kinds: of the rows, for the style of a page; empty, or one each.
+      bars: of the rows, in a last column of a page: their starts and widths, in percent; empty, or one each.
 
     Example:
       >>> table = Table({"method": "", "s": "seconds"}, [["Rounds", "7.5"]], ["One seed."], obvious=["method"])
@@ -48,6 +91,25 @@ class Table:
     obvious: Collection[str] = ()
     left: int = 1
     kinds: Sequence[str] = ()
+    bars: Sequence[tuple[str, str]] = ()
+
+    @classmethod
+    def of(cls, columns: Sequence[Column], about: Iterable[Any], notes: Sequence[str] = (), **others: Any) -> "Table":
+        """Return the table that has a row for each thing, and the other attributes as they are given.
+
+        Example:
+          >>> Table.of([Column("n", str), Column("squared", lambda n: str(n * n))], [2, 3]).rows
+          [['2', '4'], ['3', '9']]
+        """
+        rows = [[column.cell(one) for column in columns] for one in about]
+        return cls({column.heading: column.meaning for column in columns}, rows, notes, **others)
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """Return what is said of the columns below the cells: heading -> meaning."""
+        return {
+            heading: meaning for heading, meaning in self.columns.items() if meaning and heading not in self.obvious
+        }
 
     def without(self, headings: Collection[str]) -> "Table":
         """Return the table without some of its columns."""
@@ -71,7 +133,7 @@ class Table:
 
     def text(self) -> str:
         """Return the table for a terminal, with meanings and notes below."""
-        said = self._said()
+        said = self.meanings
         indent = max(map(len, said), default=0) + 2
         below = [
             textwrap.fill(f"{heading:<{indent}}{meaning}", WIDTH, subsequent_indent=" " * indent)
@@ -82,18 +144,13 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table in GitHub's Markdown, with meanings and notes below."""
-        listed = [f"* **{heading}**: {meaning}" for heading, meaning in self._said().items()]
+        listed = [f"* **{heading}**: {meaning}" for heading, meaning in self.meanings.items()]
         return "\n".join([self.markdown_grid(), "", *listed, "", *self.notes]).rstrip() + "\n"
 
     def markdown_grid(self) -> str:
         """Return the cells alone in GitHub's Markdown."""
         align = ["left" if index < self.left else "right" for index in range(len(self.columns))]
         return tabulate(self.rows, headers=list(self.columns), tablefmt="github", disable_numparse=True, colalign=align)
-
-    def _said(self) -> dict[str, str]:
-        return {
-            heading: meaning for heading, meaning in self.columns.items() if meaning and heading not in self.obvious
-        }
 
 
 def in_csv(rows: Iterable[Mapping[str, object]], names: Sequence[str] = ()) -> str:

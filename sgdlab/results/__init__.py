@@ -5,8 +5,8 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
-        "answer", "certificates", "facts", "floor", "labels", "metric",
-        "metric_axis", "overview", "panels", "plots", "publish", "records", "report", "summary", "swept", "table",
+        "answer", "certificates", "facts", "floor", "metric",
+        "metric_axis", "panels", "plots", "publish", "records", "report", "standing", "summary", "swept", "table",
         "target", "timeline", "trace", "writers",
     ),
 )  # fmt: skip

@@ -1,40 +1,51 @@
 """The certificates of the runs' schedules as a table: how far gradients are from their use, and whose are used."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from sgdlab.report.table import Table, in_csv
+from sgdlab.report.table import Column, Number, Table, in_csv, numbers
 from sgdlab.results.summary import Group, compared
-from sgdlab.results.table import EFFECTIVE_WORKERS
+from sgdlab.results.table import EFFECTIVE_WORKERS, METHOD, OBVIOUS, WORKERS
 
-COLUMNS = {
-    "method": "whom the server waits for, and what it does with a gradient",
-    "workers": "workers that compute gradients",
-    "R": "largest distance in the computation tree (Birch SGD) of the server's point and of that at which a gradient "
-    "was computed; with the same data for all workers, plain SGD needs at most 4 (R + 1) L Δ / ε + 8 σ² L Δ / ε² "
-    "gradients",
-    "staleness": "updates between the reading of the parameters and the use of the gradient: the mean",
-    "largest": "the same of the stalest gradient",
-    "in flight": "gradients under way at a time: the mean",
-    "most": "the same at most (the concurrency)",
-    "effective workers": EFFECTIVE_WORKERS,
-    "least used": "share of the worker with the fewest used gradients, over an equal one (1: all are used alike)",
-}
-"""Headings, with their meaning."""
 
-_FIELDS = {
-    "tree_distance": max,
-    "staleness": statistics.fmean,
-    "largest_staleness": max,
-    "in_flight": statistics.fmean,
-    "most_in_flight": max,
-    "effective_workers": statistics.fmean,
-    "least_share": statistics.fmean,
-}
-"""Entries of the summaries -> what is shown of several seeds."""
+def _entry(
+    name: str, put_together: Callable[[Sequence[Any]], float], digits: int, heading: str, meaning: str
+) -> Column:
+    """Return the column of an entry of the summaries, of which something is shown of several seeds."""
 
-_DIGITS = (0, 1, 0, 1, 0, 1, 2)
+    def cell(group: Group) -> str:
+        values = [summary.get(name) for summary in group.summaries]
+        if None in values:
+            return "-"
+        value = put_together(values)
+        return Number(f"{value:,.{digits}f}", value)
+
+    return Column(heading, cell, meaning, name)
+
+
+COLUMNS = (
+    METHOD,
+    WORKERS,
+    _entry(
+        "tree_distance", max, 0, "R",
+        "largest distance in the computation tree (Birch SGD) of the server's point and of that at which a gradient "
+        "was computed; with the same data for all workers, plain SGD needs at most 4 (R + 1) L Δ / ε + 8 σ² L Δ / ε² "
+        "gradients",
+    ),
+    _entry(
+        "staleness", statistics.fmean, 1, "staleness",
+        "updates between the reading of the parameters and the use of the gradient: the mean",
+    ),
+    _entry("largest_staleness", max, 0, "largest", "the same of the stalest gradient"),
+    _entry("in_flight", statistics.fmean, 1, "in flight", "gradients under way at a time: the mean"),
+    _entry("most_in_flight", max, 0, "most", "the same at most (the concurrency)"),
+    _entry("effective_workers", statistics.fmean, 1, "effective workers", EFFECTIVE_WORKERS),
+    _entry(
+        "least_share", statistics.fmean, 2, "least used",
+        "share of the worker with the fewest used gradients, over an equal one (1: all are used alike)",
+    ),
+)  # fmt: skip
 
 
 def certified(groups: Sequence[Group]) -> list[Group]:
@@ -44,30 +55,9 @@ def certified(groups: Sequence[Group]) -> list[Group]:
 
 def table(groups: Sequence[Group]) -> Table:
     """A row for each method and number of workers; of several seeds, means and largest."""
-    rows = [
-        [
-            group.title,
-            str(group.num_workers),
-            *(
-                "-" if value is None else f"{value:,.{digits}f}"
-                for value, digits in zip(_values(group), _DIGITS, strict=True)
-            ),
-        ]
-        for group in certified(groups)
-    ]
-    return Table(COLUMNS, rows, obvious=("method", "workers"))
+    return Table.of(COLUMNS, certified(groups), obvious=OBVIOUS)
 
 
 def comma_separated(groups: Sequence[Group]) -> str:
     """The same as CSV, in full precision."""
-    names = ("method", "num_workers", *_FIELDS)
-    found = ((group.method, group.num_workers, *_values(group)) for group in certified(groups))
-    return in_csv((dict(zip(names, row, strict=True)) for row in found), names)
-
-
-def _values(group: Group) -> list[float | None]:
-    found = []
-    for name, put_together in _FIELDS.items():
-        values: list[Any] = [summary.get(name) for summary in group.summaries]
-        found.append(None if None in values else put_together(values))
-    return found
+    return in_csv({"method": group.method} | numbers(COLUMNS, group) for group in certified(groups))

@@ -225,14 +225,18 @@ def _whose(where: Mapping[str, Sequence[str]]) -> str:
 
 def target(groups: Sequence[Group]) -> str | None:
     """The value that the time to target is measured to, as in "95 %" or "perplexity 100"; None where there is none."""
-    targets = sorted({group.target for group in groups if group.target is not None})
-    return metric_of(groups).short_reach(*targets) if targets else None
+    found = _targets(groups)
+    return metric_of(groups).short_reach(*found) if found else None
 
 
 def goal(groups: Sequence[Group]) -> str | None:
     """The same in a sentence, as in "95 % test accuracy" or "a test perplexity of 100"."""
-    targets = sorted({group.target for group in groups if group.target is not None})
-    return metric_of(groups).reach(*targets) if targets else None
+    found = _targets(groups)
+    return metric_of(groups).reach(*found) if found else None
+
+
+def _targets(groups: Sequence[Group]) -> list[float]:
+    return sorted({group.target for group in groups if group.target is not None})
 
 
 def _together(label: str, groups: Sequence[Group]) -> str:

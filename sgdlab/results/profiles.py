@@ -9,18 +9,13 @@ Source: Dolan and More 2002.
 """
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from sgdlab.report.table import Table
-from sgdlab.results.panels import Style, style
+from sgdlab.results.panels import Style
 from sgdlab.results.plots import STYLE
-
-FACTORS = (1.0, 1.5, 2.0, 4.0)
-"""Of the best time, in the columns of `table`."""
 
 NAMED = 8
 """So many lines of a picture have a colour and a name; the others are grey."""
@@ -75,38 +70,15 @@ def shares(ratios: Mapping[str, np.ndarray], factors: Sequence[float]) -> dict[s
     return dict(zip(ratios, within.mean(axis=1), strict=True))
 
 
-def table(ratios: Mapping[str, np.ndarray], titles: Mapping[str, str] = MappingProxyType({})) -> Table:
-    """Return the profiles at `FACTORS` and at the end, the methods with the largest area below their profile first.
-
-    Args:
-      ratios: as of `shares`.
-      titles: method -> the field's name for it; its name by default.
-    """
-    found = shares(ratios, FACTORS)
-    rows = []
-    for name in _in_order(ratios):
-        reached = np.isfinite(ratios[name]).mean()
-        rows.append([titles.get(name, name), *(f"{100 * value:.0f}" for value in (*found[name], reached))])
-    number = len(next(iter(ratios.values())))
-    columns = {"method": "", **{f"within x {factor:g}": "" for factor in FACTORS}, "reached": ""}
-    return Table(
-        columns, rows, [f"% of {number} workloads within a factor of the best method's time (Dolan and More)."]
-    )
-
-
-def figure(
-    ratios: Mapping[str, np.ndarray],
-    titles: Mapping[str, str] = MappingProxyType({}),
-    looks: Mapping[str, Style] = MappingProxyType({}),
-) -> Figure:
+def figure(ratios: Mapping[str, np.ndarray], titles: Mapping[str, str], looks: Mapping[str, Style]) -> Figure:
     """Draw the profiles; the `NAMED` methods with the largest area below theirs have colours and names.
 
     Args:
       ratios: as of `shares`.
-      titles: method -> the field's name for it; its name by default.
-      looks: method -> colour and mark (`panels.style`); by position by default.
+      titles: method -> the field's name for it.
+      looks: method -> colour and mark (`panels.style`).
     """
-    order, position = _in_order(ratios), {name: place for place, name in enumerate(ratios)}
+    order = _in_order(ratios)
     reached = [float(value) for values in ratios.values() for value in values if np.isfinite(value)]
     end = min(max(1.5, 1.1 * max(reached, default=1.0)), _LARGEST)
     factors = np.geomspace(1.0, end, 400)
@@ -117,10 +89,10 @@ def figure(
         for name in reversed(order[NAMED:]):
             axes.step(factors, 100 * found[name], where="post", color="#c8c8c8", linewidth=0.8, zorder=1)
         for place, name in enumerate(order[:NAMED]):
-            look = looks.get(name) or style(position[name])
+            look = looks[name]
             every = (20 * place, 160)  # so that marks of equal profiles do not lie on one another
             axes.step(factors, 100 * found[name], where="post", color=look.colour, marker=look.marker, markevery=every,
-                      label=titles.get(name, name), zorder=3)  # fmt: skip
+                      label=titles[name], zorder=3)  # fmt: skip
         axes.set_xscale("log", base=2)
         axes.set_xlim(1.0, end)
         axes.set_ylim(0, 102)

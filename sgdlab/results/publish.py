@@ -7,7 +7,7 @@ from typing import Any
 
 from sgdlab import files
 from sgdlab.peer_schedule import PeerSchedule
-from sgdlab.results import certificates, facts, overview, plots, report, standing, table, target
+from sgdlab.results import certificates, facts, plots, report, standing, table, target
 from sgdlab.results.summary import Group, compared, largest, metric_of
 from sgdlab.results.swept import Swept
 from sgdlab.results.timeline import timeline
@@ -22,11 +22,10 @@ def publish(
 ) -> pathlib.Path:
     """Write `table.md`, `table.csv`, `plots/*.png`, `plots/*.svg` and `report.html` below `path`.
 
-    The pictures are `answer` (the metric against speed-up; `answer_narrow` for a screen held upright; neither where
-    runs end at the target), `standing` (the methods at the most workers in order), `loss`, `staleness` where some
-    method has a server, and `timeline` where schedules are given; with several numbers of workers also `accuracy`, or
-    what else the metric's name is, and `target` where some method reaches a target. `certificates.csv` is there where
-    runs have certificates.
+    The pictures are `standing` (the methods at the most workers in order, with their speeds unless runs end at the
+    target), `loss`, `staleness` where some method has a server, and `timeline` where schedules are given; with several
+    numbers of workers also `accuracy`, or what else the metric's name is, and `target` where some method reaches a
+    target. `certificates.csv` is there where runs have certificates.
     Where further entries are varied, `sweep.csv` has every value, and the pictures `sweep_<entry>`; all else shows each
     method with its best.
 
@@ -47,9 +46,9 @@ def publish(
     several = len({group.num_workers for group in compared(groups)}) > 1
     whole = not any(group.ends_at_target for group in groups)  # else the time to the target is all that differs
     figures = {
-        report.ANSWER: overview.overview(groups, overview.WIDE) if whole else None,
-        report.NARROW_ANSWER: overview.overview(groups, overview.NARROW) if whole else None,
-        report.STANDING: standing.standing([*(group for group in groups if group.serial), *largest(groups)]),
+        report.STANDING: standing.standing(
+            [*(group for group in groups if group.serial), *largest(groups)], speeds=whole
+        ),
         metric_of(groups).name: plots.metric_by_workers(groups) if several and whole else None,
         "loss": plots.loss_by_time(groups),
         "target": target.seconds_to_target(groups) if several else None,
@@ -59,7 +58,7 @@ def publish(
     }
     if swept:
         files.write_text(path / "sweep.csv", swept.comma_separated())
-    files.write_text(path / "table.md", table.markdown(groups))
+    files.write_text(path / "table.md", table.table(groups).markdown())
     files.write_text(path / "table.csv", table.comma_separated(groups))
     if certificates.certified(groups):
         files.write_text(path / "certificates.csv", certificates.comma_separated(groups))

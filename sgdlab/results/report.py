@@ -7,16 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sgdlab.report import pages, words
-from sgdlab.results import answer, certificates, facts, floor, table
+from sgdlab.results import answer, certificates, facts, floor, ranking, table
 from sgdlab.results.metric import Metric
 from sgdlab.results.summary import Group, compared, largest, metric_of
 from sgdlab.results.swept import Swept
 
-ANSWER, NARROW_ANSWER = "answer", "answer_narrow"
-"""Names of the picture that the page opens with, and of its form for narrow screens."""
-
 STANDING = "standing"
-"""Name of the picture of the methods in order."""
+"""Name of the picture that the page opens with."""
 
 _SWEEP = "sweep_"
 """So the names of pictures of entries begin that are varied."""
@@ -31,19 +28,13 @@ class _Picture(NamedTuple):
     data: str
 
 
-class _Column(NamedTuple):
-    heading: str
-    meaning: str
-    first: str  # "ascending" or "descending": the order at a first click.
-
-
 def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: Swept | None = None) -> str:
     """Write the page.
 
     Args:
       groups: single workers, then the methods by number of workers.
-      pictures: "answer", "answer_narrow", "standing", the metric's name ("accuracy"), "loss", "target", "staleness" or
-        "timeline" -> SVG file; any may be missing. `name_of_sweep` names those of `swept`.
+      pictures: "standing", the metric's name ("accuracy"), "loss", "target", "staleness" or "timeline" -> SVG file; any
+        may be missing. `name_of_sweep` names those of `swept`.
       swept: where further entries are varied: every value of theirs.
 
     Returns:
@@ -55,10 +46,10 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: S
     ours = compared(groups)
     titles = list(dict.fromkeys(group.title for group in ours))
     counts = sorted({group.num_workers for group in ours})
-    metric, data = metric_of(groups), facts.shared(groups, "data")
+    shown, data = table.table(groups), facts.shared(groups, "data")
     embedded = {name: pages.embedded(path) for name, path in pictures.items()}
-    top = ANSWER if ANSWER in embedded else STANDING
-    title, caption = _titles_and_captions(groups)[top]
+    said = _titles_and_captions(groups)
+    drawn = {name: _Picture(*said[name], image) for name, image in embedded.items() if not name.startswith(_SWEEP)}
     return pages.render(
         "sgdlab.results",
         "report.html",
@@ -67,28 +58,18 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: S
         subtitle="; ".join(text for text in (data, facts.seeds(groups)) if text),
         answer={word: _unbroken(sentence) for word, sentence in answer.sentences(groups).items()},
         swept=_swept(swept, embedded),
-        overview=embedded.get(top),
-        narrow=embedded.get(NARROW_ANSWER),
-        overview_title=title,
-        overview_caption=caption,
+        first=drawn.pop(STANDING, None),
         facts=_facts(groups),
         by_method=facts.by_method(groups),
         counts=counts,
         columns=[
-            _Column(_unbroken(heading), meaning, "ascending" if _rises(heading, metric) else "descending")
-            for heading, meaning in table.columns(groups).items()
+            (_unbroken(heading), meaning, "ascending" if _rises(heading, metric_of(groups)) else "descending")
+            for heading, meaning in shown.columns.items()
         ],
-        rows=[
-            {"cells": cells, "serial": group.serial, "first": new, "workers": group.num_workers}
-            for cells, group, new in zip(table.cells(groups), groups, _first_of_count(groups), strict=True)
-        ],
-        definitions={_unbroken(heading): meaning for heading, meaning in table.definitions(groups).items()},
-        notes=table.notes(groups),
-        pictures=[
-            _Picture(*_titles_and_captions(groups)[name], embedded[name])
-            for name in embedded
-            if name not in (top, NARROW_ANSWER) and not name.startswith(_SWEEP)
-        ],
+        rows=list(zip(shown.rows, groups, _first_of_count(groups), strict=True)),
+        definitions={_unbroken(heading): meaning for heading, meaning in shown.meanings.items()},
+        notes=shown.notes,
+        pictures=list(drawn.values()),
         certificates=certificates.table(groups),
         config=json.dumps(facts.config(groups), indent=2),
     )
@@ -139,30 +120,11 @@ def _facts(groups: Sequence[Group]) -> list[tuple[str, str]]:
     return found + [("made with", "; or ".join(made)) for made in [facts.made(groups)] if made]
 
 
-def _overview_caption(groups: Sequence[Group]) -> str:
-    """Return how to read the picture at the top: only of what is in it."""
-    ours = compared(groups)
-    counts = sorted({group.num_workers for group in ours})
-    metric = metric_of(groups)
-    if metric.is_share:
-        found = ["Up is more accurate, right is faster; errors and speeds are to a logarithmic scale."]
-    else:
-        change = "higher" if metric.higher_is_better else "lower"
-        scaled = "both are" if metric.logarithmic else "speeds are"
-        found = [f"Up is better ({change} {metric.noun}), right is faster; {scaled} to a logarithmic scale."]
-    if len(counts) > 1:
-        found.append(f"Names stand at {counts[-1]} workers; smaller and paler points are fewer workers.")
-    if any(group.serial and not group.num_diverged for group in groups):
-        found.append("Dashed: a single worker.")
-    if any(group.num_diverged for group in ours):
-        found.append("Crosses: some run diverged (in brackets at how many workers, or how many runs, if not all).")
-    return " ".join(found)
-
-
 def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
     """Above and below the folded pictures: only what is to be seen in them."""
     ours, most, metric = compared(groups), largest(groups)[0].num_workers, metric_of(groups)
     several = max(len(group.runs) for group in ours) > 1
+    order = "time to the target" if ranking.by_time(largest(groups)) else metric.title
     better = "" if metric.higher_is_better else ", better higher up"
     final = [
         f"Final {metric.title}{better}"
@@ -176,14 +138,10 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
         *_mean_gaps(largest(groups)),
     ]
     return {
-        ANSWER: (
-            f"{metric.title.capitalize()} against speed-up, a point for each method and number of workers",
-            _overview_caption(groups),
-        ),
         STANDING: (
             f"Who is first, {most} workers",
-            "Methods in the order of their median time to the target. Each interval is of one method; names in bold "
-            "rest on differences with the same seed, by intervals that hold for all methods at once.",
+            f"Methods in the order of their median {order}. Each interval is of one method; names in bold rest on "
+            "differences with the same seed, by intervals that hold for all methods at once.",
         ),
         metric.name: (
             f"{metric.noun.capitalize()} against the number of workers",

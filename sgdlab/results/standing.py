@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from sgdlab.report.words import counted
-from sgdlab.results import floor, metric_axis, ranking, simultaneous
+from sgdlab.results import facts, floor, metric_axis, ranking, simultaneous
 from sgdlab.results.panels import Style, styles
 from sgdlab.results.plots import STYLE
 from sgdlab.results.summary import Group, compared, metric_of, single_workers
@@ -19,16 +19,13 @@ from sgdlab.results.summary import Group, compared, metric_of, single_workers
 ROW = 0.19
 """Height of a row, inches."""
 
-_LONGEST = 34
-"""Letters of a method's title; longer ones are cut, and the table has all of them."""
-
 _LEVEL = 0.95
 
 LOST = "#c51b1b"
 """Colour of the share of diverged runs."""
 
 
-def standing(groups: Sequence[Group]) -> Figure:
+def standing(groups: Sequence[Group], *, speeds: bool = False) -> Figure:
     """Draw the median time to the target, the median metric and the share of diverged runs of each method.
 
     Rows are sorted by the time; each number of workers has a half of its own. Lines are intervals of the median
@@ -39,6 +36,7 @@ def standing(groups: Sequence[Group]) -> Figure:
 
     Args:
       groups: single workers and methods.
+      speeds: draw the gradients per second besides, over those of synchronous SGD: which methods lose none to waiting.
 
     Returns:
       The figure. Without a target that some run reaches it has no panel of times, and rows are sorted by the metric.
@@ -51,14 +49,15 @@ def standing(groups: Sequence[Group]) -> Figure:
     by_count = [[group for group in ours if group.num_workers == count] for count in counts]
     rows, least = max(map(len, by_count)), floor.seconds(groups)
     timed = any(ranking.by_time(here) for here in by_count)
-    width = (9.2 if timed else 6.2) * len(counts)
+    width = ((9.2 if timed else 6.2) + 1.6 * speeds) * len(counts)
     with mpl.rc_context(STYLE):
         figure = mpl.figure.Figure(figsize=(width, ROW * rows + 1.8))
         halves = figure.subfigures(1, len(counts), squeeze=False)[0]
         for half, here in zip(halves, by_count, strict=True):
-            _half(half, here, groups, timed, [s for (_, n), s in least.items() if n == here[0].num_workers])
+            soonest = [s for (_, n), s in least.items() if n == here[0].num_workers]
+            _half(half, here, groups, soonest, timed=timed, speeds=speeds)
         metric = metric_of(groups)
-        title = f"Time to {metric.reach(*_targets(ours))}, and {metric.title} in the end" if timed else metric.title
+        title = f"Time to {facts.goal(ours)}, and {metric.title} in the end" if timed else metric.title
         figure.suptitle("\n".join([title[0].upper() + title[1:], *_meanings(groups, by_count, timed)]))
     return figure
 
@@ -92,20 +91,30 @@ def name_rows(axes: Axes, titles: Sequence[str] = ()) -> None:
         axes.axhspan(row - 0.5, row + 0.5, color="#f4f4f4", zorder=0, linewidth=0)
 
 
-def _half(half: SubFigure, here: Sequence[Group], groups: Sequence[Group], timed: bool, least: Sequence[float]) -> None:
-    """Draw one number of workers: names, the panel of times, that of the metric, and bars of diverged runs."""
+def _half(
+    half: SubFigure,
+    here: Sequence[Group],
+    groups: Sequence[Group],
+    least: Sequence[float],
+    *,
+    timed: bool,
+    speeds: bool,
+) -> None:
+    """Draw one number of workers: names, the panel of times, that of the metric, bars of speeds and diverged runs."""
     marks, alone = styles(groups), list(single_workers(groups).values())
     by_time, by_metric = ranking.by_time(here), ranking.by_metric(here)
     ordered = sorted(here, key=lambda group: _order(group, timed))
     lost = any(group.num_diverged for group in here)
-    ratios = [*([1.25] if timed else []), 1.0, *([0.22] if lost else [])]
+    ratios = [*([1.25] if timed else []), 1.0, *([0.4] if speeds else []), *([0.22] if lost else [])]
     panels = half.subplots(1, len(ratios), sharey=True, squeeze=False, gridspec_kw={"width_ratios": ratios})[0].tolist()
     if timed:
         _times(panels[0], ordered, marks, by_time, least, alone)
     _levels(panels[timed], ordered, marks, by_metric, alone)
+    if speeds:
+        _speeds(panels[timed + 1], ordered, marks)
     if lost:
         _bars(panels[-1], ordered)
-    name_rows(panels[0], [_title(group) for group in ordered])
+    name_rows(panels[0], [group.label() for group in ordered])
     for label, group in zip(panels[0].get_yticklabels(), ordered, strict=True):
         if _is_first(by_time if timed else by_metric, group):
             label.set_fontweight("bold")
@@ -191,6 +200,14 @@ def _lines(axes: Axes, single: Sequence[float], least: Sequence[float] = ()) -> 
             axes.axvline(value, color="black", linestyle=dashes, linewidth=width, zorder=1)
 
 
+def _speeds(axes: Axes, ordered: Sequence[Group], marks: Mapping[str, Style]) -> None:
+    """Draw the mean gradients per second, relative to synchronous SGD; nothing where some run has none."""
+    found = [0.0 if (speed := group.spread("speedup")) is None else speed.mean for group in ordered]
+    colours = [marks[group.method].colour for group in ordered]
+    axes.barh(range(len(ordered)), found, height=0.45, color=colours, alpha=0.7, zorder=2)
+    axes.set_xlabel("gradients/s,\nx sync. SGD")
+
+
 def _bars(axes: Axes, ordered: Sequence[Group]) -> None:
     """Draw the share of diverged runs and, where there are some, its 95 % interval (Clopper and Pearson)."""
     shares = [100 * group.num_diverged / len(group.runs) for group in ordered]
@@ -236,11 +253,3 @@ def _meanings(groups: Sequence[Group], by_count: Sequence[Sequence[Group]], time
     )
     second += ["x at the edge: missed or lost"] if lost else []
     return [f"({'; '.join(line)})" for line in (first, second) if line]
-
-
-def _title(group: Group) -> str:
-    return group.title if len(group.title) <= _LONGEST else f"{group.title[: _LONGEST - 1].rstrip()}…"
-
-
-def _targets(groups: Sequence[Group]) -> list[float]:
-    return sorted({group.target for group in groups if group.target is not None})

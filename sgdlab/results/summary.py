@@ -120,6 +120,10 @@ class Group:
         """The mean speed-up, where all seeds have one."""
         return self.spread("speedup").mean
 
+    def label(self, longest: int = 34) -> str:
+        """Return the title for a picture, cut where it has more letters; the table has all of it."""
+        return self.title if len(self.title) <= longest else f"{self.title[: longest - 1].rstrip()}…"
+
     def columns(self, names: Iterable[str]) -> dict[str, float | None]:
         """Return means and deviations of entries as columns of a CSV file, None where some seed has none.
 

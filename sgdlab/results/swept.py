@@ -59,7 +59,7 @@ class Swept:
         """Return the table: a row for each group; means and deviations over seeds, or medians where some diverged."""
         found, best, metric = [], self.best(), metric_of(self.groups)
         for group in self._ordered():
-            score, lost = table.score(group, metric.test).text, table.number(group, "test_loss", 4).text
+            score, lost = table.score(group, metric.test), table.number(group, "test_loss", 4)
             diverged = f"{group.num_diverged} of {len(group.runs)}" if group.num_diverged else ""
             values = ("-" if value is _ABSENT else _shown(value) for value in self._values(group))
             star = " *" if any(group is one for one in best) else ""

@@ -1,35 +1,36 @@
-"""The comparison as a table: for the terminal, as Markdown, as CSV, and cell by cell for a page."""
+"""The comparison as a table: for the terminal, as Markdown, for the page, and in full as CSV."""
 
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from sgdlab.report import words
-from sgdlab.report.table import Table, in_csv
+from sgdlab.report.table import Column, Number, Table, in_csv
 from sgdlab.results import facts, floor, ranking, simultaneous
 from sgdlab.results.answer import short_title
 from sgdlab.results.metric import Metric
 from sgdlab.results.summary import Group, metric_of
 
-SPEEDUP = "x sync. SGD"
+METHOD = Column("method", lambda group: group.title, "whom the server waits for, and what it does with a gradient")
+WORKERS = Column(
+    "workers",
+    lambda group: Number(f"{group.num_workers}", group.num_workers),
+    "workers that compute gradients",
+    "num_workers",
+)
+"""The first columns of any table of groups."""
+
+OBVIOUS = (METHOD.heading, WORKERS.heading)
+"""Columns that explain themselves."""
 
 SLOWER = "x fastest"
 """Heading of the ratios of times to the target."""
-
-GAP = (
-    "distance between the server's parameters and those the gradient was computed on, over the largest learning rate "
-    "times the mean gradient norm so far, plus 1 (Barkai et al. 2020, Definition 1)"
-)
-"""What the column of that name is."""
 
 EFFECTIVE_WORKERS = (
     "so many workers with equal shares of the used gradients would amount to the same: 1 / sum of the squared shares "
     "(their participation ratio; N: all are used alike, 1: one makes all)"
 )
-"""The same."""
-
-EFFECTIVE_RATE = "effective rate"
+"""What the column of that name is."""
 
 _OF_THE_METRIC = ("test", "train", "average", "node", "worst", "center")
 """Whose or on what: a summary has an entry `<of>_<metric>` of each."""
@@ -58,102 +59,95 @@ _NUMBERS = (
 _UNEQUAL = 0.1
 """Deviation of a single worker's seconds, over their mean, from which on the notes say where it comes from."""
 
-_OBVIOUS = ("method", "workers")
-"""Columns that explain themselves."""
 
+def table(groups: Sequence[Group]) -> Table:
+    """Return the comparison for Markdown and the page, a row for each group; `text` is for the terminal.
 
-class TableCell(NamedTuple):
-    """One cell: what a reader sees, and the number that rows are sorted by (None: after all that have one)."""
-
-    text: str
-    value: float | None = None
-
-
-def columns(groups: Sequence[Group]) -> dict[str, str]:
-    """Headings, with what stands below them in a sentence; the text for the terminal, Markdown and the page alike.
+    Accuracies, or other metrics, are means or, where some run diverged, medians of all runs. The time to the target is
+    a mean where all runs reached it, else how many did. `diverged` is a column only where some run did, and those of
+    the target where there is one.
 
     Args:
       groups: the rows.
-
-    Returns:
-      Heading -> definition with its unit, in the order of `cells`. `diverged` is a column only where some run did, and
-      those of the target where there is one.
     """
-    metric, target = metric_of(groups), facts.target(groups)
+    return Table.of(_columns(groups), groups, notes(groups), obvious=OBVIOUS)
+
+
+def _columns(groups: Sequence[Group]) -> list[Column]:
+    metric, goal, target, rankings = metric_of(groups), facts.goal(groups), facts.target(groups), _by_time(groups)
     test, train = headings(metric)
     order = "" if metric.higher_is_better else "; lower is better"
-    to_target = {
-        f"seconds to {target}": f"time to target: virtual seconds until {facts.goal(groups)}; a mean where all seeds "
-        "reach it",
-        f"epochs to {target}": "statistical efficiency: the same in epochs of used gradients",
-    }
-    if _by_time(groups):
-        to_target[SLOWER] = (
-            "mean ratio of the seconds to the fastest method's with the same seed and number of workers; a miss counts "
-            f"as twice the longest run; in brackets {100 * simultaneous.LEVEL:.0f} % intervals of all methods at once; "
-            "*: cannot be told apart from the fastest"
-        )
-    found = {
-        "method": "whom the server waits for, and what it does with a gradient",
-        "workers": "workers that compute gradients",
-        test: f"{metric.noun} on the test set after the last gradient{order}",
-        train: "the same on the training set",
-        "diverged": "runs that ended no better than guessing after their loss had blown up, and the 95 % interval of "
-        "their share (Clopper and Pearson); where there are some, what is learned is given as the median of all runs",
-        "seconds": "virtual seconds of a whole run",
-        SPEEDUP: "hardware efficiency: used gradients per virtual second, over those of synchronous SGD with the same "
-        "workers",
-        **(to_target if target else {}),
-        "effective workers": EFFECTIVE_WORKERS,
-        "summed rate": "sum over all updates of the effective learning rate, learning rate / (1 - momentum), of the "
-        "server's parameters or the mean of nodes (one of N moves it by 1/N of its step), before factors for "
-        "staleness; -: other than momentum SGD, or local steps",
-        EFFECTIVE_RATE: "the same of a single used gradient, at the largest learning rate",
-        "staleness": "updates between the reading of the parameters and the use of the gradient (delay - 1; fresh: 0)",
-        "gap": GAP,
-    }
-    if not any(group.num_diverged for group in groups):
-        del found["diverged"]
-    return found
-
-
-def definitions(groups: Sequence[Group]) -> dict[str, str]:
-    """Return what stands below a table: `columns`, less those that explain themselves."""
-    return {heading: text for heading, text in columns(groups).items() if heading not in _OBVIOUS}
-
-
-def cells(groups: Sequence[Group]) -> list[list[TableCell]]:
-    """One row for each group, in the order of `columns`.
-
-    Accuracies, or other metrics, are means or, where some run diverged, medians of all runs. The time to the target is
-    a mean where all runs reached it, else how many did.
-    """
-    metric, rankings = metric_of(groups), _by_time(groups)
-    some_diverged, target = any(group.num_diverged for group in groups), facts.target(groups)
-    return [
-        [
-            TableCell(group.title),
-            TableCell(str(group.num_workers), group.num_workers),
-            score(group, metric.test),
-            score(group, metric.train),
-            *([TableCell(_diverged(group), group.num_diverged / len(group.runs))] if some_diverged else []),
-            number(group, "seconds", 0),
-            TableCell("-") if group.serial else number(group, "speedup", 2),
-            *([_to_target(group, "seconds_to_target", 0), _to_target(group, "epochs_to_target", 1)] if target else []),
-            *([_slower(group, rankings.get(group.num_workers))] if rankings else []),
-            number(group, "effective_workers", 1, spread=False),
-            _of_any_size(group, "summed_rate"),
-            _of_any_size(group, "effective_rate"),
-            number(group, "staleness", 1, spread=False),
-            number(group, "gap", 2, spread=False),
-        ]
-        for group in groups
+    lost = Column(
+        "diverged",
+        diverged,
+        "runs that ended no better than guessing after their loss had blown up, and the 95 % interval of their share "
+        "(Clopper and Pearson); where there are some, what is learned is given as the median of all runs",
+    )
+    to_target = [
+        Column(
+            f"seconds to {target}",
+            lambda group: _to_target(group, "seconds_to_target", 0),
+            f"time to target: virtual seconds until {goal}; a mean where all seeds reach it",
+        ),
+        Column(
+            f"epochs to {target}",
+            lambda group: _to_target(group, "epochs_to_target", 1),
+            "statistical efficiency: the same in epochs of used gradients",
+        ),
     ]
-
-
-def rows(groups: Sequence[Group]) -> list[list[str]]:
-    """The texts of `cells`."""
-    return [[cell.text for cell in row] for row in cells(groups)]
+    slower = Column(
+        SLOWER,
+        lambda group: _slower(group, rankings.get(group.num_workers)),
+        "mean ratio of the seconds to the fastest method's with the same seed and number of workers; a miss counts as "
+        f"twice the longest run; in brackets {100 * simultaneous.LEVEL:.0f} % intervals of all methods at once; *: "
+        "cannot be told apart from the fastest",
+    )
+    return [
+        METHOD,
+        WORKERS,
+        Column(
+            test,
+            lambda group: score(group, metric.test),
+            f"{metric.noun} on the test set after the last gradient{order}",
+        ),
+        Column(train, lambda group: score(group, metric.train), "the same on the training set"),
+        *([lost] if any(group.num_diverged for group in groups) else []),
+        Column("seconds", lambda group: number(group, "seconds", 0), "virtual seconds of a whole run"),
+        Column(
+            "x sync. SGD",
+            lambda group: "-" if group.serial else number(group, "speedup", 2),
+            "hardware efficiency: used gradients per virtual second, over those of synchronous SGD with the same "
+            "workers",
+        ),
+        *(to_target if target else []),
+        *([slower] if rankings else []),
+        Column(
+            "effective workers", lambda group: number(group, "effective_workers", 1, spread=False), EFFECTIVE_WORKERS
+        ),
+        Column(
+            "summed rate",
+            lambda group: _of_any_size(group, "summed_rate"),
+            "sum over all updates of the effective learning rate, learning rate / (1 - momentum), of the server's "
+            "parameters or the mean of nodes (one of N moves it by 1/N of its step), before factors for staleness; -: "
+            "other than momentum SGD, or local steps",
+        ),
+        Column(
+            "effective rate",
+            lambda group: _of_any_size(group, "effective_rate"),
+            "the same of a single used gradient, at the largest learning rate",
+        ),
+        Column(
+            "staleness",
+            lambda group: number(group, "staleness", 1, spread=False),
+            "updates between the reading of the parameters and the use of the gradient (delay - 1; fresh: 0)",
+        ),
+        Column(
+            "gap",
+            lambda group: number(group, "gap", 2, spread=False),
+            "distance between the server's parameters and those the gradient was computed on, over the largest "
+            "learning rate times the mean gradient norm so far, plus 1 (Barkai et al. 2020, Definition 1)",
+        ),
+    ]
 
 
 def notes(groups: Sequence[Group]) -> list[str]:
@@ -219,21 +213,12 @@ def text(groups: Sequence[Group]) -> str:
     """The table for a terminal of 120 columns, with units and definitions below.
 
     The metric on the training set, the seconds of a whole run and their ratios, the effective learning rate of one
-    gradient and the gap are left to `markdown` and `comma_separated`.
+    gradient and the gap are left to Markdown and `comma_separated`.
     """
-    whole, out = _table(groups), (headings(metric_of(groups))[1], "seconds", SLOWER, EFFECTIVE_RATE, "gap")
+    whole, out = table(groups), (headings(metric_of(groups))[1], "seconds", SLOWER, "effective rate", "gap")
     breaks = lambda cell: cell.replace(" (", "\n(").replace("median ", "median\n")
     narrow = [[title, *map(breaks, others)] for title, *others in whole.rows]
     return dataclasses.replace(whole, rows=narrow).without(out).text()
-
-
-def markdown(groups: Sequence[Group]) -> str:
-    """The table as Markdown, with units and definitions below."""
-    return _table(groups).markdown()
-
-
-def _table(groups: Sequence[Group]) -> Table:
-    return Table(columns(groups), rows(groups), notes(groups), obvious=_OBVIOUS)
 
 
 def comma_separated(groups: Sequence[Group]) -> str:
@@ -274,61 +259,58 @@ def headings(metric: Metric) -> tuple[str, str]:
     return f"test {metric.short}", f"train {metric.short}"
 
 
-def _diverged(group: Group) -> str:
+def score(group: Group, name: str) -> str:
+    """Return a value of the metric: a mean with its deviation, or a median (`_middle`)."""
+    return _middle(group, name, group.metric.number, scale=group.metric.scale)
+
+
+def number(group: Group, name: str, digits: int, *, spread: bool = True) -> str:
+    """Return an entry of the summaries: a mean, with its deviation if it is wanted, or a median (`_middle`)."""
+
+    def shown(*numbers: float | None) -> str:
+        return " ± ".join(f"{each:,.{digits}f}" for each in numbers[: 1 + spread] if each is not None)
+
+    return _middle(group, name, shown)
+
+
+def _middle(group: Group, name: str, shown: Callable[..., str], scale: float = 1.0) -> str:
+    """Return a mean and, of several runs, its deviation; where some run diverged, a median of all; else nothing."""
+    found, several = group.spread(name), len(group.runs) > 1
+    if found is not None:
+        return Number(shown(found.mean, found.std if several else None), scale * found.mean)
+    median = group.median(name) if group.num_diverged else None
+    return "-" if median is None else Number(f"{'median ' * several}{shown(median)}", scale * median)
+
+
+def _of_any_size(group: Group, name: str) -> str:
+    found = group.spread(name)
+    return "-" if found is None else Number(words.number(found.mean), found.mean)
+
+
+def diverged(group: Group) -> str:
     """Return how many runs diverged, and the interval of their share."""
     lost, seeds = group.num_diverged, len(group.runs)
     low, high = simultaneous.share(lost, seeds)
-    return f"{lost} of {seeds} ({100 * low:.0f}-{100 * high:.0f} %)" if lost else ""
+    return Number(f"{lost} of {seeds} ({100 * low:.0f}-{100 * high:.0f} %)" if lost else "", lost / seeds)
 
 
-def _slower(group: Group, ranked: ranking.Ranking | None) -> TableCell:
-    """Return the ratio to the fastest method's time, with its interval where there are seeds enough."""
-    found = ranked.ratio(group) if ranked else None
-    if ranked is None or found is None:
-        return TableCell("-")
-    slower, low, high = found
-    star = " *" if ranked.is_first(group) else ""
-    decided = ranked.decides and math.isfinite(high) and group is not ranked.groups[0]
-    between = f" ({low:.3g}-{high:.3g})" if decided else ""
-    return TableCell(f"{slower:.2f}{between}{star}", slower)
-
-
-def score(group: Group, name: str) -> TableCell:
-    """A mean of the metric, with its deviation, which one run has not; where some run diverged, a median of all."""
-    found = group.spread(name)
-    if found is None:
-        return _median(group, name, group.metric.number, group.metric.scale)
-    several = len(group.runs) > 1
-    return TableCell(group.metric.number(found.mean, found.std if several else None), group.metric.scale * found.mean)
-
-
-def number(group: Group, name: str, digits: int, *, spread: bool = True) -> TableCell:
-    """Return a mean, with its deviation unless there is one run; where some run diverged, a median of all."""
-    found = group.spread(name)
-    if found is None:
-        return _median(group, name, f"{{:,.{digits}f}}".format)
-    mean, deviation = f"{found.mean:,.{digits}f}", f"{found.std:,.{digits}f}"
-    return TableCell(f"{mean} ± {deviation}" if spread and len(group.runs) > 1 else mean, found.mean)
-
-
-def _of_any_size(group: Group, name: str) -> TableCell:
-    found = group.spread(name)
-    return TableCell("-") if found is None else TableCell(words.number(found.mean), found.mean)
-
-
-def _median(group: Group, name: str, shown: Callable[[float], str], scale: float = 1.0) -> TableCell:
-    """Return what stands for a mean where some run diverged; nothing where only the entry is missing."""
-    found = group.median(name) if group.num_diverged else None
-    if found is None:
-        return TableCell("-")
-    return TableCell(shown(found) if len(group.runs) == 1 else f"median {shown(found)}", scale * found)
-
-
-def _to_target(group: Group, name: str, digits: int) -> TableCell:
-    """A mean, or how many runs have one: that is said once, with the seconds."""
+def _to_target(group: Group, name: str, digits: int) -> str:
+    """Return a mean, or how many runs have one: that is said once, with the seconds."""
     reached, seeds = group.num_with(name), len(group.runs)
     if reached == seeds:
         return number(group, name, digits)
     if name != "seconds_to_target":
-        return TableCell("-")
-    return TableCell(f"reached by {reached} of {seeds}" if reached else "never")
+        return "-"
+    return f"reached by {reached} of {seeds}" if reached else "never"
+
+
+def _slower(group: Group, ranked: ranking.Ranking | None) -> str:
+    """Return the ratio to the fastest method's time, with its interval where there are seeds enough."""
+    found = ranked.ratio(group) if ranked else None
+    if ranked is None or found is None:
+        return "-"
+    slower, low, high = found
+    star = " *" if ranked.is_first(group) else ""
+    decided = ranked.decides and math.isfinite(high) and group is not ranked.groups[0]
+    between = f" ({low:.3g}-{high:.3g})" if decided else ""
+    return Number(f"{slower:.2f}{between}{star}", slower)

@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sgdlab.results import floor
+from sgdlab.results import facts, floor
 from sgdlab.results.answer import short_title
 from sgdlab.results.panels import Style
 from sgdlab.results.plots import STYLE, by_workers, mark, plain_ticks
-from sgdlab.results.summary import Group, compared, metric_of, single_workers
+from sgdlab.results.summary import Group, compared, single_workers
 
 FLOOR = "no loss"
 """How the line of the least time is called in legends."""
@@ -36,7 +36,7 @@ def seconds_to_target(groups: Sequence[Group]) -> Figure | None:
     ours, least = compared(groups), floor.seconds(groups)
     if not any(group.target is not None and group.spread("seconds_to_target") for group in ours):
         return None
-    goal = metric_of(groups).reach(*sorted({group.target for group in ours if group.target is not None}))
+    goal = facts.goal(ours)
     titles = [f"Virtual seconds to {goal}"] + [_MEANING] * bool(least)
     if any(group.spread("seconds_to_target") is None for group in ours):
         titles.append("x at the top: not reached by every run")

@@ -15,6 +15,7 @@ from sgdlab.report.table import Table
 from sgdlab.results import panels, plots, ranking, simultaneous, standing, tuned
 from sgdlab.results.metric import Metric
 from sgdlab.results.summary import Group
+from sgdlab.results.table import diverged
 from sgdlab.runs import records
 from sgdlab.runs.experiment import Experiment, resolve
 from sgdlab.runs.ledger import Row
@@ -85,20 +86,21 @@ class TunedView:
     @property
     def table(self) -> Table:
         """Return the methods at their best, beside the configuration as it is."""
-        metric, target, titles = self.best[0].metric, self.best[0].target, self._titles
-        rows = []
-        for row in self.rows:
-            low, high = simultaneous.share(row["diverged"], row["seeds"])
-            rows.append([
-                titles[row["method"]],
+        metric, target = self.best[0].metric, self.best[0].target
+        groups = {group.method: group for group in self.best}
+        rows = [
+            [
+                groups[row["method"]].title,
                 _with_interval(row, "seconds"),
                 "-" if row["ratio"] is None else "{:.2f} ({:.2f}-{:.2f})".format(*row["ratio"]) + "*" * row["first"],
                 metric.number(row[metric.name]),
-                f"{row['diverged']} of {row['seeds']} ({100 * low:.0f}-{100 * high:.0f} %)" if row["diverged"] else "",
+                diverged(groups[row["method"]]),
                 _with_interval(row, "untuned"),
                 f"{row['trials_that_reach']} of {row['trials']}",
                 row["settings"],
-            ])  # fmt: skip
+            ]
+            for row in self.rows
+        ]
         goal = metric.reach(target) if target is not None else "the target"
         columns = {
             "method": "",
@@ -117,30 +119,22 @@ class TunedView:
             "four folds to test on; the same without tuning. All runs with one seed end at one instant, "
             f"{self.best[0].about.get('length', '')}."
         ]
-        return Table(columns, rows, notes, obvious=["method"])
+        return Table(columns, rows, notes)
 
-    @property
-    def of_trials(self) -> tuple[Table, Table]:
+    @functools.cached_property
+    def of_trials(self) -> tuned.Trials:
         """Return how much hangs on tuning: the expected best of few trials, and the share that reach the target."""
-        found, titles = self.trials, self._titles
-        return tuned.budget_table(found, titles, miss=self._miss), tuned.sensitivity_table(found, titles)
+        miss = ranking.MISS * max((row["whole_seconds"] for row in self._of("trial")), default=math.nan)
+        titles = {group.method: group.title for group in self.best}
+        return tuned.Trials(self.trials, titles, panels.styles(self.best), miss)
 
     def figures(self) -> dict[str, Figure]:
         """Return name -> picture."""
-        found, titles, looks = self.trials, self._titles, panels.styles(self.best)
         return {
             "standing": standing.standing(self.best),
-            "budget": tuned.budget_figure(found, titles, looks, miss=self._miss),
-            "sensitivity": tuned.sensitivity_figure(found, titles, looks),
+            "budget": self.of_trials.budget_figure(),
+            "sensitivity": self.of_trials.sensitivity_figure(),
         }
-
-    @property
-    def _titles(self) -> dict[str, str]:
-        return {group.method: group.title for group in self.best}
-
-    @property
-    def _miss(self) -> float:
-        return ranking.MISS * max((row["whole_seconds"] for row in self._of("trial")), default=math.nan)
 
     def _of(self, stage: str) -> list[Row]:
         return _rows(self.outcome, self.best[0].num_workers, stage)
@@ -162,7 +156,7 @@ def publish(tuning: Tuning, outcome: Outcome, path: pathlib.Path) -> str:
         views[count] = TunedView.of(tuning, outcome, count)
         for name, figure in views[count].figures().items():
             plots.save(figure, folder / f"{name}-n{count}")
-    trials = [text.markdown() for view in views.values() for text in view.of_trials]
+    trials = [table.markdown() for view in views.values() for table in view.of_trials.tables()]
     files.write_text(folder / "table.md", "\n\n".join(view.table.markdown() for view in views.values()) + "\n")
     files.write_text(folder / "trials.md", "\n\n".join(trials) + "\n")
     return "\n\n".join(view.table.without(("tuned",)).text() for view in views.values())

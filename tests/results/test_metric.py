@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from sgdlab.commands import train
 from sgdlab.report import table as report_table
-from sgdlab.results import answer, metric_axis, overview, plots, report, summary, table
+from sgdlab.results import answer, metric_axis, plots, report, summary, table
 from sgdlab.results.metric import ACCURACY, Metric
 from sgdlab.results.publish import publish
 
@@ -105,15 +105,17 @@ class TestTable:
     def test_headings_numbers_and_definitions_are_of_the_perplexity(self):
         runs = [ended(24.0, seed=0, target=26.0, seconds=70.0), ended(26.0, seed=1, target=26.0, seconds=90.0)]
         groups = summary.groups(runs)
-        row = dict(zip(table.columns(groups), table.cells(groups)[0], strict=True))
-        assert row["test perplexity"] == (f"25.00 ± {np.std([24, 26], ddof=1):.2f}", 25.0)
+        made = table.table(groups)
+        row = dict(zip(made.columns, made.rows[0], strict=True))
+        assert row["test perplexity"] == f"25.00 ± {np.std([24, 26], ddof=1):.2f}"
+        assert row["test perplexity"].value == 25.0
         assert row["seconds to perplexity 26"].value == 80.0
-        assert "lower is better" in table.columns(groups)["test perplexity"]
-        assert "a test perplexity of 26" in table.columns(groups)["seconds to perplexity 26"]
+        assert "lower is better" in made.columns["test perplexity"]
+        assert "a test perplexity of 26" in made.columns["seconds to perplexity 26"]
 
     def test_without_a_target_there_is_no_column_of_it(self):
         groups = summary.groups([single(), ended(24.0)])
-        for written in (table.text(groups), table.markdown(groups)):
+        for written in (table.text(groups), table.table(groups).markdown()):
             assert "seconds to" not in written
             assert "epochs to" not in written
             assert "None" not in written
@@ -173,31 +175,27 @@ def drawn(figure):
     return figure
 
 
+class TestAccuracyAxis:
+    def test_it_is_logarithmic_in_the_error(self):
+        np.testing.assert_allclose(metric_axis.height([0.0, 90.0, 99.0]), [-2.0, -1.0, 0.0])
+        low, high = metric_axis.limits(ACCURACY, [100.0])
+        assert low < 100 < high + 0.005
+
+    @pytest.mark.parametrize("ends", [(0, 99), (96, 97), (10, 99.95), (89.7, 97.5), (50, 60)])
+    def test_ticks_are_between_the_ends_and_apart(self, ends):
+        found = metric_axis.accuracy_ticks(*ends, 10)
+        assert 3 <= len(found) <= 11
+        assert ends[0] <= found[0] < found[-1] <= ends[1]
+        steps = np.diff(metric_axis.height(found))
+        assert steps.min() >= 0.99 * float(np.diff(metric_axis.height(ends))[0]) / 10
+
+
 @pytest.fixture(scope="module")
 def groups():
     return summary.groups(comparison())
 
 
 class TestPictures:
-    def test_lower_perplexities_are_higher_up(self, groups):
-        figure = drawn(overview.overview(groups))
-        points = {c.get_label(): c for axes in figure.axes for c in axes.collections}
-        heights = {}
-        for group in summary.largest(groups):
-            if not group.num_diverged:
-                point = points[f"{group.title}, 32"]
-                assert point.get_offsets()[0, 1] == pytest.approx(group.spread("test_perplexity").mean)
-                heights[point.axes.transData.transform(point.get_offsets())[0, 1]] = group.test.mean
-        ordered = [heights[height] for height in sorted(heights)]
-        assert len(ordered) == 2
-        assert ordered == sorted(ordered, reverse=True)
-        low, high = figure.axes[0].get_ylim()
-        assert low > high
-
-    def test_the_single_workers_value_is_beside_its_line(self):
-        figure = drawn(overview.overview(summary.groups([single(21.234), ended(24.0)])))
-        assert "single worker, 21.23" in [text.get_text() for text in figure.texts]
-
     def test_means_and_single_workers_are_those_of_the_records(self, groups):
         (axes,) = plots.metric_by_workers(groups).axes
         lines = {line.get_label(): line for line in axes.lines}
@@ -223,12 +221,12 @@ class TestPictures:
 def test_the_page_and_its_pictures_never_speak_of_accuracy(target, tmp_path):
     groups = summary.groups(comparison(target=target))
     if target is None:  # the pictures are the same
-        texts = {"report.html": report.page(groups, {}), "table.md": table.markdown(groups)}
+        texts = {"report.html": report.page(groups, {}), "table.md": table.table(groups).markdown()}
     else:
         publish(tmp_path, groups, {})
         # An SVG has its texts as comments.
         texts = {path.name: path.read_text() for path in tmp_path.rglob("*") if path.suffix not in (".png", "")}
-        for name in ("answer.svg", "answer_narrow.svg", "standing.svg", "report.html"):
+        for name in ("standing.svg", "report.html"):
             assert "perplexity" in texts[name]
     for name, text in texts.items():
         assert not re.search("accura", re.sub(r"data:image/[^\"]*", "", text), re.IGNORECASE), name

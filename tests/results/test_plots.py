@@ -166,7 +166,7 @@ def test_a_comparison_is_published_from_records_alone(tmp_path):
     schedule = protocols.asynchronous(np.ones((3, 4)))
     page = publish(tmp_path, found, {"Asynchronous": schedule})
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    names = ("answer", "answer_narrow", "standing", "loss", "staleness", "timeline")
+    names = ("standing", "loss", "staleness", "timeline")
     pictures = {f"plots/{name}.{kind}" for name in names for kind in ("png", "svg")}
     assert written == {"table.md", "table.csv", "report.html"} | pictures
     assert page.read_text(encoding="utf-8").count("data:image/svg+xml;base64,") == len(names)

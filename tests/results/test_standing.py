@@ -99,6 +99,20 @@ class TestStanding:
         assert levels.get_xlim()[0] > 90  # the lost runs do not squeeze the others
         assert len(drawn(*THREE).axes) == 2
 
+    def test_speeds_are_bars_in_the_order_of_the_rows(self):
+        none = made_up.run("asgd", 8, summary={"speedup": None})
+        groups = summary.groups([*made_up.comparison(("synchronous", "dana"), counts=(8,)), none])
+        first, _, speeds = standing.standing(groups, speeds=True).axes
+        bars = [bar.get_width() for bar in speeds.patches if bar.get_height() < 0.5]
+        assert dict(zip(names(first), bars, strict=True)) == {"Synchronous SGD": 1.0, "DANA": 1.4, "ASGD": 0.0}
+        assert len(standing.standing(groups).axes) == 2
+
+    def test_long_titles_are_cut(self):
+        title = "A title that is longer than any other, with still more behind it"
+        (text,) = names(drawn([made_up.run("mine", 8, title=title)]).axes[0])
+        assert (len(text), text[-1]) == (34, "…")
+        assert title.startswith(text[:-1])
+
     def test_an_interval_of_accuracies_is_not_narrower_than_a_test_example(self):
         _, levels = drawn(*THREE).axes
         widths = [np.ptp(line.get_xdata()) for line in levels.lines if len(line.get_xdata()) == 2]

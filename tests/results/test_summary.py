@@ -15,8 +15,8 @@ from sgdlab.runs.store import Store
 
 
 def cells(*runs):
-    (row,) = table.rows(summary.groups(runs))
-    return dict(zip(table.columns(summary.groups(runs)), row, strict=True))
+    made = table.table(summary.groups(runs))
+    return dict(zip(made.columns, made.rows[0], strict=True))
 
 
 class TestGroups:
@@ -55,7 +55,7 @@ class TestGroups:
         runs = made_up.comparison(["dana", "pull_gossip"], counts=(4, 32))
         for number, records in enumerate(runs):
             directory.write(f"run{number}", records)
-        assert table.rows(summary.groups(summary.read(tmp_path))) == table.rows(summary.groups(runs))
+        assert table.table(summary.groups(summary.read(tmp_path))).rows == table.table(summary.groups(runs)).rows
 
 
 class TestSpread:
@@ -110,7 +110,7 @@ class TestTable:
         ]
         runs.append(made_up.run("synchronous", seed=20, summary={"seconds_to_target": 0.1}))
         groups = summary.groups(runs)
-        found = {row[0]: row[list(table.columns(groups)).index(table.SLOWER)] for row in table.rows(groups)}
+        found = {row[0]: row[list(table.table(groups).columns).index(table.SLOWER)] for row in table.table(groups).rows}
         assert [found[name].endswith(" *") for name in ("DANA", "Gap-Aware", "ASGD")] == [True, True, False]
         assert found["Synchronous SGD"] == "-"
         assert any("Synchronous SGD" in note and "seeds are others" in note for note in table.notes(groups))
@@ -128,8 +128,8 @@ class TestTable:
         runs = [made_up.run(m, seed=s, summary={"seconds_to_target": t}) for s in range(2) for m, t in FAST.items()]
         groups = summary.groups(runs)
         assert "With 2 seeds nothing is told apart." in table.notes(groups)
-        at = list(table.columns(groups)).index(table.SLOWER)
-        assert [row[at] for row in table.rows(groups)] == ["9.00", "1.00"]
+        at = list(table.table(groups).columns).index(table.SLOWER)
+        assert [row[at] for row in table.table(groups).rows] == ["9.00", "1.00"]
         assert {row["first"] for row in csv.DictReader(io.StringIO(table.comma_separated(groups)))} == {""}
 
     def test_the_target_is_a_mean_only_where_all_reach_it(self):
@@ -145,7 +145,7 @@ class TestTable:
         shown = cells(made_up.run(summary=none))
         assert (shown["summed rate"], shown["effective rate"], shown["x sync. SGD"]) == ("-", "-", "0.50")
         some = {"summed_rate": 1710.0, "effective_rate": 0.12345}
-        shown = cells(made_up.run("nag_asgd", 1, serial=True, summary=some))
+        shown = cells(made_up.run("nag_asgd", 1, serial=True, summary=some), made_up.run())
         assert (shown["summed rate"], shown["effective rate"], shown["x sync. SGD"]) == ("1,710", "0.123", "-")
 
     def test_runs_of_earlier_versions_lack_the_newest_entries(self):
@@ -156,22 +156,22 @@ class TestTable:
 
     def test_one_run_has_no_deviation(self):
         groups = summary.groups(made_up.comparison(["gap_aware", "pull_gossip"], counts=(4,), seeds=1))
-        for written in (table.text(groups), table.markdown(groups)):
+        for written in (table.text(groups), table.table(groups).markdown()):
             assert "±" not in written
             assert "standard deviation" not in written
         groups = summary.groups([*made_up.comparison(["gap_aware"], counts=(4,)), made_up.run("dana", 4)])
-        assert ["±" in row[2] for row in table.rows(groups)] == [len(group.runs) > 1 for group in groups]
+        assert ["±" in row[2] for row in table.table(groups).rows] == [len(group.runs) > 1 for group in groups]
 
     def test_rows_are_sorted_by_means(self):
         groups = summary.groups(made_up.comparison(["gap_aware", "nag_asgd", "pull_gossip"], counts=(4, 32)))
-        index = {heading: index for index, heading in enumerate(table.columns(groups))}
-        for group, row in zip(groups, table.cells(groups), strict=True):
+        index = {heading: index for index, heading in enumerate(table.table(groups).columns)}
+        for group, row in zip(groups, table.table(groups).rows, strict=True):
             middle = group.median("test_accuracy") if group.num_diverged else group.test.mean
             assert row[index["test %"]].value == pytest.approx(100 * middle)
             assert row[index["diverged"]].value == group.num_diverged / 2
-            assert row[index["method"]].value is None
+            assert not hasattr(row[index["method"]], "value")
             gap = group.spread("gap")
-            assert row[index["gap"]].value == (gap.mean if gap else group.median("gap"))
+            assert getattr(row[index["gap"]], "value", None) == (gap.mean if gap else group.median("gap"))
 
     @pytest.mark.parametrize("title", ["Mine", "An own rule with a title that is longer than that of any other"])
     def test_the_terminals_is_not_too_wide_and_has_every_row(self, title):
@@ -186,9 +186,9 @@ class TestTable:
 
     def test_every_column_is_defined_below_every_table(self):
         groups = summary.groups(made_up.comparison(["gap_aware", "nag_asgd"]))
-        assert set(table.columns(groups)) == {"method", "workers", *table.definitions(groups)}
-        terminal, markdown = table.text(groups).splitlines(), table.markdown(groups).splitlines()
-        for heading, meaning in table.definitions(groups).items():
+        assert set(table.table(groups).columns) == {"method", "workers", *table.table(groups).meanings}
+        terminal, markdown = table.text(groups).splitlines(), table.table(groups).markdown().splitlines()
+        for heading, meaning in table.table(groups).meanings.items():
             (below,) = [line for line in terminal if line.startswith(f"{heading}  ")] or [None]
             assert (below is None) == (heading in ("train %", "seconds", table.SLOWER, "effective rate", "gap"))
             assert below is None or meaning.startswith(below.removeprefix(heading).strip())
@@ -212,9 +212,10 @@ class TestTable:
 
     def test_the_cluster_and_the_gap_are_below(self):
         law = "recorded run-times of trace.parquet (750 steps x 4 workers, extended by bootstrap)"
-        text = table.markdown(summary.groups([made_up.run(about={"cluster": law})]))
+        shown = table.table(summary.groups([made_up.run(about={"cluster": law})]))
+        text = shown.markdown()
         assert law in text
-        assert table.GAP in text
+        assert shown.columns["gap"] in text
         assert "bootstrap" in table.text(summary.groups([made_up.run(about={"cluster": law})]))
 
 
@@ -224,11 +225,11 @@ class TestFacts:
         plain, local = made_up.run("dana", 8), made_up.run("local_sgd", 8, summary={"steps": 8 * 880}, about=own)
         groups = summary.groups([plain, local])
         assert facts.titles_of_messages(groups) == ["local_sgd"]
-        for text in (" ".join(table.text(groups).split()), table.markdown(groups)):
+        for text in (" ".join(table.text(groups).split()), table.table(groups).markdown()):
             assert "Workers' own data: Dirichlet labels, alpha 0.1." in text
             assert "under local_sgd: speed-up counts the steps of used messages per second." in text
             assert "880 used gradients or messages a run" in text
-        usual = table.markdown(summary.groups([plain]))
+        usual = table.table(summary.groups([plain])).markdown()
         assert "own data" not in usual
         assert "message" not in usual
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from sgdlab.results import plots, profiles, simultaneous, tuned
+from sgdlab.results import panels, plots, profiles, simultaneous, tuned
 
 INF = math.inf
 
@@ -18,17 +18,9 @@ class TestExpectedBest:
         subsets = [np.mean([min(subset) for subset in itertools.combinations(values, k)]) for k in counts]
         np.testing.assert_allclose(tuned.expected_best(np.array(values), counts), subsets, rtol=1e-13)
 
-    @pytest.mark.parametrize("k", [1, 2, 3, 5])
-    def test_with_replacement_it_is_the_mean_over_all_sequences(self, k):
-        values = [3.0, 1.0, 2.0, 0.25, 2.0]
-        sequences = np.mean([min(sequence) for sequence in itertools.product(values, repeat=k)])
-        (found,) = tuned.expected_best(np.array(values), [k], replacement=True)
-        assert found == pytest.approx(sequences, rel=1e-13)
-
     def test_it_is_finite_once_not_all_may_miss(self):
         found = tuned.expected_best(np.array([INF, 2.0, INF, 4.0]), [1, 2, 3, 4])
         assert found.tolist() == [INF, INF, 2.5, 2.0]
-        assert tuned.expected_best(np.array([INF, 2.0]), [50], replacement=True).tolist() == [INF]
         assert tuned.expected_best(np.array([INF]), [1]).tolist() == [INF]
 
     @pytest.mark.parametrize(("values", "k"), [([], 1), ([math.nan], 1), ([1.0], 2), ([1.0], 0)])
@@ -41,26 +33,34 @@ TRIALS = {"dana": np.array([4.0, 1.0, INF, 2.0, 3.0]), "asgd": np.array([2.0, 2.
 TITLES = {"dana": "DANA", "asgd": "ASGD"}
 
 
+def of(times, **others):
+    return tuned.Trials(times, {name: TITLES.get(name, name) for name in times}, looks(times), **others)
+
+
+def looks(names):
+    return {name: panels.style(place) for place, name in enumerate(names)}
+
+
 class TestCharts:
     def test_the_table_of_budgets(self):
-        table = tuned.budget_table(TRIALS, TITLES, miss=10.0)
+        table = of(TRIALS, miss=10.0).budget_table()
         assert list(table.columns) == ["method", "best of 1", "best of 4"]
         assert table.rows == [["DANA", "4", "1.2"], ["ASGD", "2", "2"]]  # 4 subsets of 5 have the best: (4 + 2) / 5
-        assert tuned.budget_table(TRIALS).rows[0] == ["dana", "-", "1.2"]
+        assert of(TRIALS).budget_table().rows[0] == ["DANA", "-", "1.2"]
 
     def test_lines_of_budgets_are_the_expected_best(self):
-        (axes,) = tuned.budget_figure(TRIALS, TITLES).axes
+        (axes,) = of(TRIALS).budget_figure().axes
         lines = {line.get_label(): line for line in axes.lines}
         best = tuned.expected_best(TRIALS["dana"], range(1, 6))
         np.testing.assert_array_equal(lines["DANA"].get_ydata(), [np.nan, *best[1:]])
         assert lines["DANA"].get_xdata().tolist() == [1, 2, 3, 4, 5]
 
     def test_shares_that_reach_have_intervals(self):
-        assert tuned.sensitivity_table(TRIALS, TITLES).rows == [
+        assert of(TRIALS).sensitivity_table().rows == [
             ["ASGD", "5 of 5", "48-100"],
             ["DANA", "4 of 5", "28-99"],
         ]
-        (axes,) = tuned.sensitivity_figure(TRIALS, TITLES).axes
+        (axes,) = of(TRIALS).sensitivity_figure().axes
         assert [label.get_text() for label in axes.get_yticklabels()] == ["ASGD", "DANA"]
         low, high = simultaneous.share(4, 5)
         ends = [line.get_xdata().tolist() for line in axes.lines if len(line.get_xdata()) == 2]
@@ -73,8 +73,8 @@ class TestCharts:
         trials = {
             f"m{i}": np.where(generator.random(24) < 0.3, INF, generator.lognormal(0, 1, 24)) for i in range(count)
         }
-        figures = [tuned.budget_figure(trials), tuned.sensitivity_figure(trials)]
-        figures.append(profiles.figure(profiles.ratios(trials)))
+        figures = [of(trials).budget_figure(), of(trials).sensitivity_figure()]
+        figures.append(profiles.figure(profiles.ratios(trials), {name: name for name in trials}, looks(trials)))
         for index, figure in enumerate(figures):
             plots.save(figure, tmp_path / str(index))
         named = figures[0].axes[0].get_legend().get_texts()
@@ -98,10 +98,6 @@ class TestProfiles:
         at_one = sum(ours[name][0] for name in times)
         nobody = sum(all(math.isinf(times[name][w]) for name in times) for w in range(30)) / 30
         assert at_one == pytest.approx(1 - nobody)
-
-    def test_the_table_has_the_best_first(self):
-        table = profiles.table({"slow": np.array([3.0, INF]), "fast": np.array([1.0, 1.0])}, {"fast": "Fast"})
-        assert table.rows == [["Fast", "100", "100", "100", "100", "100"], ["slow", "0", "0", "0", "50", "50"]]
 
     @pytest.mark.parametrize("bad", [{"a": [0.5]}, {"a": [math.nan]}, {"a": [1.0], "b": [1.0, 2.0]}, {"a": []}, {}])
     def test_the_impossible_is_refused(self, bad):

@@ -123,7 +123,7 @@ def test_the_second_worker_is_the_straggler_and_comes_first(found):
 
 def test_all_files_are_written(found):
     directory = found[1] / "out"
-    for name in ("runtimes", "protocols", "backups", "idle", "predictions", "histories", "what_if", "window"):
+    for name in ("runtimes", "protocols", "backups", "idle", "predictions", "histories", "window"):
         for kind in ("png", "svg"):
             assert (directory / f"{name}.{kind}").stat().st_size > 0
     answer = json.loads((directory / "advice.json").read_text())

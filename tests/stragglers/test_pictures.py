@@ -9,9 +9,9 @@ from matplotlib.patches import Rectangle
 
 from sgdlab.results import plots
 from sgdlab.stragglers import diagnosis as search
-from sgdlab.stragglers import recording, what_if
+from sgdlab.stragglers import recording
 from sgdlab.stragglers.answer.pictures import bars, heat, steps, style
-from sgdlab.stragglers.answer.pictures.bars import idle, waterfall
+from sgdlab.stragglers.answer.pictures.bars import idle
 from sgdlab.stragglers.answer.pictures.heat import heat_map
 from sgdlab.stragglers.answer.pictures.steps import histories, step_medians
 from sgdlab.stragglers.diagnosis import pauses
@@ -131,33 +131,6 @@ def test_idle_bars_are_shares_of_the_evaluation_steps(workers):
     else:
         heights = axes.patches[1].get_data().values
     np.testing.assert_allclose(heights, busy)
-
-
-def test_the_waterfall_adds_up():
-    split = parts()
-    found = what_if.try_repairs(split.complete, split.pauses, diagnosed(split, slow()))
-    patches = waterfall(found).axes[0].patches
-    recorded, *repairs, left = [(bar.get_x(), bar.get_width()) for bar in patches]
-    assert recorded == (0, pytest.approx(split.complete.runtimes.max(axis=1).sum()))
-    end = recorded[1]
-    for start, width in repairs:
-        assert start + width == pytest.approx(end)
-        end = start
-    assert left == (0, pytest.approx(end))
-    assert sum(width for _, width in repairs) == pytest.approx(sum(line.in_turn for line in found.lines))
-
-
-def test_of_many_repairs_the_small_ones_share_a_bar():
-    split = parts()
-    found = what_if.try_repairs(split.complete, split.pauses, diagnosed(split, slow()))
-    small = [dataclasses.replace(found.lines[0], title=f"{i}", in_turn=1e-5 * found.recorded) for i in range(9)]
-    many = dataclasses.replace(
-        found, lines=(*found.lines, *small), left=found.left - sum(line.in_turn for line in small)
-    )
-    before, after = (waterfall(made).axes[0].patches for made in (found, many))
-    assert len(after) <= len(before) + 1
-    assert after[-1].get_width() == pytest.approx(many.left)
-    assert after[-2].get_x() == pytest.approx(many.left)
 
 
 def test_the_worst_thirty_scores_come_in_their_order():

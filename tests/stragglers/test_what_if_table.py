@@ -33,14 +33,26 @@ def test_the_printed_seconds_add_up(result):
     assert recorded == pytest.approx(result.recorded, abs=0.05)
 
 
+def test_the_bars_are_the_seconds_and_follow_one_another(result):
+    *repairs, left, recorded = [(float(start), float(width)) for start, width in what_if_table.repairs(result).bars]
+    assert recorded == (0.0, 100.0)
+    end = 100.0
+    for (start, width), line in zip(repairs, result.lines, strict=True):
+        assert width == pytest.approx(100 * line.in_turn / result.recorded, abs=0.006)
+        assert start + width == pytest.approx(end, abs=0.02)
+        end = start
+    assert left == (0.0, pytest.approx(end, abs=0.02))
+
+
 def test_the_slow_worker_is_named_first_in_table_sentences_and_scores(result):
     assert what_if_table.repairs(result).rows[0][0].startswith("rank17")
     assert "rank17" in what_if_table.sentence(result)
     assert "rank17" in what_if_table.drain_sentence(result)
-    table = what_if_table.scores(result, most=5).rows
+    made = what_if_table.scores(result, most=5)
+    table = made.rows
     assert len(table) == 5
     assert table[0][0] == "rank17 on host2"
-    assert all(len(cells) == len(what_if_table.SCORE_COLUMNS) for cells in table)
+    assert all(len(cells) == len(made.columns) for cells in table)
 
 
 def test_workers_that_are_not_shown_are_counted(result):

@@ -1,11 +1,12 @@
 """What mending each cause would gain, and the scores of the workers: as tables, as sentences and as CSV."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from sgdlab.report import pages
-from sgdlab.report.table import Table, in_csv
+from sgdlab.report.table import Column, Number, Table, in_csv, numbers
 from sgdlab.report.words import counted, interval, node_named, percent
 from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, named
 from sgdlab.stragglers.what_if import candidates, pipeline_words
@@ -20,17 +21,6 @@ COLUMNS = {
     "alone: times as fast": "how many times as fast full synchrony would be, with a 90 % interval (block bootstrap)",
     "in turn: saves": "seconds saved if this is mended after the rows above; with what is left they add up",
     "in turn: share": "the same as a share of the recorded time",
-}
-
-SCORE_COLUMNS = {
-    "worker": "its name, and its node if that is known; those whose repair saves most first",
-    "against the fleet": "median of its run-times over the median of all workers' medians; above 1 is slower",
-    "against itself": "median of its last steps over its own best (10 % quantile of windows); all grow with the work",
-    "last": "share of the steps in which it finishes last",
-    "others waited": "seconds that all waited for it alone: its run-time less the second longest, where it was last",
-    "slowdown": "time of full synchrony if every other worker took the median of the step, over that if all did",
-    "if repaired": "times the gradients per second if it were as fast as the median of the others",
-    "if left out": "times the gradients per second of full synchrony without it",
 }
 
 _OTHERS = "as fast as the median of the others"
@@ -64,31 +54,49 @@ def repairs(result: WhatIf) -> Table:
     ends = {"what is left": result.left, "recorded": recorded}
     rows = [*map(row, result.lines), *([title, "", "", "", *amount(seconds)] for title, seconds in ends.items())]
     kinds = ["first" if line is result.first else "" for line in result.lines]
-    return Table(COLUMNS, rows, left=2, kinds=[*kinds, "left", "recorded"])
+    return Table(COLUMNS, rows, left=2, kinds=[*kinds, "left", "recorded"], bars=_bars(result))
 
 
 def scores(result: WhatIf, most: int = SHOWN) -> Table:
     """The table of workers, with a note on those that it leaves out."""
-    found, names, nodes = result.scores, result.recording.workers, result.recording.nodes
-    rows = [
-        [
-            f"{names[i]} on {nodes[i]}" if nodes else names[i],
-            f"{found.against_fleet[i]:.2f}",
-            f"{found.against_itself[i]:.2f}",
-            percent(found.last[i]),
-            _seconds(found.waited[i], result.recorded),
-            *(f"{column[i]:.3f}" for column in (found.slowdown, found.repaired, found.left_out)),
-        ]
-        for i in found.order[:most]
-    ]
-    rest, notes = found.order[most:], []
+    found, rest, notes = result.scores, result.scores.order[most:], []
     if rest.size:
         notes = [
             f"{counted(rest.size, 'more worker')}: the slowest of them has {found.against_fleet[rest].max():.2f} "
             f"against the fleet and {found.against_itself[rest].max():.2f} against itself; the others waited for them "
             f"together {_seconds(found.waited[rest].sum(), result.recorded)}. scores.csv has all."
         ]
-    return Table(SCORE_COLUMNS, rows, notes)
+    return Table.of(_score_columns(result), found.order[:most], notes)
+
+
+def _score_columns(result: WhatIf) -> list[Column]:
+    """Return the columns of the scores, whose rows are indices of workers."""
+    found, names, nodes = result.scores, result.recording.workers, result.recording.nodes
+
+    def of(name: str, values: np.ndarray, text: Callable[[float], str], heading: str, meaning: str) -> Column:
+        return Column(heading, lambda i: Number(text(values[i]), float(values[i])), meaning, name)
+
+    two, three, seconds = "{:.2f}".format, "{:.3f}".format, lambda value: _seconds(value, result.recorded)
+    return [
+        Column(
+            "worker",
+            lambda i: f"{names[i]} on {nodes[i]}" if nodes else names[i],
+            "its name, and its node if that is known; those whose repair saves most first",
+        ),
+        of("against_fleet", found.against_fleet, two, "against the fleet",
+           "median of its run-times over the median of all workers' medians; above 1 is slower"),
+        of("against_itself", found.against_itself, two, "against itself",
+           "median of its last steps over its own best (10 % quantile of windows); all grow with the work"),
+        of("last_share", found.last, percent, "last", "share of the steps in which it finishes last"),
+        of("others_waited_seconds", found.waited, seconds, "others waited",
+           "seconds that all waited for it alone: its run-time less the second longest, where it was last"),
+        of("slowdown", found.slowdown, three, "slowdown",
+           "time of full synchrony if every other worker took the median of the step, over that if all did"),
+        of("times_if_repaired", found.repaired, three, "if repaired",
+           "times the gradients per second if it were as fast as the median of the others"),
+        of("times_if_left_out", found.left_out, three, "if left out",
+           "times the gradients per second of full synchrony without it"),
+    ]  # fmt: skip
 
 
 def sentence(result: WhatIf) -> str:
@@ -205,20 +213,9 @@ def comma_separated(result: WhatIf) -> str:
 
 def scores_comma_separated(result: WhatIf) -> str:
     """The scores of all workers as CSV, with numbers in full precision."""
-    recording = result.recording
-    columns = {
-        "against_fleet": result.scores.against_fleet,
-        "against_itself": result.scores.against_itself,
-        "last_share": result.scores.last,
-        "others_waited_seconds": result.scores.waited,
-        "slowdown": result.scores.slowdown,
-        "times_if_repaired": result.scores.repaired,
-        "times_if_left_out": result.scores.left_out,
-    }
+    names, nodes, columns = result.recording.workers, result.recording.nodes, _score_columns(result)
     return in_csv(
-        {"worker": recording.workers[i], "node": recording.nodes[i] if recording.nodes else None}
-        | {name: float(column[i]) for name, column in columns.items()}
-        for i in result.scores.order
+        {"worker": names[i], "node": nodes[i] if nodes else None} | numbers(columns, i) for i in result.scores.order
     )
 
 
@@ -241,7 +238,6 @@ def page(result: WhatIf, *, title: str) -> str:
         facts=" ".join(filter(None, [unseen(result), facts(result)])),
         notes=result.recording.notes,
         repairs=repairs(result),
-        bars=_bars(result),
         scores=scores(result),
         slowdowns=pipeline_words.slowdowns(result),
     )

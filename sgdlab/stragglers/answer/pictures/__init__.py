@@ -12,7 +12,6 @@ def all_of(findings: Findings) -> dict[str, Figure]:
     """All pictures of which there is something to show: name -> figure, in the order of `CAPTIONS`."""
     parts, diagnosis, table, verdict = findings.parts, findings.diagnosis, findings.table, findings.verdict
     named = list(dict.fromkeys(worker for cause in diagnosis.causes for worker in cause.workers))
-    what_if = findings.what_if
     with mpl.rc_context(STYLE):
         figures = {
             "stages": heat.stages(parts.complete.job),
@@ -20,8 +19,7 @@ def all_of(findings: Findings) -> dict[str, Figure]:
             "medians": steps.step_medians(parts, diagnosis),
             "window": window.schedule_window(parts, verdict.chosen, besides=verdict.drained, named=named),
             "protocols": bars.protocols(table, verdict),
-            "what_if": bars.waterfall(what_if),
-            "scores": bars.scores(what_if.scores, parts.workers, named=named),
+            "scores": bars.scores(findings.what_if.scores, parts.workers, named=named),
             "runtimes": heat.heat_map(parts),
             "backups": curves.numbers_waited_for(table, verdict),
             "idle": bars.idle(parts, named),
@@ -49,8 +47,6 @@ SECTIONS = {
         "protocols in which the workers of a step start at the same time.",
     },
     "what_if": {
-        "what_if": "The recorded time of full synchrony, what each repair would save if they were made one after the "
-        "other, and what is left. The bars add up.",
         "scores": "Two scores of each worker. High against the fleet: slower than the others. High against itself: "
         "slower than it used to be.",
     },

@@ -1,4 +1,4 @@
-"""Pictures of rows and bars: every protocol, what each repair saves, and the scores and the waiting of each worker."""
+"""Pictures of rows and bars: every protocol, and the scores and the waiting of each worker."""
 
 import textwrap
 from collections.abc import Sequence
@@ -8,19 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from sgdlab.report.words import number
 from sgdlab.stragglers.answer.pictures import style
 from sgdlab.stragglers.answer.table import Measurements
 from sgdlab.stragglers.answer.verdict import Verdict
 from sgdlab.stragglers.comparison.protocol import CEILING, DRAINED, HINDSIGHT, STALE
 from sgdlab.stragglers.recording import SplitRecording
 from sgdlab.stragglers.what_if.scores import WorkerScores
-from sgdlab.stragglers.what_if.what_if import WhatIf
 
 _COLOURS = {HINDSIGHT: style.GREY, STALE: style.GREY, CEILING: "black", DRAINED: style.ORANGE}
-
-_MOST_REPAIRS, _LEAST_SHARE = 14, 0.002
-"""Bars of repairs, and the share of the time from which one has a bar of its own."""
 
 _NAME_WIDTH = 42  # characters
 
@@ -83,36 +78,6 @@ def protocols(table: Measurements, verdict: Verdict) -> Figure:
     ]
     handles = [Line2D([], [], color=colour, label=label, **kind) for drawn, colour, label, kind in key if drawn]
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
-    return figure
-
-
-def waterfall(what_if: WhatIf) -> Figure | None:
-    """Bars from the recorded time by way of each repair to what is left; they add up.
-
-    Returns:
-      The figure; None where nothing can be repaired.
-    """
-    lines, recorded = list(what_if.lines), what_if.recorded
-    if not lines:
-        return None
-    large = [line for line in lines if line.in_turn >= _LEAST_SHARE * recorded][:_MOST_REPAIRS]
-    small = [line for line in lines if line not in large]
-    saved = {line.title: line.in_turn for line in large}
-    if small:
-        title = small[0].title if len(small) == 1 else f"{len(small)} smaller ones"
-        saved[title] = sum(line.in_turn for line in small)
-    after = recorded - np.cumsum(list(saved.values()))
-    starts, widths = np.array([0.0, *after, 0.0]), np.array([recorded, *saved.values(), what_if.left])
-    figure, axes, places = _rows(["recorded", *saved, "what is left"], 0.9)
-    colours = [style.GREY, *([style.ORANGE] * len(saved)), style.GREEN]
-    axes.barh(places, widths, left=starts, color=colours, height=0.7)
-    for above, below, at in zip(places[:-1], places[1:], [recorded, *after], strict=True):
-        axes.plot([at, at], [above + 0.35, below - 0.35], color="black", linewidth=0.6)
-    for place, start, seconds, colour in zip(places, starts, widths, colours, strict=True):
-        sign = "-" * (colour == style.ORANGE)
-        _beside(axes, f"{sign}{number(seconds)} s, {100 * seconds / recorded:.1f} %", start + seconds, place)
-    axes.set_xlim(0, 1.22 * recorded)
-    axes.set_xlabel("seconds of full synchrony, all complete steps (orange: saved by repairing this next)")
     return figure
 
 
