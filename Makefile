@@ -46,6 +46,7 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/python scripts/first_words.py
 	$(BIN)/lint-imports
 	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python
 	$(BIN)/shellcheck scripts/*.sh scripts/*/*.sh scripts/*/*.sbatch .ci/run

@@ -21,7 +21,9 @@ def refused(path: pathlib.Path) -> Iterator[str]:
 
 def main(names: list[str]) -> int:
     """Print what is refused of the given files, by default all; return the exit code."""
-    paths = [pathlib.Path(name) for name in names] or [p for f in FOLDERS for p in sorted(pathlib.Path(f).rglob("*.py"))]
+    paths = [pathlib.Path(name) for name in names] or [
+        p for f in FOLDERS for p in sorted(pathlib.Path(f).rglob("*.py"))
+    ]
     found = [line for path in paths for line in refused(path)]
     print("\n".join(found), end="\n" if found else "")
     return int(bool(found))

@@ -1,4 +1,4 @@
-"""What networks learn from real data, beside what a simple model of the same data reaches."""
+"""Compares what networks learn from real data with what a simple model of the same data reaches."""
 
 import time
 from collections.abc import Iterator

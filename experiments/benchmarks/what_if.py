@@ -1,4 +1,4 @@
-"""How often what-if mends the planted cause first, and how near the seconds it promises are to the truth.
+"""Counts how often what-if mends the planted cause first, and how near the seconds it promises are to the truth.
 
     python -m experiments.benchmarks.what_if [--draws=100] [--seed=0]
 
@@ -155,7 +155,7 @@ def figures(draws: int = DRAWS, seed: int = 0) -> Iterator[Figure]:
 
 
 def _outcome(trial: tuple[int, int, int]) -> tuple[bool, float]:
-    """Whether the planted cause is mended first (without one: whether any is), and the error of the seconds saved."""
+    """Return whether the planted cause (any, without one) is mended first, and the error of the seconds saved."""
     plant, draw, seed = trial
     generator = np.random.default_rng([seed, draw, plant + 1])
     planted = _costly(generator, PLANTS[plant]) if plant >= 0 else nothing(generator)

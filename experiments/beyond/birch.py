@@ -1,4 +1,4 @@
-"""What Birch SGD's theorem promises of four methods, with 16, 64 and 256 workers (Tyurin and Sivtsov 2025).
+"""Computes what Birch SGD's theorem promises of four methods, with 16, 64 and 256 workers (Tyurin and Sivtsov 2025).
 
 The theorem needs one number of a method, the largest distance R in its computation tree:
 

@@ -1,4 +1,4 @@
-"""What each addition to the paper's deep Markov model is worth: throughput without it, and without all of them.
+"""Measures the worth of each addition to the paper's deep Markov model: throughput without it, and without all of them.
 
 The model of this project has six additions that the paper does not have. Each row of the table takes one of them away,
 one row takes two that make up for each other, and the last takes all, which is the paper's form:

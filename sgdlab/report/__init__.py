@@ -1,1 +1,1 @@
-"""What people read, whatever it is about: tables, numbers and lists in words, JSON without NaN, a page of a status."""
+"""Texts and pages for people: tables, numbers and lists in words, JSON without NaN, a page of a status."""

@@ -275,7 +275,7 @@ def number(cell: Any, *, comma: bool = False) -> float | None:
 
 
 def _cure(cell: Any) -> str:
-    """How a cell that is no number is to be written."""
+    """Say how a cell that is no number is to be written."""
     text = str(cell).strip()
     if match := re.fullmatch(r"([0-9.eE+-]+)\s*(s|sec|ms|us|µs|μs|ns)", text):
         return f"it must be {match[1]} alone, and its unit in the column's name (time_{match[2]}) or in --unit"

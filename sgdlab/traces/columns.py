@@ -28,7 +28,7 @@ _WORKERS = "workers"
 
 @dataclasses.dataclass(frozen=True)
 class ColumnLayout:
-    """What the columns of a table hold.
+    """Says what the columns of a table hold.
 
     Attributes:
       kind: "long", "wide" or "operations".
@@ -69,12 +69,12 @@ class ColumnLayout:
 
     @property
     def per_second(self) -> int:
-        """How many units of the durations are a second: durations are divided by it."""
+        """Return the number of units of the durations in a second, by which durations are divided."""
         return SECONDS[self.unit]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was guessed, as a sentence, if anything was."""
+        """Return what was guessed, as a sentence, if anything was."""
         notes = [
             f"column {name!r} was read as the {part}" for part, name in self.columns.items() if part in self.guessed
         ]
@@ -148,7 +148,7 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
 def _times(
     header: Sequence[str], found: Mapping[str, str], said: Mapping[str, str | None], *, of_worker: bool
 ) -> column_names.TimeColumns | None:
-    """What several columns of times make, in a long table without a column of phases."""
+    """Return what several columns of times make, in a long table without a column of phases."""
     if "duration" in said or "phase" in found or "step" not in found or not (of_worker or "worker" in found):
         return None
     others = {name for part, name in found.items() if part != "duration"} | set(said.values())
@@ -170,7 +170,7 @@ def _found(part: str, header: Sequence[str], said: Mapping[str, str | None]) -> 
 def _is_certain(
     part: str, name: str, groups: Mapping[str, tuple[int, list[str]]], said: Mapping[str, str | None]
 ) -> bool:
-    """Whether no worker of a wide table is called like a column."""
+    """Return whether no worker of a wide table is called like a column."""
     # A unit alone may name a worker (`us`), but not beside phases.
     is_named = part == "duration" and (bool(base(name)) or bool(groups["phase"][1]))
     return part in said or groups[part][0] < CERTAIN[part] or is_named

@@ -9,7 +9,7 @@ from sgdlab.registry import Facts, Registry
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TraceFacts(Facts):
-    """What `sgdlab.traces.read` asks of a format.
+    """Holds what `sgdlab.traces.read` asks of a format.
 
     Attributes:
       endings: of its files' names.

@@ -82,7 +82,7 @@ def _workers(found: list[pathlib.Path]) -> dict[pathlib.Path, tuple[str, str]]:
 
 
 class _Profile(events.Trace):
-    """What is needed of one file."""
+    """Holds what is needed of one file."""
 
     def __init__(self, path: pathlib.Path, worker: str, node: str):
         self._worker, self._node = worker, node

@@ -79,7 +79,7 @@ def _files(path: str | pathlib.Path) -> list[pathlib.Path]:
 
 
 class _Profile(events.Trace):
-    """What is needed of one file."""
+    """Holds what is needed of one file."""
 
     def __init__(self, path: pathlib.Path):
         self._host: dict[int, events.Span] = {}

@@ -1,4 +1,4 @@
-"""What a person says of a file of recorded run-times, where it cannot be recognised."""
+"""Options of reading a file of recorded run-times, for what cannot be recognised."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ SECONDS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How a file is read.
+    """Set how a file is read.
 
     Attributes:
       format: name of the format, a part of the registry `TRACES`; None: recognised.

@@ -1,4 +1,4 @@
-"""What is wrong with a file: with the whole of it, or with single rows, of which all are reported at once."""
+"""Errors of a file: of the whole of it, or of single rows, of which all are reported at once."""
 
 import heapq
 import operator
@@ -88,7 +88,7 @@ class CheckedRows:
 
     @property
     def count(self) -> int:
-        """How many rows cannot be used."""
+        """Return the number of rows that cannot be used."""
         return self.kinds.total()
 
     def left_out(self, *, skip: bool) -> list[str]:

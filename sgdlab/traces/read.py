@@ -77,7 +77,7 @@ def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str 
 
 
 def _made(part: Part, path: pathlib.Path, options: Options) -> Recording:
-    """What a reader makes of a path; one's own of each of its files, unless it says that it reads them itself."""
+    """Return what a reader makes of a path; a user's reader is given each file, unless it reads them itself."""
     read_together = _reads_whole(part, path)
     files = [path] if read_together else paths.files(path, part.facts.endings)
     if not files:
@@ -102,7 +102,7 @@ def _made(part: Part, path: pathlib.Path, options: Options) -> Recording:
 
 
 def _reads_whole(part: Part, path: pathlib.Path) -> bool:
-    """Whether a reader takes a directory or a pattern itself: as it says, or as it recognises the directory."""
+    """Return whether a reader takes a directory or a pattern itself: as it says, or as it recognises the directory."""
     if part.facts.whole is not None or not part.is_foreign:
         return part.facts.whole is not False
     recognises = part.facts.recognises
@@ -149,7 +149,7 @@ def _format(path: pathlib.Path, options: Options, argument: str) -> Part:
 
 
 def _begins_with_object(file: pathlib.Path) -> bool:
-    """Whether the first line with text is an object of JSON."""
+    """Return whether the first line with text is an object of JSON."""
     with file.open("rb") as lines:
         first = next((line for line in lines if line.strip()), b"")
     return paths.object_of(first) is not None

@@ -44,7 +44,7 @@ class Piece:
 
     @property
     def lines(self) -> int:
-        """How many they are."""
+        """Return their number."""
         return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
 
 

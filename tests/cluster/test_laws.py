@@ -1,4 +1,4 @@
-"""What all clusters promise: one table of laws, made as runs make them, and drawn from."""
+"""Test what all clusters promise: one table of laws, made as runs make them, and drawn from."""
 
 import dataclasses
 import math

@@ -49,7 +49,7 @@ class TestReplay:
 
 
 def starts_of_blocks(drawn: np.ndarray, block: int) -> list[int]:
-    """Where each block that follows the recorded steps begins; every row of it must be the next recorded one."""
+    """Return where each block that follows the recorded steps begins; every row of it must be the next recorded one."""
     starts = []
     for first in range(STEPS, len(drawn), block):
         rows = drawn[first : first + block]

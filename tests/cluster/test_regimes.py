@@ -38,7 +38,7 @@ def law_of(**changed) -> RegimeCluster:
 
 
 def naive_level(law: RegimeCluster, states: np.ndarray, step: int, worker: int, offsets: tuple[int, int]) -> float:
-    """What a worker's run-time is multiplied by, given its node's states of one step."""
+    """Return what a worker's run-time is multiplied by, given its node's states of one step."""
     node = worker * law.num_nodes // law.num_workers
     state, level = states[node], 1.0
     if state == law.warning_steps + 1:

@@ -77,7 +77,7 @@ def emission(parameters, z):
 
 
 def memories(parameters, window, *, literal, foresight=1.0):
-    """What the left and the right network know at each step of one window, two lists of float64[R]."""
+    """Return what the left and the right network know at each step of one window, two lists of float64[R]."""
     part = parameters["guide"]
     steps = len(window)
     recurrent_left, recurrent_right = part["recurrent"]

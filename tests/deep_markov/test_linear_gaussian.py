@@ -72,7 +72,7 @@ def per_value(densities) -> float:
 
 @functools.cache
 def found():
-    """What each gives for a run never seen in training."""
+    """Return what each gives for a run never seen in training."""
     train, test = draw(2000, seed=1), draw(300, seed=2)
     trained = fit(train, WIDTHS, FITTING, seed=0)
     scored = test[WIDTHS.lag :]

@@ -73,7 +73,7 @@ class TestRoundTrip:
     @pytest.mark.parametrize("before", [False, True])
     @pytest.mark.parametrize("moment", ["parameters", "description", "rename"])
     def test_a_save_that_is_killed_leaves_no_half_of_a_model(self, before, moment, tmp_path, monkeypatch):
-        """What stood there stays, and the next save does not mind what the killed one has left."""
+        """Keep what stood there, and the next save does not mind what the killed one has left."""
         path = tmp_path / "model"
         if before:
             trained().save(path)

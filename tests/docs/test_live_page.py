@@ -1,4 +1,4 @@
-"""What the page on live runs does, as it is printed, at toy size.
+"""Do what the page on live runs prints, at toy size.
 
 Their gradients are computed again bit for bit: compiled as the workers' are, as in few folders (see conftest.py).
 """

@@ -1,4 +1,4 @@
-"""What tests of commands and figures share: a command in this process, and a directory of runs."""
+"""Share between tests of commands and figures: a command in this process, and a directory of runs."""
 
 import pathlib
 import warnings

@@ -1,4 +1,4 @@
-"""What Chen et al. 2016 train: Table 2 with Figure 7, Figures 8 and 9, and the paper's own sizes of Figures 2, 5 and 6.
+"""Test what Chen et al. 2016 train: Table 2 with Figure 7, Figures 8 and 9, and Figures 2, 5 and 6 at the paper's size.
 
 Small runs of all of them are in tests/harness/test_papers.py; here, their claims are made of curves that are known.
 """

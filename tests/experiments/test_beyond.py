@@ -251,7 +251,7 @@ def test_claims_of_workers_who_disagree():
 
 
 def test_what_could_be_saved():
-    """Who knows all saves more than who waits for a fixed number; without tails there is nothing to save."""
+    """Save more by knowing all than who waits for a fixed number; without tails there is nothing to save."""
     most = optireduce.savings(3.0, 8)
     assert 10 < most["fixed"] < most["known"] < 30 < most["ring"]
     # The slowest of two log-normal numbers: 2 exp(s^2 / 2) Phi(s / sqrt 2) on average.

@@ -23,7 +23,7 @@ ABOUT = {"letter": "R", "size": "laptop", "share": 0.005, "num_workers": 4, "nes
 
 
 def verdicts(claims):
-    """What holds for us, and on the paper's numbers."""
+    """Return what holds for us, and on the paper's numbers."""
     return [claim.holds.holds for claim in claims], [claim.on_paper.holds for claim in claims]
 
 

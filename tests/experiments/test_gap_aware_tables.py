@@ -77,7 +77,7 @@ class TestConfigurations:
 
 
 class TestPrinted:
-    """What the paper itself says of its numbers."""
+    """Test what the paper itself says of its numbers."""
 
     def test_tables(self):
         found = printed.tables()
@@ -237,7 +237,7 @@ def test_means_are_drawn_with_their_intervals(logarithmic):
 
 
 def test_a_climb_above_many_workers_is_not_said_without_few():
-    """Who trains 48 workers alone does not see where the error begins to climb."""
+    """Train 48 workers alone, which does not show where the error begins to climb."""
     means = {("R", 48, m): paper_accuracy("R", 48, m) for m in METHODS.values()} | {("R", 1, SINGLE_TITLE): 92.43}
     (claim,) = (c for c in tables4_6.claims(around(means)) if "climbs" in c.says)
     assert claim.holds.holds is None

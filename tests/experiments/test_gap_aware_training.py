@@ -68,7 +68,7 @@ def sweeps_of_invented_runs(monkeypatch, session):
 
 
 def keys(sweeps):
-    """What the runs of several sweeps are known by."""
+    """Return what the runs of several sweeps are known by."""
     return {run.key for sweep in sweeps for run in sweep.runs}
 
 

@@ -1,4 +1,4 @@
-"""What `experiments.tuned` shows of the runs that are stored."""
+"""Test what `experiments.tuned` shows of the runs that are stored."""
 
 from experiments import tuned
 

@@ -267,7 +267,7 @@ class TestIdentities:
         assert steps.paper.tolist() == steps.d.tolist()
 
     def test_another_number_of_gradients_is_another_run(self, x64):
-        """What the figure compares differs where servers do not wait for all."""
+        """See that what the figure compares differs where servers do not wait for all."""
         generator = np.random.default_rng(0)
         runtimes, noise = generator.gamma(4.0, size=(5, 4)), generator.standard_normal((20, 12))
         expected = identities.by_hand(noise.reshape(5, 4, 12))

@@ -1,4 +1,4 @@
-"""What tests of the harness share: figures of one's own, which alone are known."""
+"""Share between tests of the harness: figures of a user's own, which alone are known."""
 
 import pytest
 

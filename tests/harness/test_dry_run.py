@@ -225,7 +225,7 @@ def test_a_work_says_which_configuration_it_trains():
 
 
 def missing_of(*sweeps):
-    """What a figure foresees that asks for the runs of sweeps, none of which is finished."""
+    """Return what a figure foresees that asks for the runs of sweeps, none of which is finished."""
     noted = Noted()
     for sweep in sweeps:
         noted.add(set(), {run.key: (sweep.work, run) for run in sweep.runs})

@@ -52,7 +52,7 @@ def articles(page):
 
 
 def checks_out(result):
-    """Whether a result is as it was published."""
+    """Return whether a result is as it was published."""
     return result.facts["digest"] == publishing.digest(result.facts, result.table.read_text(encoding="utf-8"))
 
 

@@ -88,11 +88,11 @@ class Processes:
             time.sleep(0.02)
 
     def log(self, index):
-        """What a process has written."""
+        """Return what a process has written."""
         return self.logs[index].read_text(encoding="utf-8", errors="replace")
 
     def stacks(self):
-        """What all have written, and where those are that have not ended, which this ends."""
+        """Return what all have written, and where those are that have not ended, which this ends."""
         for child in self.children:
             if child.poll() is None:
                 child.send_signal(signal.SIGABRT)
@@ -101,6 +101,6 @@ class Processes:
         return self.output()
 
     def output(self):
-        """What all have written, for a message of failure."""
+        """Return what all have written, for a message of failure."""
         codes = [child.poll() for child in self.children]
         return "\n".join(f"--- process {i}, exit code {codes[i]}\n{self.log(i)}" for i in range(len(codes)))

@@ -27,7 +27,7 @@ def over_two(module, *arguments):
 
 
 def printed(log):
-    """What a process has printed, less what gloo does."""
+    """Return what a process has printed, less what gloo does."""
     return [line for line in log.splitlines() if line and not line.startswith("[Gloo]")]
 
 

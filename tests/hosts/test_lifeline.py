@@ -1,4 +1,4 @@
-"""What comes over a lifeline cannot end its watch without a word: it is passed over, or the process counts as lost."""
+"""Test that what comes over a lifeline cannot end its watch silently: it is passed over, or the process counts as lost."""
 
 import contextlib
 import json

@@ -14,7 +14,7 @@ from sgdlab.hosts import address, connection, rendezvous
 
 
 def met(members, seconds=20.0, where="127.0.0.1", port=None):
-    """What `meet` returns or raises for each member, all of which call it at once."""
+    """Return what `meet` returns or raises for each member, all of which call it at once."""
     found = address.Address(where, port or free_port())
     with concurrent.futures.ThreadPoolExecutor(len(members)) as pool:
         calls = [pool.submit(rendezvous.meet, own, found, seconds) for own in members]

@@ -1,4 +1,4 @@
-"""What compiling costs in tests: counted."""
+"""Count what compiling costs in tests."""
 
 import contextlib
 

@@ -60,7 +60,7 @@ class Asgd:
         return tree(lambda g, theta: g + self.weight_decay * theta, g, self.theta)
 
     def receive(self, g, read, delay):
-        """What one gradient contributes to its update: a tuple of dicts, each averaged over the update."""
+        """Return what one gradient contributes to its update: a tuple of dicts, each averaged over the update."""
         return (self.penalised(self.decayed(g), read, delay),)
 
     def penalised(self, g, read, delay):

@@ -224,7 +224,7 @@ class Rehearsal:
         self._at(process.ends, self._ends(worker, process, process.turn, seconds))
 
     def _ends(self, worker: int, process: _Process, turn: int, seconds: float = 0.0) -> Callable[[], list[Message]]:
-        """What happens when a worker has ended a gradient, or given it up."""
+        """Handle that a worker has ended a gradient, or given it up."""
 
         def ends() -> list[Message]:
             if self._processes.get(worker) is not process or process.turn != turn:

@@ -1,4 +1,4 @@
-"""What the replay tests share: schedules of every kind, small networks in float64, and random batches."""
+"""Share between the replay tests: schedules of every kind, small networks in float64, and random batches."""
 
 import functools
 

@@ -44,7 +44,7 @@ def pytest_pycollect_makeitem():
 
 
 def _kept(items):
-    """Whether tier 1 runs each of the items of one test."""
+    """Return whether tier 1 runs each of the items of one test."""
     kept = [True] * len(items)
     for mark in items[0].iter_markers():
         choose = {"covering": covering, "sample": sample, "representatives": representatives}.get(mark.name)

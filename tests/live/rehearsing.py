@@ -140,7 +140,7 @@ def opened(folder, config=None, *, say=lambda line: None):
 
 
 def until_killed(folder, lines, source):
-    """What a server leaves that is killed when it has written so many lines."""
+    """Return what a server leaves that is killed when it has written so many lines."""
     folder.mkdir(exist_ok=True)
     whole = (source / "log.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "log.jsonl").write_bytes(b"".join(whole[:lines]))

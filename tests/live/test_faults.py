@@ -1,4 +1,4 @@
-"""What a live run survives: real processes for what is about processes, the rehearsal for what is about order."""
+"""Test what a live run survives: real processes for what is about processes, the rehearsal for what is about order."""
 
 import dataclasses
 import json
@@ -204,7 +204,7 @@ def test_updates_that_are_lost_or_doubled_are_counted():
 
 
 def test_a_replay_is_compared_with_what_it_is_given(folder):
-    """That 0.0 means something: the parameters after a run are not those before it."""
+    """See that 0.0 means something: the parameters after a run are not those before it."""
     assert checks.difference(record(), work.params(), folder) > 1e-3
 
 

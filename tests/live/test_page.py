@@ -213,7 +213,7 @@ def test_a_browser_shows_the_run_and_runs_nothing_of_it(served, tmp_path):
 
 
 class Document(html.parser.HTMLParser):
-    """What tags and what texts a document has."""
+    """Hold the tags and texts of a document."""
 
     def __init__(self, text):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What of Ray's transport needs no Ray."""
+"""Test what of Ray's transport needs no Ray."""
 
 import os
 import sys

@@ -38,7 +38,7 @@ def computed(row, params):
 
 
 def runs_of(case):
-    """What `replay.run` gives, and `repeat` with all but where it is interrupted."""
+    """Return what `replay.run` gives, and `repeat` with all but where it is interrupted."""
     make, rule = CASES[case]
     schedule = make(RUNTIMES)
     watch = replay.Watch(every=4, evaluate=evaluate, average_decay=0.8, norms=True)

@@ -342,7 +342,7 @@ def test_nobody_begins_when_the_server_is_started_again(tmp_path):
 
 
 def test_a_policy_that_begins_when_somebody_is_lost(tmp_path):
-    """What it begins while the server is started again is lost in the same instant, or nearly."""
+    """Lose what it begins while the server is started again, in the same instant, or nearly."""
 
     class Eager(policies.Softsync):
         def after_loss(self, now):
@@ -389,7 +389,7 @@ def test_a_worker_that_joins_a_resumed_run(tmp_path):
 
 
 def test_steps_are_compared_by_a_second_implementation():
-    """That the check of all these tests can fail: one ticket exchanged, and the parameters differ."""
+    """See that the check of all these tests can fail: one ticket exchanged, and the parameters differ."""
     recording, steps, *_ = asynchronous(20, settings=QUICK)
     tickets = np.array(recording.ticket)
     tickets[[3, 4]] = tickets[[4, 3]]

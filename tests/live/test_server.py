@@ -19,7 +19,7 @@ FIELDS = ("worker", "read", "update", "started", "arrived")
 
 @pytest.fixture(autouse=True)
 def checked_after_each_event(monkeypatch):
-    """What must hold at every instant, by counting anew."""
+    """Check what must hold at every instant, by counting anew."""
     handle = LiveEngine.handle
 
     def handle_and_check(self, event, now):

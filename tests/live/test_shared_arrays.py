@@ -1,4 +1,4 @@
-"""What processes share, without a process: memory, messages, settings, and the words for their ends."""
+"""Test what processes share, without a process: memory, messages, settings, and the words for their ends."""
 
 import os
 import random

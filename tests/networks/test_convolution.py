@@ -89,7 +89,7 @@ def lowered(function, *arrays, platform):
 
 
 def test_a_cpu_has_no_flipped_windows_and_lanes_no_groups():
-    """What XLA's fast code on a CPU does not take; elsewhere, the gradient is XLA's own."""
+    """Leave out what XLA's fast code on a CPU does not take; elsewhere, the gradient is XLA's own."""
     inputs, kernel = operands((3, 3), (6, 6), lanes=(2,))
     gradient = jax.grad(functools.partial(loss, conv=networks.conv), (0, 1))
     for platform, barriers in (("cpu", True), ("cuda", False)):

@@ -111,7 +111,7 @@ def own(layer, hidden):
 
 
 def own_statistics(params, batch) -> dict:
-    """What `own` finds, in the layout of the running statistics."""
+    """Return what `own` finds, in the layout of the running statistics."""
     found = {}
 
     def recorded(layer, hidden):

@@ -60,7 +60,7 @@ def normalised(vector, layer):
 
 
 def attended(query, inputs, layer, biases):
-    """What one position sees: the positions `inputs`, the last of which is itself."""
+    """Return what one position sees: the positions `inputs`, the last of which is itself."""
     heads, size = SMALL["heads"], SMALL["head_width"]
     kernels = layer["queries_keys_values"]["kernel"].reshape(-1, 3, heads, size)
     position = layer["position"]["kernel"].reshape(-1, heads, size)

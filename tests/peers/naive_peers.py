@@ -28,7 +28,7 @@ def step_of(rule, grads, state, mean, node, scale):
 
 
 class Replayed:
-    """What a replay leaves.
+    """Hold what a replay leaves.
 
     Attributes:
       versions: {(node, version): parameters}; the center has the number N.

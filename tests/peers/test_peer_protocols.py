@@ -178,7 +178,7 @@ def moves(schedule: PeerSchedule, number: int) -> np.ndarray:
 
 
 class TestMatrices:
-    """What averaging alone does to the sum over the nodes: 1^T W."""
+    """Test what averaging alone does to the sum over the nodes: 1^T W."""
 
     @pytest.mark.sample(3)
     @pytest.mark.parametrize("kind", ["pull", "push"])

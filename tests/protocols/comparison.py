@@ -1,4 +1,4 @@
-"""What the tests of protocols share: run-times in which ties abound, and a comparison of every field."""
+"""Share between the tests of protocols: run-times in which ties abound, and a comparison of every field."""
 
 import hypothesis.extra.numpy as hnp
 import numpy as np

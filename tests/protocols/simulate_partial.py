@@ -94,7 +94,7 @@ class Worker:
         self.perhaps_start(now)
 
     def later(self) -> int:
-        """How many servers have responded since the last gradient."""
+        """Return how many servers have responded since the last gradient."""
         return sum(stamp > self.stamp for stamp in self.mailbox)
 
     def timer(self, now: float, stamp: int) -> None:

@@ -1,4 +1,4 @@
-"""What policies answer where workers are lost and join, by hand; and in storms, in which all stays possible."""
+"""Test what policies answer where workers are lost and join, by hand; and in storms, in which all stays possible."""
 
 import copy
 from functools import partial

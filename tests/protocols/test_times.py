@@ -105,7 +105,7 @@ class TestEveryProtocol:
 
 
 def updates_that_use(schedule: Schedule, num_gradients: int) -> int | None:
-    """How many updates have used so many gradients, by the block that has them last; None where all have not."""
+    """Return how many updates have used so many gradients, by the last block; None where not all have."""
     longest = 0
     for block in range(schedule.num_blocks):
         entered = schedule.update[schedule.used()[:, block], block]

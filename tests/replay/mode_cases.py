@@ -1,4 +1,4 @@
-"""What the tests of the two modes share: rules, schedules, and a run of either with all its results."""
+"""Share between the tests of the two modes: rules, schedules, and a run of either with all its results."""
 
 import functools
 

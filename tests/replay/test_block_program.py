@@ -29,7 +29,7 @@ def uses_of(schedule: Schedule, block: int) -> list[int]:
 
 
 class Walk:
-    """What is found by executing a program: in event order, or in wave order, in which a wave loads before it is used.
+    """Hold what is found by executing a program in event order, or in wave order, in which a wave loads before its use.
 
     Attributes:
       loaded: [R, S], the version of each block that a gradient was computed on.

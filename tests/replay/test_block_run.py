@@ -106,7 +106,7 @@ RULES = {
 
 
 def sizes(params, num_blocks):
-    """How many parameters each block has."""
+    """Return how many parameters each block has."""
     return [sum(array.size for array in block) for block in partition(params, num_blocks).split(params)]
 
 
@@ -320,7 +320,7 @@ class TestLearningRates:
 
     @both_modes
     def test_sum_of_rates(self, mode):
-        """Where every gradient is 1, a block moves by the sum of the rates of the updates that it has made."""
+        """Move a block, where every gradient is 1, by the sum of the rates of the updates that it has made."""
         schedule = SCHEDULES["anything"]()
         rule = rules.asgd(learning_rate=rules.tabulated(self.RATES))
         params = {"a": jnp.zeros(6), "b": jnp.zeros((3, 2)), "c": jnp.zeros(5)}

@@ -1,4 +1,4 @@
-"""What users run: single precision. Other tests compare algorithms in float64; here modes agree as far as float32 goes.
+"""Test what users run: single precision. Other tests compare algorithms in float64; here modes agree up to float32.
 
 Further: narrower parameters are summed up in float32, and the programs hold what NumPy's wider arrays said.
 """

@@ -186,7 +186,7 @@ def cut_row_by_row(needs: list[int], pauses: list[int], width: int) -> list[int]
 
 @st.composite
 def dependences(draw) -> tuple[list[int], list[int]]:
-    """What each row needs, an earlier row or none, and pauses, the last one after all rows."""
+    """Return what each row needs, an earlier row or none, and pauses, the last one after all rows."""
     size = draw(st.integers(1, 40))
     needs = [draw(st.one_of(st.just(-1), st.integers(max(row - 5, -1), row - 1))) for row in range(size)]
     return needs, sorted({*draw(st.lists(st.integers(1, size), max_size=4)), size})

@@ -102,7 +102,7 @@ def replayed(name, mode, *, dtype=float, checkpoints=None, stop_after=None, fed=
 
 @functools.cache
 def uninterrupted(name, mode, dtype=float):
-    """What interrupted runs are compared with. Call it inside tests, where float64 is on."""
+    """Return what interrupted runs are compared with. Call it inside tests, where float64 is on."""
     return replayed(name, mode, dtype=dtype)
 
 

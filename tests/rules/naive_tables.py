@@ -23,7 +23,7 @@ def gradient(worker, x, number):
 
 
 class Workers:
-    """Who is computing what; `begin` is told the point, `next` says who is first."""
+    """Keep who is computing what; `begin` is told the point, `next` says who is first."""
 
     def __init__(self, seconds):
         self.seconds, self.heap, self.begun, self.point = seconds, [], [0] * seconds.shape[1], {}

@@ -114,7 +114,7 @@ def assert_same_types(given, expected):
 
 
 def is_named_tuple(message):
-    """Whether a message has a penalised and another part, rather than being like the parameters (a dictionary)."""
+    """Return whether a message has a penalised and another part, and is not like the parameters (a dictionary)."""
     return hasattr(message, "_fields")
 
 

@@ -105,7 +105,7 @@ def test_as_in_numpy(case):
 
 
 class TestIdentities:
-    """What it is where its parts are switched off."""
+    """Test what it is where its parts are switched off."""
 
     def test_one_worker_is_momentum_sgd(self):
         """Bit for bit: its own step is all that the mean has."""

@@ -1,4 +1,4 @@
-"""What the rules must be where nothing is stale: serial optax, step by step; and how they are made of each other."""
+"""Test what the rules must be where nothing is stale: serial optax, step by step; and how they consist of each other."""
 
 import functools
 
@@ -80,7 +80,7 @@ def assert_same_path(given, expected, rtol=1e-12):
 
 
 def assert_different_path(given, other):
-    """That two runs agree shows nothing unless they could differ."""
+    """Check that paths differ: that two runs agree shows nothing unless they could differ."""
     assert not np.allclose(given[1], other[1], rtol=1e-6, atol=0)
 
 

@@ -204,7 +204,7 @@ class TestOfRuns:
         check_used(["local.follow_rate"], [asked])
 
     def test_without_a_server_there_are_no_local_steps(self):
-        """What the configuration itself says of them is named, and nothing else."""
+        """Name what the configuration itself says of them, and nothing else."""
         for entry, value in (("follow_rate", True), ("learning_rate", 0.5), ("steps", 2)):
             message = rf"--config\.local\.{entry}={value} must be left out, which protocol d_psgd cannot have"
             with pytest.raises(UsageError, match=message):

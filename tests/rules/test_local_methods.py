@@ -257,7 +257,7 @@ def test_diloco(momentum):
 
 
 class TestIdentities:
-    """What the methods are where their parts are switched off."""
+    """Test what the methods are where their parts are switched off."""
 
     plain = Worker(1.0, adamw=False)
     one = np.ones(WORKERS, int)

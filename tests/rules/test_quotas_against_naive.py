@@ -333,7 +333,7 @@ def test_ata():
 
 
 class TestIdentities:
-    """Where every update has the expected number, the mean is the sum over that number."""
+    """Test that the mean, where every update has the expected number, is the sum over that number."""
 
     @pytest.mark.parametrize("expected", [None, float(WORKERS)])
     def test_the_expected_number_of_synchronous_rounds_is_momentum_sgd(self, expected):

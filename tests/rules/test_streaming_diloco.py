@@ -124,7 +124,7 @@ def test_waves_are_events():
 
 
 class TestIdentities:
-    """What it is where its parts are switched off."""
+    """Test what it is where its parts are switched off."""
 
     def test_one_fragment_is_diloco(self):
         walk = replay.in_local_steps(grad_fn, OPTIMIZER, batch_fn, keep_state=True)

@@ -1,4 +1,4 @@
-"""What a run's summary says of its schedule: every local step is an edge, and the pace is of single steps."""
+"""Test what a run's summary says of its schedule: every local step is an edge, and the pace is of single steps."""
 
 import numpy as np
 import pytest

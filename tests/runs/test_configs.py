@@ -241,7 +241,7 @@ def test_the_tiny_variant_trains(name):
 
 
 def answer(capsys, monkeypatch, *arguments):
-    """What `sgdlab train` makes of its command line: the exit code, the configuration, what it prints."""
+    """Return what `sgdlab train` makes of its command line: the exit code, the configuration, what it prints."""
     monkeypatch.chdir(ROOT)
     seen = []
     main = lambda argv: seen.append(launch.CONFIG.value)

@@ -1,4 +1,4 @@
-"""What rules are given of a configuration, those above all that keep gradients of workers, and what is refused."""
+"""Test what rules are given of a configuration, those above all that keep gradients of workers, and what is refused."""
 
 import jax.numpy as jnp
 import numpy as np

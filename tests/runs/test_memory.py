@@ -1,4 +1,4 @@
-"""What a run is expected to take on each device: on a mesh its share, and in a replicated layout all versions."""
+"""Test what a run is expected to take on each device: on a mesh its share, and in a replicated layout all versions."""
 
 import re
 

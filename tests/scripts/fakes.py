@@ -62,7 +62,7 @@ def until(condition, seconds=60.0):
 
 
 def is_running(pid):
-    """Whether there is a process of this number that has not ended (one that has may wait to be collected)."""
+    """Return whether there is a process of this number that has not ended (one that has may wait to be collected)."""
     try:
         state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

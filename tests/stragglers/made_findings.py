@@ -48,7 +48,7 @@ def without(split, workers):
 
 
 def diagnosis(split, *causes):
-    """What is really found, but for the causes."""
+    """Return what is really found, but for the causes."""
     return dataclasses.replace(search.find_causes(split.complete, split.pauses), causes=causes)
 
 

@@ -1,4 +1,4 @@
-"""Whether the two parts of a recording differ: found where they do, by name and ratio, and rarely where they do not."""
+"""Test if the two parts of a recording differ: found where they do, by name and ratio, and rarely where they do not."""
 
 import numpy as np
 import pytest

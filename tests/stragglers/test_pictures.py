@@ -1,4 +1,4 @@
-"""What the pictures of `advise` show, read back from their figures."""
+"""Test what the pictures of `advise` show, read back from their figures."""
 
 import dataclasses
 import math

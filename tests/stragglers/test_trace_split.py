@@ -117,7 +117,7 @@ def test_pauses_are_left_out_of_tuning_and_count_in_evaluation(parts):
 
 
 def test_full_synchrony_takes_the_time_that_was_recorded(parts):
-    """Who comes last waits for nobody: a step takes the slowest worker's own time and the transfer."""
+    """Let the last one wait for nobody: a step takes the slowest worker's own time and the transfer."""
     recorded = (parts.complete.runtimes + parts.complete.communication["all_reduce"]).max(axis=1)
     np.testing.assert_allclose(parts.runtimes.max(axis=1), recorded)
     assert parts.transfer_share == pytest.approx(0.25 * 80 / recorded.sum())

@@ -1,4 +1,4 @@
-"""Whose gradients a protocol of the comparison uses: the same as the certificate of its schedule says."""
+"""Test whose gradients a protocol of the comparison uses: the same as the certificate of its schedule says."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What mending a planted cause gains: it is the first row, the rows add up, and the seconds are those of a replay."""
+"""Test what mending a planted cause gains: it is the first row, the rows add up, and seconds are those of a replay."""
 
 import pathlib
 

@@ -1,1 +1,1 @@
-"""What a live run survives: faults of workers, of messages, and of the server, on real processes."""
+"""Tests on real processes what a live run survives: faults of workers, messages and the server."""

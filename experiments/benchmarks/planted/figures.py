@@ -1,4 +1,4 @@
-"""How often the diagnosis names the planted cause first, and how often it names one where there is none."""
+"""Counts how often the diagnosis names the planted cause first, and how often it names one where there is none."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -21,7 +21,7 @@ NOTHING = "nothing"
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What to draw.
+    """Describes what to draw.
 
     Attributes:
       name: of the planted cause, in `plants.PLANTS`, or `NOTHING`.
@@ -40,7 +40,7 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What the diagnosis said.
+    """Holds what the diagnosis said.
 
     Attributes:
       right: whether the planted cause came first.

@@ -1,1 +1,1 @@
-"""What the operator reads: recommendation, sentences, tables, pictures, the page, and the next commands."""
+"""The answer to an operator: recommendation, sentences, tables, pictures, the page, and the next commands."""

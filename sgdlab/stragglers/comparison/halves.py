@@ -1,4 +1,4 @@
-"""Whether the evaluation steps differ from the tuning steps, so that what was tuned and learned does not hold."""
+"""Tests if the evaluation steps differ from the tuning steps, so that what was tuned and learned does not hold."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""What a job would gain if one cause of waiting were mended: `sgdlab advise FILE --what_if`."""
+"""Computes what a job would gain if one cause of waiting were mended: `sgdlab advise FILE --what_if`."""
 
 import lazy_loader
 

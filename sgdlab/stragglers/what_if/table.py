@@ -1,4 +1,4 @@
-"""What mending each cause would gain, and the scores of the workers: as tables, as sentences and as CSV."""
+"""Shows what mending each cause would gain, and the scores of the workers: as tables, as sentences and as CSV."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-r"""What a job would gain if one cause of waiting were mended: alone, and one after the other in a table that adds up.
+r"""Computes what a job would gain if causes of waiting were mended: each alone, and in turn in a table that adds up.
 
 Full synchrony takes the sum over the steps of its slowest worker and the transfer; a repair shortens some of these
 times (`repairs`), and the trace is replayed.

@@ -1,4 +1,4 @@
-"""What is read as a file grows is what `sgdlab.traces` reads when it is whole."""
+"""Test that what is read as a file grows is what `sgdlab.traces` reads when it is whole."""
 
 import json
 import os
