@@ -1,4 +1,4 @@
-"""Test that what comes over a lifeline cannot end its watch silently: it is passed over, or the process counts as lost."""
+"""Test that what comes over a lifeline cannot end its watch silently: it is ignored, or the process counts as lost."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Test what the rules must be where nothing is stale: serial optax, step by step; and how they consist of each other."""
+"""Test what the rules must be where nothing is stale: serial optax, step by step; how they consist of each other."""
 
 import functools
 
