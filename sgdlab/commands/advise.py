@@ -1,4 +1,4 @@
-"""Reads recorded run-times and says which worker is slow, since when, what it costs, and what to do.
+"""Diagnoses a trace of training steps: the stragglers, since when they are slow, what they cost, and what to do.
 
     sgdlab advise trace.csv
 
@@ -56,12 +56,12 @@ def define_flags() -> None:
         "Whether the deep Markov model is trained; auto: from 500 tuning steps on, unless it takes minutes.",
     )
     flags.DEFINE_integer("steps", 3000, "Most steps of the optimiser that trains the deep Markov model.", lower_bound=1)
-    flags.DEFINE_integer("refit", None, "Also tunes again every so many evaluation steps.", lower_bound=1)
-    flags.DEFINE_integer("seed", 0, "Of training, of the predictors' random draws and of the intervals.", lower_bound=0)
+    flags.DEFINE_integer("refit", None, "Also tunes again every REFIT evaluation steps.", lower_bound=1)
+    flags.DEFINE_integer("seed", 0, "Seed of training, of the predictors' draws and of the intervals.", lower_bound=0)
     flags.DEFINE_integer(
-        "layers", None, "Layers that each stage of a pipeline holds, to say which ones to move.", lower_bound=1
+        "layers", None, "Layers of each stage of a pipeline, to say which ones to move.", lower_bound=1
     )
-    flags.DEFINE_bool("what_if", False, "Only what full synchrony would gain from single repairs, and scores.")
+    flags.DEFINE_bool("what_if", False, "Prints only what full synchrony would gain from single repairs, and scores.")
     follow.define_flags()
 
 

@@ -1,4 +1,4 @@
-"""Says how far gradients of a schedule are from their use, whose are used, and what theory makes of it. No training.
+"""Prints the staleness of a schedule, the participation of its workers, and bounds on the time. Nothing is trained.
 
     sgdlab certificate --methods=synchronous,rennala,ringmaster,asgd
     sgdlab certificate --methods=all --config.cluster.num_workers=32 --variance=100
@@ -34,10 +34,10 @@ DEFAULT_WORKDIR = "runs/certificate"
 def define_flags() -> None:
     """Defines the flags of this command."""
     schedules.define_flags("certify", methods="compare (or all)", steps=None)
-    flags.DEFINE_float("smoothness", 1.0, "L, of the gradient's Lipschitz condition.")
-    flags.DEFINE_float("descent", 1.0, "D (Delta), how far the loss can fall from the initial parameters.")
-    flags.DEFINE_float("variance", 1.0, "sigma^2, of one gradient.")
-    flags.DEFINE_float("accuracy", 1.0, "epsilon, of the squared norm of the gradient that is wanted.")
+    flags.DEFINE_float("smoothness", 1.0, "L, Lipschitz constant of the gradient.")
+    flags.DEFINE_float("descent", 1.0, "Delta, largest possible fall of the loss from the initial parameters.")
+    flags.DEFINE_float("variance", 1.0, "sigma^2, variance of one stochastic gradient.")
+    flags.DEFINE_float("accuracy", 1.0, "epsilon, wanted squared norm of the gradient.")
     flags.DEFINE_bool("json", False, "Prints JSON instead of the table.")
 
 

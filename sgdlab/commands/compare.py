@@ -1,4 +1,4 @@
-"""Compares methods over numbers of workers and seeds, and reports.
+"""Compares methods over numbers of workers and seeds, and writes a report.
 
     sgdlab compare --methods=all --num_workers=4,8,16,32 --seeds=3 --workdir=runs/digits
     sgdlab compare --methods=asgd,dana --sweep=optimizer.learning_rate=0.01,0.05 --workdir=runs/rates
@@ -21,17 +21,31 @@ DEFAULT_WORKDIR = "runs/digits"
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    flags.DEFINE_list("methods", None, "Methods, separated by commas, or all. By default some that stand for all.")
+    flags.DEFINE_list(
+        "methods", None, "Methods, separated by commas, or all. By default a selection from all families."
+    )
     flags.DEFINE_list("num_workers", ["8", "32"], "Numbers of workers, separated by commas.")
-    flags.DEFINE_integer("seeds", 3, "How many seeds: 0, 1, ...", lower_bound=1)
-    flags.DEFINE_integer("processes", None, "Runs at once. By default one a core, or one on a GPU.", lower_bound=1)
-    flags.DEFINE_string("shard", None, "Does a share of the runs: 2/8 is task 2 of a scheduler's array of 8.")
-    flags.DEFINE_list("rerun", [], "Methods (or all) to run anew; their finished runs are put aside.")
-    flags.DEFINE_string("equal", "time", "What methods have as much of: time, or gradients.")
-    flags.DEFINE_string("tune", None, "Trials by which each method is tuned first, as 24; or the tuned.json of a run.")
-    flags.DEFINE_string("ledger", None, "CSV file of runs of --tune, which tuning does not do again.")
-    flags.DEFINE_multi_string("sweep", [], "An entry and its values: ENTRY=VALUE,VALUE; of several, all combinations.")
-    flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
+    flags.DEFINE_integer("seeds", 3, "Number of seeds: 0, 1, ...", lower_bound=1)
+    flags.DEFINE_integer(
+        "processes", None, "Runs that go on at once. By default one for each core, or one on a GPU.", lower_bound=1
+    )
+    flags.DEFINE_string("shard", None, "Share of the runs to do: 2/8 is task 2 of a scheduler's array of 8.")
+    flags.DEFINE_list(
+        "rerun", [], "Methods (or all) to run anew; their finished runs are archived in metrics/superseded."
+    )
+    flags.DEFINE_string(
+        "equal", "time", "Common length of the runs: time (virtual seconds), or gradients (that are used)."
+    )
+    flags.DEFINE_string(
+        "tune", None, "Number of trials by which each method is tuned first, such as 24; or the tuned.json of a run."
+    )
+    flags.DEFINE_string("ledger", None, "CSV file of finished runs of --tune, which are not done again.")
+    flags.DEFINE_multi_string(
+        "sweep",
+        [],
+        "Entry of the configuration and its values: ENTRY=VALUE,VALUE; of several entries, all combinations.",
+    )
+    flags.DEFINE_list("writers", [], "Other writers of records: tensorboard, wandb.")
     shared_flags.define_hosts()
 
 

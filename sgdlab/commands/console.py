@@ -39,7 +39,7 @@ def usage() -> str:
     lines = [f"  {name:<13}{summary(name)}" for name in COMMANDS]
     return "\n".join(
         [
-            f"sgdlab {sgdlab.__version__}: schedules of distributed SGD, their exact replay, and what comes of it.",
+            f"sgdlab {sgdlab.__version__}: a simulator and laboratory of distributed SGD with stragglers.",
             "\n    sgdlab COMMAND [--flag=value ...]",
             "\nCommands:",
             *lines,

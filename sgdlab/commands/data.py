@@ -1,4 +1,4 @@
-"""Lists the data sets, or prepares one and says what it holds. Nothing is trained.
+"""Lists the data sets, or prepares one and describes it. Nothing is trained.
 
     sgdlab data
     sgdlab data cifar10 --data_dir=/data/tfds

@@ -46,7 +46,7 @@ def define_flags() -> None:
     flags.DEFINE_float(
         "until_idle",
         None,
-        "With --follow: the same, when the trace has not grown for so many seconds.",
+        "With --follow: the same, when the trace has not grown for UNTIL_IDLE seconds.",
         lower_bound=0.0,
     )
     flags.DEFINE_string(

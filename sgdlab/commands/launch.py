@@ -22,8 +22,12 @@ from sgdlab.hosts.lifeline import LOST
 DEFAULT_CONFIG = "configs/digits.py"
 
 CONFIG = config_flags.DEFINE_config_file("config", None, "Configuration file; its entries are flags too.")
-WORKDIR = flags.DEFINE_string("workdir", None, "Directory for the results (default: see above).")
-PARTS = flags.DEFINE_list("parts", [], "Python files that register rules, protocols, data, ... of your own.")
+WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Directory for the results; continued if it holds results of an earlier call."
+)
+PARTS = flags.DEFINE_list(
+    "parts", [], "Python files with custom components (rules, protocols, data, ...), separated by commas."
+)
 
 _STOPPED, _INTERRUPTED = 75, 130
 """Exit codes: the same command continues from a checkpoint; from the runs that have finished."""

@@ -47,9 +47,9 @@ def config_file(arguments: Sequence[str]) -> str:
 def define_flags() -> None:
     """Defines the flags of this command."""
     flags.DEFINE_string("recording", None, "recording.npz of a run of `sgdlab live` (required).")
-    flags.DEFINE_bool("rerun", False, "Run anew what is there; its records are put aside.")
-    flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
-    flags.DEFINE_float("checkpoint_seconds", 60.0, "Between two checkpoints, at least.", lower_bound=0.0)
+    flags.DEFINE_bool("rerun", False, "Runs anew what is there; the old records are archived.")
+    flags.DEFINE_list("writers", [], "Other writers of records: tensorboard, wandb.")
+    flags.DEFINE_float("checkpoint_seconds", 60.0, "Least seconds between two checkpoints.", lower_bound=0.0)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -30,7 +30,9 @@ TRAINING = ("data.kind", "network.kind", "optimizer.learning_rate")
 
 def define_trace() -> None:
     """Defines them: --trace, --recording, --trace_format, --columns, --unit, --skip_bad_rows, --workers_per_node."""
-    flags.DEFINE_string("trace", None, "File of recorded run-times, or a directory or glob of one file a worker.")
+    flags.DEFINE_string(
+        "trace", None, "Trace: a file of recorded compute times, or a directory or glob of one file for each worker."
+    )
     flags.DEFINE_string("recording", None, "recording.npz of a run of `sgdlab live`, in the place of a trace.")
     flags.DEFINE_string("trace_format", None, "Format of the trace; by default it is recognised.")
     flags.DEFINE_list(
@@ -41,7 +43,7 @@ def define_trace() -> None:
     )
     flags.DEFINE_enum("unit", None, list(SECONDS), "Unit of the durations; by default as the column's name says.")
     flags.DEFINE_bool("skip_bad_rows", False, "Leave out rows that cannot be used, and count them.")
-    flags.DEFINE_integer("workers_per_node", None, "So many consecutive workers share a machine.", lower_bound=1)
+    flags.DEFINE_integer("workers_per_node", None, "Number of consecutive workers that share a machine.", lower_bound=1)
 
 
 def trace_options() -> Options:
@@ -151,17 +153,22 @@ def define_hosts() -> None:
         "One run over many processes: none, auto (SLURM, Open MPI, TPU, GKE) or HOST:PORT of process 0.",
     )
     flags.DEFINE_string("coordinator_address", None, "HOST:PORT of process 0: the same as --hosts=HOST:PORT.")
-    flags.DEFINE_integer("num_processes", None, "How many processes one run has; detected by --hosts=auto.")
-    flags.DEFINE_integer("process_id", None, "Which of them this is, from 0; detected by --hosts=auto.")
+    flags.DEFINE_integer("num_processes", None, "Number of processes of the run; detected by --hosts=auto.")
+    flags.DEFINE_integer("process_id", None, "Number of this process, from 0; detected by --hosts=auto.")
     flags.DEFINE_integer(
-        "devices", None, "Devices of each process to use. By default one in a single process, all over several."
-    )
-    flags.DEFINE_float("start_seconds", times.start, "How long processes wait until all have come.", lower_bound=0.0)
-    flags.DEFINE_float(
-        "heartbeat_seconds", times.heartbeat, "Without a sign of life, after which a process is lost.", lower_bound=1.0
+        "devices", None, "Number of devices of each process to use. By default one of a single process, all of several."
     )
     flags.DEFINE_float(
-        "barrier_seconds", times.barrier, "How long processes wait for the last during a run.", lower_bound=1.0
+        "start_seconds", times.start, "Seconds that processes wait until all have come.", lower_bound=0.0
+    )
+    flags.DEFINE_float(
+        "heartbeat_seconds",
+        times.heartbeat,
+        "Seconds without a sign of life after which a process is lost.",
+        lower_bound=1.0,
+    )
+    flags.DEFINE_float(
+        "barrier_seconds", times.barrier, "Seconds that processes wait for the last one during a run.", lower_bound=1.0
     )
 
 

@@ -30,12 +30,12 @@ NAME = "run"
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    flags.DEFINE_bool("rerun", False, "Run anew what is there; its records are put aside.")
-    flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
+    flags.DEFINE_bool("rerun", False, "Runs anew what is there; the old records are archived.")
+    flags.DEFINE_list("writers", [], "Other writers of records: tensorboard, wandb.")
     flags.DEFINE_float(
         "checkpoint_seconds",
         60.0,
-        "Between two checkpoints, at least, from which an interrupted run continues.",
+        "Least seconds between two checkpoints, from which an interrupted run continues.",
         lower_bound=0.0,
     )
     shared_flags.define_hosts()

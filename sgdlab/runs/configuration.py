@@ -8,7 +8,8 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import ConfigDict
+from ml_collections.config_dict import placeholder
 
 import sgdlab
 from sgdlab import arguments
@@ -55,53 +56,53 @@ def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, An
       (32, (8,), 'constant', None)
     """
     config = ConfigDict()
-    config.method = "asgd"  # a protocol and a rule; the methods are listed below
-    config.seed = 0  # of parameters, batches, run-times and what the protocol draws
+    config.method = "asgd"  # protocol and rule under one name; the methods are listed below
+    config.seed = 0  # seed of parameters, batches, compute times, and draws of the protocol
     _add_length(config)
     config.batch_size = 32  # examples per gradient
-    config.micro_batches = 1  # parts of a batch, one after the other, whose mean is the gradient; 1: the whole at once
+    config.micro_batches = 1  # parts of a batch, computed in turn, whose mean is the gradient; 1: all at once
     config.replacement = False  # draw examples with replacement, instead of a permutation each epoch
     _add_evaluations(config)
     config.stream = False  # read examples from the host even if they fit the device
-    config.chunk = 32  # gradients whose examples are sent to the device at once, where they are streamed
-    config.readers = 0  # processes that decode, where examples are streamed; 0: threads
-    config.mode = config_dict.placeholder(str)  # "event" or "wave"; None: the faster one
-    config.lanes = config_dict.placeholder(str)  # "vmap" or "map": how a wave is computed; None: as suits the network
-    config.layout = config_dict.placeholder(str)  # of several devices: "sharded" or "replicated"; None: by size
-    config.memory = config_dict.placeholder(float)  # GiB that a run may take; None: what is free
+    config.chunk = 32  # gradients whose examples are sent to the device together, if they are streamed
+    config.readers = 0  # processes that decode streamed examples; 0: threads of this one
+    config.mode = placeholder(str)  # "event": gradients in turn; "wave": independent ones together; None: the faster
+    config.lanes = placeholder(str)  # "vmap" or "map": computation of a wave; None: as suits the network
+    config.layout = placeholder(str)  # parameters on several devices: "sharded" or "replicated"; None: by size
+    config.memory = placeholder(float)  # most memory of a run, GiB; None: the memory that is free
 
     config.update(parts({"predictor": "running_mean", **kinds}, **changed))
-    config.cluster.num_workers = 1  # N
-    config.cluster.first_workers = config_dict.placeholder(int)  # only so many of them take part; None: all
+    config.cluster.num_workers = 1  # number of workers, N
+    config.cluster.first_workers = placeholder(int)  # number of workers that take part, the first ones; None: all
 
     config.heterogeneity = ConfigDict()  # of workers that have training examples of their own
-    config.heterogeneity.alpha = config_dict.placeholder(float)  # Dirichlet of their labels; None: all have all
-    config.heterogeneity.seed = config_dict.placeholder(int)  # of who has which; None: that of the run
+    config.heterogeneity.alpha = placeholder(float)  # Dirichlet parameter of workers' labels; None: all share the data
+    config.heterogeneity.seed = placeholder(int)  # seed of the division of the data; None: the run's
 
     config.optimizer = ConfigDict()  # what rules share; each takes what it knows
-    config.optimizer.learning_rate = 0.1  # after warm-up; rate.of says whether of a gradient or an update
+    config.optimizer.learning_rate = 0.1  # learning rate after warm-up; of a gradient or an update: see rate.of
     config.optimizer.adam_learning_rate = 0.001  # the same, for rules on Adam
-    config.optimizer.normalised_learning_rate = 0.05  # for normalised_momentum: the length of a step
-    config.optimizer.muon_learning_rate = 0.02  # for muon: the spectral norm of a step
-    config.optimizer.agnostic_learning_rate = 0.5  # for parameter_agnostic_muon: of the first step
-    config.optimizer.momentum = config_dict.placeholder(float)  # None: as the rule has it: 0.9; asgd: 0
-    config.optimizer.nesterov = config_dict.placeholder(bool)  # None: as the rule has it: yes; asgd: no
-    config.optimizer.weight_decay = 0.0  # added to the gradient, before any penalty
-    config.optimizer.clip_norm = config_dict.placeholder(float)  # of each gradient, by its worker; None: not clipped
+    config.optimizer.normalised_learning_rate = 0.05  # learning rate of normalised_momentum: length of a step
+    config.optimizer.muon_learning_rate = 0.02  # learning rate of muon: spectral norm of a step
+    config.optimizer.agnostic_learning_rate = 0.5  # learning rate of parameter_agnostic_muon: length of the first step
+    config.optimizer.momentum = placeholder(float)  # momentum; None: the rule's own (0.9; asgd: 0)
+    config.optimizer.nesterov = placeholder(bool)  # whether it is Nesterov's; None: the rule's own (yes; asgd: no)
+    config.optimizer.weight_decay = 0.0  # weight decay, added to the gradient before any penalty
+    config.optimizer.clip_norm = placeholder(float)  # norm at which workers clip gradients; None: no clipping
 
     _add_local_steps(config)
 
     config.rate = ConfigDict()
-    config.rate.of = "gradient"  # or "update": of a server, or of a node's own step
-    config.rate.warmup_epochs = config_dict.placeholder(float)  # from the N-th part of the rate; None: epochs / 4
-    config.rate.decay = "constant"  # or step, linear, hold_linear, cosine, exponential
-    config.rate.unit = "epochs"  # of steps, period, last and length: epochs of used gradients; or "updates"
-    config.rate.steps = (10.0, 15.0)  # step: where the rate is multiplied by factor
-    config.rate.period = 10.0  # exponential: length over which the rate is multiplied by factor
-    config.rate.last = 10.0  # hold_linear: length over which the rate falls to final
-    config.rate.length = config_dict.placeholder(float)  # of linear, hold_linear and cosine; None: that of the run
-    config.rate.factor = 0.1  # step and exponential: what the rate is multiplied by
-    config.rate.final = 0.0  # lowest share of the rate after warm-up to which it decays
+    config.rate.of = "gradient"  # what the rate belongs to: "gradient", or "update" (of a server, or a step of a node)
+    config.rate.warmup_epochs = placeholder(float)  # epochs of linear warm-up from rate / N; None: a quarter of the run
+    config.rate.decay = "constant"  # decay of the rate: constant, step, linear, hold_linear, cosine or exponential
+    config.rate.unit = "epochs"  # unit of steps, period, last and length: "epochs" (of used gradients) or "updates"
+    config.rate.steps = (10.0, 15.0)  # step: times at which the rate is multiplied by factor
+    config.rate.period = 10.0  # exponential: time in which the rate is multiplied by factor
+    config.rate.last = 10.0  # hold_linear: time in which the rate falls to final
+    config.rate.length = placeholder(float)  # linear, hold_linear, cosine: length of the decay; None: the run's
+    config.rate.factor = 0.1  # step and exponential: factor on the rate
+    config.rate.final = 0.0  # rate at the end of the decay, as a share of the rate after warm-up
     return config
 
 
@@ -121,22 +122,22 @@ def defaults() -> Mapping[str, Any]:
 
 def _add_length(config: ConfigDict) -> None:
     """Add the entries that say when a run ends: after its epochs unless a time is given."""
-    config.epochs = 1.0  # of used gradients; with a budget, of synchronous SGD's
-    config.budget = config_dict.placeholder(float)  # virtual time, over that of synchronous SGD for the epochs
-    config.seconds = config_dict.placeholder(float)  # virtual time; the epochs do not count then
-    config.until_target = False  # end at the target, or once the run has diverged
+    config.epochs = 1.0  # length of the run, in epochs of used gradients; with a budget, of synchronous SGD
+    config.budget = placeholder(float)  # length in virtual time, over what synchronous SGD takes for its epochs
+    config.seconds = placeholder(float)  # length in virtual seconds, in place of epochs
+    config.until_target = False  # whether a run ends at the target, or once it has diverged
 
 
 def _add_evaluations(config: ConfigDict) -> None:
     """Add the entries that say what is measured during a run, and on which examples."""
-    config.evaluations = 25  # on the test set during a run
-    config.spacing = "even"  # between them; or "geometric": each later by the same factor, to time a target
-    config.target = config_dict.placeholder(float)  # of the task's metric on the test set, to time; None: no target
-    config.evaluation_batch = 1000  # examples evaluated at once
-    config.train_examples = 10_000  # at most, of the training set, for its loss and metric in the end
-    config.test_examples = config_dict.placeholder(int)  # at most; None: all
-    config.split = "own"  # test set: "own", the data set's; a fold by seed, "drawn" or "rotating"; or "validation"
-    config.average_decay = config_dict.placeholder(float)  # of the Polyak average, by update; None: no average
+    config.evaluations = 25  # number of evaluations on the test set
+    config.spacing = "even"  # times of evaluations: "even", or "geometric" (each later by one factor), to time a target
+    config.target = placeholder(float)  # test metric whose time is reported; None: no target
+    config.evaluation_batch = 1000  # examples that are evaluated together
+    config.train_examples = 10_000  # most training examples for the training loss and metric at the end
+    config.test_examples = placeholder(int)  # most test examples; None: all
+    config.split = "own"  # test set: "own" of the data; a fold by seed ("drawn", "rotating"); "validation"
+    config.average_decay = placeholder(float)  # decay of a Polyak average, per update; None: no average
 
 
 def _add_local_steps(config: ConfigDict) -> None:
@@ -146,20 +147,20 @@ def _add_local_steps(config: ConfigDict) -> None:
     `server_learning_rate`, which is the rule of methods with local steps: `rate` is of the workers alone then.
     """
     config.local = ConfigDict()
-    config.local.steps = config_dict.placeholder(int)  # H, of a worker for each message; 1: a message is a gradient
-    config.local.optimizer = config_dict.placeholder(str)  # of the worker: "sgd" or "adamw"
-    config.local.learning_rate = config_dict.placeholder(float)  # of the worker; None: `optimizer`'s, of its kind
-    config.local.follow_rate = config_dict.placeholder(bool)  # the worker's has `rate`'s decay and warm-up from 1/N
-    config.local.momentum = config_dict.placeholder(float)  # Nesterov's, of the worker's SGD; below 1
-    config.local.weight_decay = config_dict.placeholder(float)  # of the worker; None: optimizer's. The server has none
-    config.local.proximal = config_dict.placeholder(float)  # strength of the pull towards what the worker has read
-    config.local.by_speed = config_dict.placeholder(bool)  # slower workers make fewer steps (DyLU)
-    config.local.least_steps = config_dict.placeholder(int)  # of the slowest worker, where they go by speed
-    config.local.keep_state = config_dict.placeholder(bool)  # of the worker's optimizer, from message to message
-    config.local.fragments = config_dict.placeholder(int)  # P, of the parameters, one a message (Streaming DiLoCo)
-    config.local.overlap = config_dict.placeholder(int)  # steps that a fragment is on its way; below `steps`
-    config.local.mix = config_dict.placeholder(float)  # 0 to 1: share of its own that a worker keeps of a fragment
-    config.local.server_learning_rate = config_dict.placeholder(float)  # of an update; None: 1, or the rule's own
+    config.local.steps = placeholder(int)  # local steps of a worker for each message, H; 1: a message is a gradient
+    config.local.optimizer = placeholder(str)  # optimizer of the workers: "sgd" or "adamw"
+    config.local.learning_rate = placeholder(float)  # learning rate of the workers; None: that of `optimizer`
+    config.local.follow_rate = placeholder(bool)  # whether the workers' rate has the warm-up and decay of `rate`
+    config.local.momentum = placeholder(float)  # Nesterov momentum of the workers' SGD, below 1
+    config.local.weight_decay = placeholder(float)  # weight decay of workers; None: optimizer's (servers: none)
+    config.local.proximal = placeholder(float)  # strength of the pull towards the parameters that the worker has read
+    config.local.by_speed = placeholder(bool)  # whether slower workers make fewer steps (DyLU)
+    config.local.least_steps = placeholder(int)  # least local steps of the slowest worker, with by_speed
+    config.local.keep_state = placeholder(bool)  # whether a worker's optimizer keeps its state between messages
+    config.local.fragments = placeholder(int)  # fragments of the parameters, one a message (Streaming DiLoCo)
+    config.local.overlap = placeholder(int)  # local steps that a fragment is under way; below `steps`
+    config.local.mix = placeholder(float)  # share of its own parameters that a worker keeps of a fragment, from 0 to 1
+    config.local.server_learning_rate = placeholder(float)  # learning rate of the server; None: 1, or the rule's own
 
 
 def parts(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]]) -> ConfigDict:
