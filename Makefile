@@ -49,7 +49,7 @@ lint: $(VENV)/installed
 	$(BIN)/python scripts/first_words.py
 	$(BIN)/lint-imports
 	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python
-	$(BIN)/shellcheck scripts/*.sh scripts/*/*.sh scripts/*/*.sbatch .ci/run
+	$(BIN)/shellcheck scripts/*.sh scripts/release scripts/*/*.sh scripts/*/*.sbatch .ci/run
 
 bench: $(VENV)/installed
 	$(BIN)/python -m experiments.benchmarks $(ARGS)

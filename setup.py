@@ -1,5 +1,6 @@
 """Package metadata and dependencies; every tool's settings stand in pyproject.toml."""
 
+import os
 import pathlib
 import re
 
@@ -7,6 +8,23 @@ from setuptools import find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "sgdlab/__init__.py").read_text(encoding="utf-8")).group(1)
+REPOSITORY = os.environ.get("SGDLAB_REPOSITORY", "").rstrip("/")  # given by scripts/release
+
+
+def readme() -> str:
+    """Return the README for a package index, where links within the repository must be absolute, or none."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    link = re.compile(r"(!?)\[([^\]]*)\]\((?!https?://)([^)]+)\)", re.DOTALL)
+
+    def absolute(found: re.Match) -> str:
+        picture, words, path = found.groups()
+        if REPOSITORY:
+            return f"{picture}[{words}]({REPOSITORY}/{'raw' if picture else 'blob'}/v{VERSION}/{path})"
+        return "" if picture else words
+
+    return link.sub(absolute, text)
+
+
 DOCS = [
     "griffelib>=2.0.1,<3",
     "latex2mathml>=3.77,<4",
@@ -23,10 +41,16 @@ WANDB = ["wandb>=0.18,<0.32"]
 setup(
     name="sgdlab",
     version=VERSION,
-    description="Distributed SGD on unequal, unreliable workers: whom to wait for, what to do with a late gradient",
-    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    description="A simulator and laboratory of distributed SGD with stragglers",
+    long_description=readme(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    keywords=["distributed optimization", "stragglers", "asynchronous SGD", "staleness", "JAX", "federated learning"],
+    project_urls={
+        name: REPOSITORY + path
+        for name, path in (("Source", ""), ("Issues", "/issues"), ("Changelog", "/blob/main/CHANGELOG.md"))
+        if REPOSITORY
+    },
     packages=[*find_packages(include=["sgdlab", "sgdlab.*"]), "sgdlab.configs"],
     package_dir={"sgdlab.configs": "configs"},  # at the top of a checkout, where they are read and edited
     package_data={
