@@ -5,7 +5,7 @@
 # make test-machines      what needs several processes for minutes; before a release, as is the next
 # make test-integrations  what needs packages of others: Ray
 # make lint   ruff; codespell; import-linter, floors of sgdlab; pyrefly, types of sgdlab; shellcheck
-# make bench  the measured figures, each with what it is compared to
+# make bench  the measured figures, each with what it is compared to; appended to a stored table, and drawn by commit
 # make notebooks  notebooks for Colab or Jupyter, from experiments/colab, in runs/notebooks
 # make docs   the site, in runs/site: open runs/site/index.html
 # make clean  remove everything that these commands made here
@@ -52,7 +52,8 @@ lint: $(VENV)/installed
 	$(BIN)/shellcheck scripts/*.sh scripts/release scripts/*/*.sh scripts/*/*.sbatch .ci/run
 
 bench: $(VENV)/installed
-	$(BIN)/python -m experiments.benchmarks $(ARGS)
+	$(BIN)/python -m experiments.benchmarks --store $(ARGS)
+	$(BIN)/python -m experiments.benchmarks history
 
 notebooks: $(VENV)/installed
 	mkdir -p runs/notebooks

@@ -8,10 +8,12 @@
     python -m experiments.benchmarks live [--transport=ray]
     python -m experiments.benchmarks accelerator [--help]
     python -m experiments.benchmarks.faults [--only=WORDS]
+    python -m experiments.benchmarks schedule replay --store; python -m experiments.benchmarks history
 
 Without a name the suites of the first line run; the others take minutes. Values are medians of 9 interleaved rounds in
 one process. Ratios are ratios of speeds: 0.9 means 90 % of the gradients per second of the program that it is compared
-to. `accelerator` has flags of its own, and leaves a file and a page.
+to. `accelerator` has flags of its own, and leaves a file and a page. `--store` appends ratios, and figures with a goal,
+to `experiments/results/benchmarks.csv`; `history` draws that table by commit.
 """
 
 import argparse
@@ -22,7 +24,7 @@ from collections.abc import Sequence
 
 import jax
 
-from experiments.benchmarks import kills, live, planted, soak
+from experiments.benchmarks import history, kills, live, planted, soak
 from experiments.benchmarks.accelerator import command
 
 # `compilation` stands before what compiles the same programs.
@@ -36,13 +38,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the named suites, or all that are short."""
     suites = SHORT + LONG
     parser = argparse.ArgumentParser(prog="python -m experiments.benchmarks", allow_abbrev=False)
-    parser.add_argument("suites", nargs="*", metavar="suite", help=", ".join([*suites, "accelerator"]))
+    parser.add_argument("suites", nargs="*", metavar="suite", help=", ".join([*suites, "accelerator", "history"]))
+    parser.add_argument(
+        "--store", action="store_true", help="append ratios, and figures with a goal, to the stored table"
+    )
     parser.add_argument("--kills", type=int, default=kills.KILLS, metavar="NUMBER", help="of processes, in `kills`")
     parser.add_argument("--gradients", type=int, default=soak.GRADIENTS, metavar="NUMBER", help="of the run, in `soak`")
     parser.add_argument("--transport", choices=live.TRANSPORTS, default="processes", help="of the workers, in `live`")
     parser.add_argument("--draws", type=int, default=planted.DRAWS, metavar="NUMBER", help="a cause, in `planted`")
     parser.add_argument("--seed", type=int, default=0, metavar="NUMBER", help="of the draws, in `planted`")
     given = parser.parse_args(arguments)
+    if given.suites == ["history"]:
+        print(f"Written: {history.draw(history.read())}")
+        return
+    if given.store and history.commit() is None:
+        parser.error("--store needs a committed tree: what is measured must be found again")
     for name in given.suites:
         if name not in suites:
             parser.error(f"{name!r} must be one of {', '.join(suites)}")
@@ -59,8 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     own["soak"] = (given.gradients,)
     print(f"{platform.machine()}, Python {platform.python_version()}, jax {jax.__version__}, {jax.devices()}")
     for name in given.suites or SHORT:
+        measured = []
         for figure in importlib.import_module(f"experiments.benchmarks.{name}").figures(*own.get(name, ())):
             print(figure, flush=True)
+            measured.append(figure)
+        if given.store:
+            history.append(history.rows_of(name, measured))
 
 
 if __name__ == "__main__":

@@ -192,10 +192,14 @@ def _line(facts: Mapping[str, Any], seconds: float, computing: float, runs: int)
     return f"Scale {facts['scale']}{changed}, on {facts['hardware']}: {took}. Why numbers differ: {facts['differs']}"
 
 
+def this_machine() -> str:
+    """Return the hardware on which this process runs, such as "2 cores of AMD EPYC"."""
+    here, cores = digests.made_with()["device"], len(pool.cores())
+    return f"{cores} core{'s' * (cores != 1)} of {processor()}{f', {here}' if here != 'cpu' else ''}"
+
+
 def _made_with(session: Session) -> str:
     """Return the hardware: this machine and, where runs were made on other devices, those."""
     devices = {records[0].get("made", {}).get("device") for records in session.used.values()} - {None}
-    here = digests.made_with()["device"]
-    others = "".join(f" and {device}" for device in sorted(devices - {here}))
-    cores = len(pool.cores())
-    return f"{cores} core{'s' * (cores != 1)} of {processor()}{f', {here}' if here != 'cpu' else ''}{others}"
+    others = sorted(devices - {digests.made_with()["device"]})
+    return this_machine() + "".join(f" and {device}" for device in others)
