@@ -39,6 +39,12 @@ _DASHES = ("--", ":", "-.")
 _FEW_SEEDS = 5
 """Up to so many are drawn as points; more as a band."""
 
+_MOST_POINTS = 60
+"""Most points of a curve of the training loss, which is noisy: those of more are means of neighbours."""
+
+_LOOKS = {"training": "0.6", "test": "C0", "test, Polyak average": "C1"}
+"""Colours of the curves of one run, the same in every panel."""
+
 _MARKED = 6
 """Markers on a curve: enough to tell it by, not so many as to hide it."""
 
@@ -114,14 +120,13 @@ def mark(axes: Axes, style: Style, seeds: Sequence[tuple[float, float]], lost: S
 
 
 def loss_by_time(groups: Sequence[Group]) -> Figure:
-    """Training loss against virtual time at the largest number of workers."""
+    """Training loss against virtual time at the largest number of workers, the mean of neighbouring points."""
     ours, style = largest(groups), styles(groups)
     with mpl.rc_context(STYLE):
         figure, drawn = figure_of(ours)
         for axes, here in drawn:
             for group in here:
-                seconds, loss = group.curve("seconds", "train_loss")
-                _curve(axes, seconds, loss, style[group.method], _labelled(group))
+                _curve(axes, *_smoothed(*group.curve("seconds", "train_loss")), style[group.method], _labelled(group))
             dress(axes, "virtual time, s", "training loss")
         first = figure.axes[0]
         first.set_yscale("log")
@@ -222,6 +227,14 @@ def _single_workers(axes: Axes, groups: Sequence[Group], here: Sequence[Group]) 
             axes.axhline(group.level, color="black", linestyle=dash, linewidth=1, label=group.title)
 
 
+def _smoothed(x: Sequence[float], y: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the means of neighbouring points where there are more than `_MOST_POINTS`."""
+    if len(x) <= _MOST_POINTS:
+        return x, y
+    seconds, loss = ([part.mean() for part in np.array_split(values, _MOST_POINTS)] for values in (x, y))
+    return seconds, loss
+
+
 def _curve(axes: Axes, x: Sequence[float], y: Sequence[float], style: Style, label: str) -> None:
     every = max(len(x) // _MARKED, 1)
     axes.plot(x, y, color=style.colour, marker=style.marker, markevery=(every // 2, every), label=label)
@@ -246,17 +259,18 @@ def training(records: Records) -> Figure:
         figure = mpl.figure.Figure(figsize=(10.4, 3.6))
         losses, others = figure.subplots(1, 2)
         for axes, unit, scale, curves in (
-            (losses, "loss", 1, {"train_loss": "training, between evaluations", "test_loss": "test"}),
+            (losses, "loss", 1, {"train_loss": "training", "test_loss": "test"}),
             (others, metric.label, metric.scale, finals),
         ):
             for entry, label in curves.items():
                 values = [np.nan if (value := e.get(entry)) is None else scale * value for e in evaluations]
                 if not np.isnan(values).all():
-                    axes.plot(seconds, values, label=label)
+                    axes.plot(seconds, values, label=label, color=_LOOKS[label])
             axes.set_xlabel("time, s" if records[0].get("live") else "virtual time, s")
             axes.set_ylabel(unit)
             axes.legend()
         losses.set_yscale("log")
+        plain_ticks(losses)
         if metric.logarithmic and not metric.is_share:
             others.set_yscale("log")
             plain_ticks(others)

@@ -32,7 +32,7 @@ def standing(groups: Sequence[Group], *, speeds: bool = False) -> Figure:
     (`interval`), over all runs: a run that diverged or misses the target counts as the worst. A cross at the edge is a
     median that is beyond it: half of the runs or more miss the target, or are lost. Bold and filled are those that
     cannot be told apart from the fastest (`ranking.by_time`) and, in the panel of the metric, from the best. Dotted is
-    the least time that no loss to waiting would give (`floor`), dashed the single worker.
+    the time of an ideal speed-up, in which nobody waits (`floor`), dashed the single worker.
 
     Args:
       groups: single workers and methods.
@@ -247,7 +247,7 @@ def _meanings(groups: Sequence[Group], by_count: Sequence[Sequence[Group]], time
     first = ["bold, filled: not told apart from the best"] if decided else []
     first += [f"medians and {intervals}"] if max(len(group.runs) for group in ours) > 1 else []
     second = ["dashed: the single worker"] if alone else []
-    second += ["dotted: no loss to waiting"] if timed and floor.seconds(groups) else []
+    second += ["dotted: ideal speed-up"] if timed and floor.seconds(groups) else []
     lost = any(
         group.num_diverged or (timed and group.num_with("seconds_to_target") < len(group.runs)) for group in ours
     )

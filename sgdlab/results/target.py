@@ -1,4 +1,4 @@
-"""The picture of the time to the target, with the time that no loss to waiting and staleness would give."""
+"""The picture of the time to the target, with that of an ideal speed-up, without waiting and staleness."""
 
 import itertools
 import statistics

@@ -147,6 +147,13 @@ class TestPictures:
         assert len({axes.get_ylim() for axes in figure.axes}) == 1
         assert figure.axes[0].get_ylim()[1] == 10
 
+    def test_a_noisy_loss_is_drawn_as_means_of_neighbours(self):
+        curve = [(epoch, {"train_loss": 1.0 + epoch % 2}) for epoch in range(240)]
+        figure = plots.loss_by_time(summary.groups([made_up.run(curve=curve)]))
+        (line,) = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 2]
+        np.testing.assert_allclose(line.get_ydata(), 1.5)
+        assert len(line.get_ydata()) == 60
+
     def test_methods_without_a_gap_have_no_panel_of_it(self):
         figure = plots.staleness_and_gap(groups("gap_aware", "pull_gossip"))
         (axes,) = figure.axes

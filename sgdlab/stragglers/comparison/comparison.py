@@ -105,7 +105,7 @@ def compare(
     workers = parts.test.shape[1]
     left_out = {}
     plan = learned.plan(len(parts.train), given.most_steps, workers=workers, model=given.model)
-    why_not = learned.why_not(*map(len, (parts.train, parts.test)), workers, given.model)
+    why_not = learned.why_not(len(parts.train), len(parts.test), workers, given.model)
     if why_not:
         left_out[DEEP_MARKOV] = why_not
     elif not plan.by_rate:
