@@ -21,11 +21,12 @@ from experiments.harness.figures import Figure
 from sgdlab import files
 from sgdlab.commands import launch
 from sgdlab.errors import RunFailed, UsageError
+from sgdlab.report.words import counted
 from sgdlab.results.records import Records
 from sgdlab.runs import digests
 from sgdlab.runs.executor import Unfinished
 from sgdlab.runs.sweep import DEFAULT_WORKDIR, Noted, Session, Sweep, prepare, within
-from sgdlab.runs.work import code_of
+from sgdlab.runs.work import code_of, digest_now
 
 USAGE = """Does a sample of a figure's stored runs again; where all agree to the bit, the results count as of today.
 
@@ -36,7 +37,7 @@ After a change of code that should change no number, the runs of a work director
 holds, are marked as of older code. Of each kind of run, some are done again. If all are as before, the runs and the
 results get the digests of today's code; else nothing is changed, and what differs is said. With --reference, a checkout
 in which the code is still that of the results stands for stored runs: both checkouts do the sample, and the whole
-figure at the scale smoke.
+figure at the scale smoke. Where data sets alone have changed, their examples are compared instead, those of all runs.
 """
 
 _NOT_OF_THE_RESULT = ("compute_seconds", "finished", "files", "rank")
@@ -146,18 +147,27 @@ def of_checkout(made: Figure, reference: pathlib.Path, count: int, jobs: int | N
         raise UsageError(f"--figures={made.name}: no result is stored")
     if not (reference / "experiments" / "harness").is_dir():
         raise UsageError(f"--reference={reference} must be a checkout of this repository")
+    code = stored.facts["code"]
+    now = {publishing.FIGURE: digests.of_code(made.make)} | {p: digest_now(p) for p in code if p != publishing.FIGURE}
+    changed = [part for part, digest in code.items() if now[part] != digest]
+    only_data = bool(changed) and all(part.startswith("data:") for part in changed)
     given = {"name": made.name, "scale": stored.facts["scale"], "count": count, "jobs": jobs}
-    given["code"] = stored.facts["code"]
+    given |= {"code": code, "only_data": only_data}
     here = pathlib.Path(experiments.__path__[0]).parent
     before = _outcome(reference.resolve(), given | {"same_code": True})
     if before["changed"]:
         return [f"{reference} has other code too: {', '.join(before['changed'])}; name an earlier checkout"]
     after = _outcome(here, given | {"same_code": False})
-    if found := differences(before["runs"], after["runs"], flags.FLAGS.changed):
-        return found
-    if before["table"] != after["table"]:
-        return ["the table at the scale smoke", *_lines_unlike(before["table"], after["table"])]
-    sample = f"{len(after['runs'])} run{'s' * (len(after['runs']) != 1)} and the scale smoke"
+    if only_data:
+        sample = f"the examples of {counted(len(after['runs']), 'run')}"
+        if before["runs"] != after["runs"]:
+            return [f"{sample} are not all the same"]
+    else:
+        if found := differences(before["runs"], after["runs"], flags.FLAGS.changed):
+            return found
+        if before["table"] != after["table"]:
+            return ["the table at the scale smoke", *_lines_unlike(before["table"], after["table"])]
+        sample = f"{counted(len(after['runs']), 'run')} and the scale smoke"
     print(f"  {sample} agree to the bit")
     _stamp(stored, made, after["code"], sample)
     return []

@@ -12,6 +12,8 @@ import sys
 import tempfile
 from typing import Any
 
+import numpy as np
+
 import sgdlab
 from experiments.harness import Session, Sweep, command, dry, figures, prepare, within
 
@@ -52,8 +54,20 @@ def sample(asked: list[tuple[Any, Any]], count: int) -> dict[str, tuple[Any, Any
     return {name: runs[name] for runs in kinds.values() for name in sorted(runs, key=order.__getitem__)[:count]}
 
 
+def data_of(settings: Any) -> str:
+    """Return the digest of all examples that a configuration trains and tests on."""
+    dataset = resolve(settings).data.dataset
+    whole = hashlib.sha256()
+    for part in (dataset.train, dataset.test):
+        for array in (part.pixels, part.labels):
+            values = np.ascontiguousarray(array)
+            whole.update(f"{values.dtype} {values.shape}".encode())
+            whole.update(values.tobytes())
+    return whole.hexdigest()
+
+
 def outcome(
-    name: str, scale: str, count: int, code: dict[str, str], *, same_code: bool, jobs: int | None
+    name: str, scale: str, count: int, code: dict[str, str], *, same_code: bool, only_data: bool, jobs: int | None
 ) -> dict[str, Any]:
     """Return what this checkout makes of a figure.
 
@@ -63,11 +77,12 @@ def outcome(
       count: runs of a kind.
       code: digests of a stored result.
       same_code: do nothing where the code is another here.
+      only_data: compare the examples of all runs, instead of what a sample of runs makes of them.
       jobs: processes at once.
 
     Returns:
       `changed`, names of `code` whose digest is another here; `code`, digests as they are here; `runs`, the records of
-      the sample by name; `table`, the text of the figure's table at the scale smoke.
+      the sample by name, or the digests of their examples; `table`, the text of the figure's table at the scale smoke.
     """
     find = getattr(figures, "find_figure", None) or figures.find  # as older checkouts call it
     made = find(name)
@@ -79,6 +94,11 @@ def outcome(
     with tempfile.TemporaryDirectory(prefix="sampled-") as folder:
         path = pathlib.Path(folder)
         missing = list(dry.foresee(made, scale, {}, Session(path)).noted.missing.values())
+        if only_data:
+            runs = {name_of_run(work, point): data_of(point.settings) for work, point in missing}
+            for work, point in missing:
+                now |= parts_of_code(work, point.settings)
+            return {"changed": changed, "code": now, "runs": runs, "table": ""}
         sweeps = {run: Sweep(point.settings, [{}], work=work) for run, (work, point) in sample(missing, count).items()}
         with within(Session(path, jobs=jobs)):
             prepare(*sweeps.values())

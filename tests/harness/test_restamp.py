@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import pytest
 from sweep_works import doubled
@@ -138,6 +139,22 @@ def test_a_checkout_stands_for_stored_runs(tmp_path, capsys):
     stored.write_text(json.dumps(facts | {"code": facts["code"] | {"figure": "older"}}))
     assert restamped(tmp_path, *flags) == 1
     assert "has other code too: figure; name an earlier checkout" in capsys.readouterr().out
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("stored")
+def test_where_data_sets_alone_have_changed_their_examples_are_compared(tmp_path, capsys, monkeypatch):
+    made = figures.find_figure("gossip.figure1")
+    produce(made, "smoke", {}, Session(tmp_path / "papers", jobs=1))
+    board.store(board.assemble([made], tmp_path / "papers"))
+    stored = tmp_path / "stored/gossip.figure1.json"
+    facts = json.loads(stored.read_text())
+    monkeypatch.setattr(restamp, "digest_now", lambda part: "newer" if part[:5] == "data:" else facts["code"][part])
+    flags = ["--figures=gossip.figure1", f"--reference={ROOT}"]
+    assert restamped(tmp_path, *flags) == 0
+    runs = re.search(r"  the examples of (\d+) runs agree to the bit", capsys.readouterr().out)
+    assert int(runs[1]) > 1
+    assert json.loads(stored.read_text())["restamped"]["sample"] == f"the examples of {runs[1]} runs"
 
 
 def test_an_entry_that_was_changed_on_purpose_is_not_compared():
