@@ -1,10 +1,8 @@
 """Runs the benchmarks and prints each measurement with its goal and the absolute numbers.
 
-    python -m experiments.benchmarks [schedule|compilation|convolution|replay|blocks|peers|wave|streaming|cutoff|...]
-    python -m experiments.benchmarks kills [--kills=50]
-    python -m experiments.benchmarks soak [--gradients=1000000]
+    python -m experiments.benchmarks [schedule|compilation|replay|wave|processes]
     python -m experiments.benchmarks planted [--draws=200] [--seed=0]
-    python -m experiments.benchmarks advise what_if watch learning workers crossings runs
+    python -m experiments.benchmarks advise what_if watch workers crossings
     python -m experiments.benchmarks live [--transport=ray]
     python -m experiments.benchmarks accelerator [--help]
     python -m experiments.benchmarks.faults [--only=WORDS]
@@ -24,13 +22,12 @@ from collections.abc import Sequence
 
 import jax
 
-from experiments.benchmarks import history, kills, live, planted, soak
+from experiments.benchmarks import history, live, planted
 from experiments.benchmarks.accelerator import command
 
 # `compilation` stands before what compiles the same programs.
-SHORT = ("schedule", "compilation", "convolution", "replay", "blocks", "peers", "wave", "streaming", "cutoff")
-SHORT += ("processes", "live_transport")
-LONG = ("advise", "crossings", "kills", "soak", "learning", "live", "workers", "planted", "what_if", "watch", "runs")
+SHORT = ("schedule", "compilation", "replay", "wave", "processes")
+LONG = ("advise", "crossings", "live", "workers", "planted", "what_if", "watch")
 """Suites, each a module, that run by default, and those that run only where they are named."""
 
 
@@ -42,11 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--store", action="store_true", help="append ratios, and figures with a goal, to the stored table"
     )
-    parser.add_argument("--kills", type=int, default=kills.KILLS, metavar="NUMBER", help="of processes, in `kills`")
-    parser.add_argument("--gradients", type=int, default=soak.GRADIENTS, metavar="NUMBER", help="of the run, in `soak`")
-    parser.add_argument("--transport", choices=live.TRANSPORTS, default="processes", help="of the workers, in `live`")
-    parser.add_argument("--draws", type=int, default=planted.DRAWS, metavar="NUMBER", help="a cause, in `planted`")
-    parser.add_argument("--seed", type=int, default=0, metavar="NUMBER", help="of the draws, in `planted`")
+    parser.add_argument(
+        "--transport", choices=live.TRANSPORTS, default="processes", help="transport of the workers, in `live`"
+    )
+    parser.add_argument(
+        "--draws", type=int, default=planted.DRAWS, metavar="NUMBER", help="draws a cause, in `planted`"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="NUMBER", help="seed of the draws, in `planted`")
     given = parser.parse_args(arguments)
     if given.suites == ["history"]:
         print(f"Written: {history.draw(history.read())}")
@@ -56,17 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in given.suites:
         if name not in suites:
             parser.error(f"{name!r} must be one of {', '.join(suites)}")
-    if given.kills < 1:
-        parser.error(f"--kills={given.kills} must be at least 1")
     if given.draws < 1:
         parser.error(f"--draws={given.draws} must be at least 1")
-    if given.gradients < soak.FEWEST:
-        parser.error(
-            f"--gradients={given.gradients} must be at least {soak.FEWEST}, {soak.FEWEST // soak.EVALUATIONS} "
-            "for each evaluation"
-        )
-    own = {"kills": (given.kills,), "live": (given.transport,), "planted": (given.draws, given.seed)}
-    own["soak"] = (given.gradients,)
+    own = {"live": (given.transport,), "planted": (given.draws, given.seed)}
     print(f"{platform.machine()}, Python {platform.python_version()}, jax {jax.__version__}, {jax.devices()}")
     for name in given.suites or SHORT:
         measured = []
