@@ -136,7 +136,7 @@ PAPERS = (CHEN, GAP, WEAK, CUTOFF, GOSSIP)
 
 
 def others(papers: Iterable[Paper]) -> list[Paper]:
-    """Papers that are not among the five, each once: those of figures of one's own."""
+    """Papers that are not among the five, each once: those of custom figures."""
     found: list[Paper] = []
     for paper in papers:
         if paper not in (*PAPERS, *found):

@@ -16,7 +16,7 @@
 
 # %% [markdown]
 """
-# Read a run: how do its records become a figure of one's own?
+# Read a run: how do its records become a custom figure?
 
 `sgdlab train` and `sgdlab compare` leave a file of records for each run: what was run, what was measured on the way,
 and a summary. Their report shows what most readers want to know. This notebook reads the records with pandas, for the

@@ -16,7 +16,7 @@
 
 # %% [markdown]
 """
-# A rule of one's own: what should the server do with a late gradient?
+# A custom rule: what should the server do with a late gradient?
 
 Many workers train one network together, and nobody waits: each worker reads the parameters, computes a gradient and
 sends it to the server, which applies it at once. Meanwhile other workers have changed the parameters, so the gradient

@@ -50,7 +50,7 @@ def used() -> Iterator[None]:
     """Gives configurations data sets of the right sizes, all of whose pixels and tokens are 0, within a block.
 
     That of `mock` is left without content too, since drawing it takes seconds. All other data sets are at hand, or
-    files of one's own, and stay what they are.
+    custom files, and stay what they are.
 
     Example:
       >>> with used():

@@ -121,7 +121,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _print_notes(sweep: "runs.Sweep", waste: Sequence[str]) -> None:
-    """Print what a rule of one's own does not take of the configuration, and what methods waste."""
+    """Print what a custom rule does not take of the configuration, and what methods waste."""
     configs = {point.varied["method"]: point.settings for point in runs.compare.first_of_seeds(sweep)}.values()
     notes = (runs.parts.notes(one.rule.part, one.not_taken) for one in (runs.resolve(config) for config in configs))
     for line in dict.fromkeys([*itertools.chain.from_iterable(notes), *waste]):

@@ -88,13 +88,13 @@ def described(part: Part, data_dir: str | None) -> Iterator[str]:
 
 
 def _entry(part: Part) -> str | None:
-    """The entry without which a data set is none: a file or a builder of one's own."""
+    """The entry without which a data set is none: a file or a custom builder."""
     return next((name for name in (*part.facts.files, "name") if part.defaults.get(name) == ""), None)
 
 
 def _state(part: Part, data_dir: str | None) -> str:
     if _entry(part):
-        return f"of one's own: sgdlab train --config.data.kind={part.name} --config.data.{part.name}.{_entry(part)}=..."
+        return f"a custom one: sgdlab train --config.data.kind={part.name} --config.data.{part.name}.{_entry(part)}=..."
     if not part.facts.tfds:
         return "needs no files"
     path = preparing.version(part.facts.tfds, data_dir)

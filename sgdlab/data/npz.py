@@ -1,4 +1,4 @@
-"""The part `npz`: images and labels of one's own, from one file of NumPy arrays."""
+"""The part `npz`: images and labels of a user, from one file of NumPy arrays."""
 
 import functools
 import pathlib
@@ -17,7 +17,7 @@ _MOST = np.iinfo(np.int32).max
 
 @DATASETS.register(title="Images of an .npz file", files=("path",))
 def npz(*, path: str = "") -> Dataset:
-    """Labelled images of one's own, from one .npz file.
+    """Labelled images of a user, from one .npz file.
 
     The file holds images `x_train` and `x_test`, [n, H, W] or [n, H, W, C], and labels `y_train` and `y_test`, [n] or
     [n, 1]. Images of uint8 are divided by 255; floating ones are taken as they are, in float32. Labels are whole

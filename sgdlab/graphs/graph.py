@@ -13,7 +13,7 @@ _TRIES = 1000
 """How many random graphs are drawn in search of one that is connected."""
 
 _LARGEST_MADE = 2**28
-"""Bytes of a matrix [N, N] up to which a graph of one's own is made in order to count its edges."""
+"""Bytes of a matrix [N, N] up to which a custom graph is made in order to count its edges."""
 
 
 @GRAPHS.register(title="Ring")
@@ -123,7 +123,7 @@ def make(name: str, num_nodes: int, *, density: float = 0.5, seed: int = 0) -> n
     """The graph of that name.
 
     Args:
-      name: one of `GRAPHS`, to which one's own can be registered.
+      name: one of `GRAPHS`, to which custom ones can be registered.
       num_nodes: N.
       density: of a random one, the probability of an edge.
       seed: of a random one.
@@ -132,7 +132,7 @@ def make(name: str, num_nodes: int, *, density: float = 0.5, seed: int = 0) -> n
       bool[K, N, N]; see `sgdlab.graphs`.
 
     Raises:
-      ValueError: where the name is not known, an argument is out of its range, or a graph of one's own is not one.
+      ValueError: where the name is not known, an argument is out of its range, or a custom graph is not one.
 
     Example:
       >>> make("ring", 3).shape
@@ -175,11 +175,11 @@ class Size(NamedTuple):
 def size(name: str, num_nodes: int, *, density: float) -> Size:
     """Return how large a graph is, without making it: as it is expected, of a random one.
 
-    One of one's own is made, and counted; of one that is too large for that, or fails, no more is known than that a
+    A custom one is made, and counted; of one that is too large for that, or fails, no more is known than that a
     node has itself and another.
 
     Args:
-      name: one of `GRAPHS`, to which one's own can be registered.
+      name: one of `GRAPHS`, to which custom ones can be registered.
       num_nodes: N.
       density: of a random one.
 
@@ -198,7 +198,7 @@ def size(name: str, num_nodes: int, *, density: float) -> Size:
 
 
 def _counted(name: str, num_nodes: int, density: float) -> Size:
-    """The size of a graph of one's own, which is made."""
+    """The size of a custom graph, which is made."""
     least = Size(edges=2, matrices=1)
     if num_nodes**2 > _LARGEST_MADE:
         return least

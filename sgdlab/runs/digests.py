@@ -31,7 +31,7 @@ def of_run(experiment: Experiment) -> dict[str, str]:
 
     What counts is the part's definition, every statement of its file that it names, directly or by way of others, and
     what these import from files of the same folder; less comments, docstrings and layout. So do the files and
-    directories that the part's entries name (those that it registers as `files`), and a graph of one's own that an
+    directories that the part's entries name (those that it registers as `files`), and a custom graph that an
     entry `graph` names. The engine of the replay and libraries do not count: a run's record holds versions and the
     commit besides.
 

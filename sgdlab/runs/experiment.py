@@ -228,7 +228,7 @@ class Experiment:
 
     @property
     def not_taken(self) -> dict[str, float | bool]:
-        """Return the entries that rules share and are set, and that a rule of one's own does not name.
+        """Return the entries that rules share and are set, and that a custom rule does not name.
 
         Rules of this package have what they need, as their sources have it; nobody else's rule is known so well.
         """

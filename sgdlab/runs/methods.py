@@ -155,7 +155,7 @@ PRESETS = (
 
 
 def methods() -> dict[str, Method]:
-    """Return every method: each protocol with its usual rule, each rule where nobody waits, the presets, one's own.
+    """Return every method: each protocol with its usual rule, each rule where nobody waits, the presets, custom ones.
 
     Example:
       >>> from sgdlab.runs.methods import methods

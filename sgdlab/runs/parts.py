@@ -112,7 +112,7 @@ def drawn(part: Part, law: Any, rows: int, workers: int, seed: int) -> np.ndarra
     """Return what a law of a part draws, float64[rows, workers], seconds; more of both where the law draws more.
 
     Raises:
-      UsageError: where it draws no matrix, or one of fewer rows or columns; where a law of one's own draws run-times
+      UsageError: where it draws no matrix, or one of fewer rows or columns; where a custom law draws run-times
         that are not positive and finite, other ones for the same seed, or other first rows where more are asked for.
         Errors that the law itself raises pass as they are, with the flag in front of a `ValueError`.
     """
@@ -226,7 +226,7 @@ def check_network(part: Part, network: "nnx.Module", dataset: Dataset, *, batch_
 
 
 def check_rule(part: Part, rule: ServerRule, params: Tree, *, single: bool = True) -> None:
-    """Check that a rule of one's own makes updates like the parameters, and keeps its state's shapes: it is traced.
+    """Check that a custom rule makes updates like the parameters, and keeps its state's shapes: it is traced.
 
     Nothing is computed, and rules of this package are not asked. If every update has a single gradient, the rule is
     told its worker.
@@ -285,7 +285,7 @@ def _fits(shape: Any, expected: Any) -> bool:
 
 
 def clauses(not_taken: Mapping[str, float | bool]) -> list[str]:
-    """Return in words the entries that a rule of one's own does not take (`Experiment.not_taken`).
+    """Return in words the entries that a custom rule does not take (`Experiment.not_taken`).
 
     Example:
       >>> clauses({"weight_decay": 0.0005})

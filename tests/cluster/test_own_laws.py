@@ -1,4 +1,4 @@
-"""Laws of one's own: what their draws must be, asked at the first use; and a loop that would never end."""
+"""Custom laws: what their draws must be, asked at the first use; and a loop that would never end."""
 
 import dataclasses
 import itertools

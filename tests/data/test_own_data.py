@@ -1,4 +1,4 @@
-"""Data of one's own: the parts `npz` and `tfds` give what the arrays say, train whole runs, and refuse by name."""
+"""Custom data: the parts `npz` and `tfds` give what the arrays say, train whole runs, and refuse by name."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""The files of the pages on parts of one's own run as they are printed, with the pages' commands, at toy size."""
+"""The files of the pages on custom parts run as they are printed, with the pages' commands, at toy size."""
 
 import dataclasses
 import importlib

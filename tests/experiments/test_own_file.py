@@ -1,4 +1,4 @@
-"""A rule in a file of one's own, as `--parts` takes it: first mistakes, edits, children, and what a run leaves."""
+"""A rule in a custom file, as `--parts` takes it: first mistakes, edits, children, and what a run leaves."""
 
 import json
 import pathlib

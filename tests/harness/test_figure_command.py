@@ -63,7 +63,7 @@ def facts(tmp_path, scale="laptop"):
 
 
 def changed(tmp_path):
-    """The directory of the results with arguments of one's own."""
+    """The directory of the results with custom arguments."""
     (found,) = (tmp_path / "gossip.squares").glob("laptop-*")
     return found
 

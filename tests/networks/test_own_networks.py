@@ -1,4 +1,4 @@
-"""Networks of one's own: any module from images to logits registers as a part and trains; what cannot be is refused."""
+"""Custom networks: any module from images to logits registers as a part and trains; what cannot be is refused."""
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ def layers(width, image_shape, num_classes, rngs):
 
 
 def registered(make_layers):
-    @NETWORKS.register(title="A network of one's own")
+    @NETWORKS.register(title="A custom network")
     def own(*, width: int = 4, image_shape, num_classes, rngs):
         return nnx.Sequential(*make_layers(width, image_shape, num_classes, rngs))
 

@@ -1,4 +1,4 @@
-"""Graphs of one's own: a part like others, whose code counts, and what is refused."""
+"""Custom graphs: a part like others, whose code counts, and what is refused."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Predictors of one's own: answers that are none are refused, and the message names the predictor."""
+"""Custom predictors: answers that are none are refused, and the message names the predictor."""
 
 import numpy as np
 import pytest

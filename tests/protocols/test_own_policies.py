@@ -1,4 +1,4 @@
-"""Policies of one's own: slips are refused where the class registers itself, or at the instant of the answer."""
+"""Custom policies: slips are refused where the class registers itself, or at the instant of the answer."""
 
 import dataclasses
 import pathlib

@@ -291,7 +291,7 @@ DESCEND = optax.scale_by_learning_rate(RATE)
 @pytest.mark.parametrize("schedule", [stale, several])
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_the_rules_are_chains(nesterov, schedule):
-    """The parts in chains of one's own, lifted by `server_rule`, are the rules; their place in the chain matters."""
+    """The parts in custom chains, lifted by `server_rule`, are the rules; their place in the chain matters."""
     made, trace, options = schedule(), optax.trace(GAMMA, nesterov), {"momentum": GAMMA, "nesterov": nesterov}
     options["learning_rate"] = RATE
     chained = lambda *parts, **more: replayed(rules.server_rule(optax.chain(*parts), **more), made)

@@ -1,4 +1,4 @@
-"""Transforms of a rule of one's own: a name that nobody would ever give is refused, in chains and wrappers too."""
+"""Transforms of a custom rule: a name that nobody would ever give is refused, in chains and wrappers too."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""A rule of one's own that does not take what its rivals have: said before the run, in its record, and in tables."""
+"""A custom rule that does not take what its rivals have: said before the run, in its record, and in tables."""
 
 import optax
 import pytest

@@ -1,4 +1,4 @@
-"""Networks and rules of one's own that cannot be: said of the part, before the run begins."""
+"""Networks and custom rules that cannot be: said of the part, before the run begins."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""Readers of one's own: directories, messages with the file's name, and recordings that check themselves."""
+"""Custom readers: directories, messages with the file's name, and recordings that check themselves."""
 
 import numpy as np
 import pytest
