@@ -1,4 +1,4 @@
-"""Diagnoses a trace of training steps: the stragglers, since when they are slow, what they cost, and what to do.
+"""Diagnoses a trace of training steps: which workers are stragglers, since when, what they cost, and what to do.
 
     sgdlab advise trace.csv
 
@@ -8,7 +8,7 @@ units are recognised, or named by --columns and --unit (docs/traces.md). Steps m
 is missing are excluded; a worker that stops recording is left out.
 
 The answer begins with the machine to look at first and with what to do. Below it, all protocols are compared on the
-last steps of the trace (the evaluation steps): full synchrony, also without the machines to blame, every number of
+last steps of the trace (the evaluation steps): full synchrony, with and without the slow machines, every number of
 backup workers, a deadline of median + k MAD, running mean, Elfving, Kalman filter, the deep Markov cutoff and
 asynchrony, with an oracle as the upper bound. Parameters are tuned and models are trained on the steps before them (the
 tuning steps), without steps that paused all workers. This takes from some seconds to two minutes, most of it for the
@@ -20,13 +20,13 @@ deep Markov model, which is trained from 500 tuning steps on; --model=no leaves 
     sgdlab advise --recording=runs/live/recording.npz
 
 --what_if takes seconds: what full synchrony would gain if single workers, nodes, pauses or phases were as fast as the
-median, and scores of each worker. --follow reads a trace that grows, and reports who becomes slow. --recording takes a
-run of `sgdlab live`: row t holds each worker's t-th gradient, as long as the server waited for it. --help=all lists all
-flags.
+median, and scores of each worker. --follow reads a trace that grows, and reports which workers become slow. --recording
+takes a run of `sgdlab live`: row t holds the time of each worker's t-th gradient, as the server saw it. --help=all
+lists all flags.
 
-Of the operations of a pipeline-parallel job (docs/traces.md) it says which stage of which rank is slow, which messages
-are, whether sequence lengths differ and what dealing them by cost gives, and which layers to move (--layers=8: that a
-stage holds now), each priced by the longest path through the steps.
+If the trace has the operations of a pipeline-parallel job (docs/traces.md), the answer says which stage of which rank
+and which messages are slow, whether sequence lengths differ and what distributing them by cost would save, and which
+layers to move (--layers=8: that a stage holds now). Each is priced by the longest path through the steps.
 
 Results in the work directory (default: runs/advise/<name>): advice.html, a self-contained page; advice.md and
 advice.json; the tables as CSV; answered.parquet, the evaluation steps, which the proposed commands use; plots as PNG
@@ -55,13 +55,19 @@ def define_flags() -> None:
         ["auto", "yes", "no"],
         "Whether the deep Markov model is trained; auto: from 500 tuning steps on, unless it takes minutes.",
     )
-    flags.DEFINE_integer("steps", 3000, "Most steps of the optimiser that trains the deep Markov model.", lower_bound=1)
+    flags.DEFINE_integer(
+        "steps", 3000, "Largest number of optimiser steps in training the deep Markov model.", lower_bound=1
+    )
     flags.DEFINE_integer("refit", None, "Also tunes again every REFIT evaluation steps.", lower_bound=1)
     flags.DEFINE_integer("seed", 0, "Seed of training, of the predictors' draws and of the intervals.", lower_bound=0)
     flags.DEFINE_integer(
         "layers", None, "Layers of each stage of a pipeline, to say which ones to move.", lower_bound=1
     )
-    flags.DEFINE_bool("what_if", False, "Prints only what full synchrony would gain from single repairs, and scores.")
+    flags.DEFINE_bool(
+        "what_if",
+        False,
+        "Prints only what full synchrony would gain from each single repair, and each worker's scores.",
+    )
     follow.define_flags()
 
 

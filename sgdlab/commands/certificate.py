@@ -35,9 +35,9 @@ def define_flags() -> None:
     """Defines the flags of this command."""
     schedules.define_flags("certify", methods="compare (or all)", steps=None)
     flags.DEFINE_float("smoothness", 1.0, "L, Lipschitz constant of the gradient.")
-    flags.DEFINE_float("descent", 1.0, "Delta, largest possible fall of the loss from the initial parameters.")
+    flags.DEFINE_float("descent", 1.0, "Delta, initial loss minus the infimum of the loss.")
     flags.DEFINE_float("variance", 1.0, "sigma^2, variance of one stochastic gradient.")
-    flags.DEFINE_float("accuracy", 1.0, "epsilon, wanted squared norm of the gradient.")
+    flags.DEFINE_float("accuracy", 1.0, "epsilon, target for the squared norm of the gradient.")
     flags.DEFINE_bool("json", False, "Prints JSON instead of the table.")
 
 

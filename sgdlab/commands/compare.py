@@ -25,16 +25,18 @@ def define_flags() -> None:
         "methods", None, "Methods, separated by commas, or all. By default a selection from all families."
     )
     flags.DEFINE_list("num_workers", ["8", "32"], "Numbers of workers, separated by commas.")
-    flags.DEFINE_integer("seeds", 3, "Number of seeds: 0, 1, ...", lower_bound=1)
+    flags.DEFINE_integer("seeds", 3, "Number of seeds; they are 0, 1, ...", lower_bound=1)
     flags.DEFINE_integer(
-        "processes", None, "Runs that go on at once. By default one for each core, or one on a GPU.", lower_bound=1
+        "processes", None, "Number of runs in parallel; by default one for each core, or one on a GPU.", lower_bound=1
     )
     flags.DEFINE_string("shard", None, "Share of the runs to do: 2/8 is task 2 of a scheduler's array of 8.")
     flags.DEFINE_list(
         "rerun", [], "Methods (or all) to run anew; their finished runs are archived in metrics/superseded."
     )
     flags.DEFINE_string(
-        "equal", "time", "Common length of the runs: time (virtual seconds), or gradients (that are used)."
+        "equal",
+        "time",
+        "What all runs have the same of: time (virtual seconds), or used gradients.",
     )
     flags.DEFINE_string(
         "tune", None, "Number of trials by which each method is tuned first, such as 24; or the tuned.json of a run."
@@ -43,9 +45,9 @@ def define_flags() -> None:
     flags.DEFINE_multi_string(
         "sweep",
         [],
-        "Entry of the configuration and its values: ENTRY=VALUE,VALUE; of several entries, all combinations.",
+        "Entry and its values, ENTRY=VALUE,VALUE; given several times: all combinations.",
     )
-    flags.DEFINE_list("writers", [], "Other writers of records: tensorboard, wandb.")
+    flags.DEFINE_list("writers", [], "Further destinations of the records: tensorboard, wandb.")
     shared_flags.define_hosts()
 
 

@@ -25,7 +25,9 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 def define_flags() -> None:
     """Defines the flags of this command; an argument that is no flag is the name of a data set."""
-    flags.DEFINE_string("name", None, "The data set to prepare; the name alone, as in `sgdlab data mnist`, will do.")
+    flags.DEFINE_string(
+        "name", None, "The data set to prepare; it may be given without the flag, as in `sgdlab data mnist`."
+    )
     flags.DEFINE_string("data_dir", None, "TFDS directory (default: TFDS_DATA_DIR, or ~/tensorflow_datasets).")
 
 

@@ -23,7 +23,7 @@ DEFAULT_CONFIG = "configs/digits.py"
 
 CONFIG = config_flags.DEFINE_config_file("config", None, "Configuration file; its entries are flags too.")
 WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Directory for the results; continued if it holds results of an earlier call."
+    "workdir", None, "Directory for the results; if it holds results of an earlier call, the command continues them."
 )
 PARTS = flags.DEFINE_list(
     "parts", [], "Python files with custom components (rules, protocols, data, ...), separated by commas."

@@ -48,24 +48,28 @@ def define_flags() -> None:
     flags.DEFINE_float(
         "emulate",
         None,
-        "Slows workers down to the configuration's cluster, scaled to EMULATE seconds for a gradient on average.",
+        "Slows workers down to the compute times of the configuration's cluster, scaled to EMULATE seconds on average.",
     )
     shared_flags.define_serve("Show the run as a page, on a port of this machine alone: --serve, or --serve=8080.")
-    flags.DEFINE_integer("min_workers", own.min_workers, "Least number of workers with which the run goes on.")
+    flags.DEFINE_integer("min_workers", own.min_workers, "Least number of workers needed for the run to go on.")
     flags.DEFINE_float("join_seconds", own.join_seconds, "Seconds that the start waits for all workers.")
     flags.DEFINE_float("wait_seconds", own.wait_seconds, "Seconds that the run waits for --min_workers before it ends.")
     flags.DEFINE_float(
         "patience", own.patience, "Silence after which a worker is lost, in multiples of its usual time."
     )
     flags.DEFINE_float("least_patience", own.least_patience, "Seconds of silence before which no worker is lost.")
-    flags.DEFINE_float("first_patience", own.first_patience, "The same, while a worker's usual time is not known.")
+    flags.DEFINE_float(
+        "first_patience",
+        own.first_patience,
+        "Seconds of silence after which a worker is lost while its usual time is unknown.",
+    )
     flags.DEFINE_integer("respawns", own.respawns, "Number of times in a row that a worker's process is started again.")
     flags.DEFINE_integer(
         "checkpoint_updates", own.checkpoint_updates, "Least number of updates between two checkpoints."
     )
     flags.DEFINE_float("checkpoint_seconds", own.checkpoint_seconds, "Least seconds between two checkpoints.")
-    flags.DEFINE_bool("rerun", False, "Runs anew what is there; the old records are archived.")
-    flags.DEFINE_list("writers", [], "Other writers of records: tensorboard, wandb.")
+    flags.DEFINE_bool("rerun", False, "Does a finished run again; its old records are archived.")
+    flags.DEFINE_list("writers", [], "Further destinations of the records: tensorboard, wandb.")
 
 
 def main(argv: Sequence[str]) -> None:

@@ -31,9 +31,9 @@ TRAINING = ("data.kind", "network.kind", "optimizer.learning_rate")
 def define_trace() -> None:
     """Defines them: --trace, --recording, --trace_format, --columns, --unit, --skip_bad_rows, --workers_per_node."""
     flags.DEFINE_string(
-        "trace", None, "Trace: a file of recorded compute times, or a directory or glob of one file for each worker."
+        "trace", None, "A file of recorded compute times, or a directory or glob with one file for each worker."
     )
-    flags.DEFINE_string("recording", None, "recording.npz of a run of `sgdlab live`, in the place of a trace.")
+    flags.DEFINE_string("recording", None, "recording.npz of a run of `sgdlab live`, instead of a trace.")
     flags.DEFINE_string("trace_format", None, "Format of the trace; by default it is recognised.")
     flags.DEFINE_list(
         "columns",
@@ -41,7 +41,7 @@ def define_trace() -> None:
         "Columns of the trace: worker, step and duration in this order, as rank,iteration,time_ms; or by name, as "
         "worker=rank,duration=time_ms,node=host,phase=op; of a table with a column for each worker, workers=rank*.",
     )
-    flags.DEFINE_enum("unit", None, list(SECONDS), "Unit of the durations; by default as the column's name says.")
+    flags.DEFINE_enum("unit", None, list(SECONDS), "Unit of the durations; by default taken from the column's name.")
     flags.DEFINE_bool("skip_bad_rows", False, "Leave out rows that cannot be used, and count them.")
     flags.DEFINE_integer("workers_per_node", None, "Number of consecutive workers that share a machine.", lower_bound=1)
 
@@ -156,7 +156,7 @@ def define_hosts() -> None:
     flags.DEFINE_integer("num_processes", None, "Number of processes of the run; detected by --hosts=auto.")
     flags.DEFINE_integer("process_id", None, "Number of this process, from 0; detected by --hosts=auto.")
     flags.DEFINE_integer(
-        "devices", None, "Number of devices of each process to use. By default one of a single process, all of several."
+        "devices", None, "Number of devices that each process uses; by default one of a single process, all of several."
     )
     flags.DEFINE_float(
         "start_seconds", times.start, "Seconds that processes wait until all have come.", lower_bound=0.0

@@ -1,4 +1,4 @@
-"""Draws schedules: who computes, waits and is dropped, and which version each gradient read. Nothing is trained.
+"""Draws schedules: when workers compute and wait, what is dropped, which version each gradient read. No training.
 
     sgdlab timeline --config.method=partial --workdir=runs/timeline
     sgdlab timeline --methods=synchronous,backup_workers,asgd --workdir=runs/timelines
@@ -27,7 +27,9 @@ STEPS = 40
 def define_flags() -> None:
     """Defines the flags of this command."""
     schedules.define_flags("draw", methods="draw in one picture", steps=STEPS)
-    flags.DEFINE_float("seconds", None, "Seconds to draw (default: three times the slowest worker's first gradient).")
+    flags.DEFINE_float(
+        "seconds", None, "Seconds to draw (default: three times the duration of the slowest worker's first gradient)."
+    )
 
 
 def main(argv: Sequence[str]) -> None:

@@ -30,8 +30,8 @@ NAME = "run"
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    flags.DEFINE_bool("rerun", False, "Runs anew what is there; the old records are archived.")
-    flags.DEFINE_list("writers", [], "Other writers of records: tensorboard, wandb.")
+    flags.DEFINE_bool("rerun", False, "Does a finished run again; its old records are archived.")
+    flags.DEFINE_list("writers", [], "Further destinations of the records: tensorboard, wandb.")
     flags.DEFINE_float(
         "checkpoint_seconds",
         60.0,

@@ -141,7 +141,7 @@ def _speed(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
         every = "both" if len(tied) == 2 else f"all {len(tied)}"
         count = every if len(tied) == len(ranked.groups) else len(tied)
         seeds = counted(len(ranked.seeds), "seed")
-        text = f"{count} methods tie as the fastest to {goal}, not told apart with {seeds}: {named}"
+        text = f"{count} methods tie for the fastest to {goal} ({seeds} cannot tell them apart): {named}"
     else:
         first = tied[0] if tied else first
         behind = [group for group in reached if group is not first][:2]
@@ -184,7 +184,7 @@ def _cost(groups: Sequence[Group], crowd: Sequence[Group], single: Mapping[str, 
     parts = []
     if epochs:
         beside = f" ({reference}: {alone.mean:.1f})" if alone else ""
-        parts.append(f"takes {epochs.mean:.1f} epochs of gradients to get there{beside}")
+        parts.append(f"takes {epochs.mean:.1f} epochs of used gradients to get there{beside}")
     metric = first.metric
     end = _alone(first, single, metric.test)
     if end and first.test and not first.ends_at_target:

@@ -29,21 +29,21 @@ COLUMNS = (
     WORKERS,
     _entry(
         "tree_distance", max, 0, "R",
-        "largest distance in the computation tree (Birch SGD) of the server's point and of that at which a gradient "
-        "was computed; with the same data for all workers, plain SGD needs at most 4 (R + 1) L Δ / ε + 8 σ² L Δ / ε² "
-        "gradients",
+        "largest distance in the computation tree (Birch SGD) between the server's parameters and those that a "
+        "gradient was computed on; with the same data for all workers, plain SGD needs at most "
+        "4 (R + 1) L Δ / ε + 8 σ² L Δ / ε² gradients",
     ),
     _entry(
         "staleness", statistics.fmean, 1, "staleness",
         "updates between the reading of the parameters and the use of the gradient: the mean",
     ),
-    _entry("largest_staleness", max, 0, "largest", "the same of the stalest gradient"),
+    _entry("largest_staleness", max, 0, "largest", "staleness of the stalest gradient"),
     _entry("in_flight", statistics.fmean, 1, "in flight", "gradients under way at a time: the mean"),
-    _entry("most_in_flight", max, 0, "most", "the same at most (the concurrency)"),
+    _entry("most_in_flight", max, 0, "most", "largest number of gradients under way at a time (the concurrency)"),
     _entry("effective_workers", statistics.fmean, 1, "effective workers", EFFECTIVE_WORKERS),
     _entry(
         "least_share", statistics.fmean, 2, "least used",
-        "share of the worker with the fewest used gradients, over an equal one (1: all are used alike)",
+        "share of the worker with the fewest used gradients, times N (1: all are used alike)",
     ),
 )  # fmt: skip
 

@@ -140,8 +140,8 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
     return {
         STANDING: (
             f"Who is first, {most} workers",
-            f"Methods in the order of their median {order}. Each interval is of one method; names in bold rest on "
-            "differences with the same seed, by intervals that hold for all methods at once.",
+            f"Methods in order of their median {order}. Each interval is for one method alone; names in bold cannot be "
+            "told apart from the first, by simultaneous intervals of differences between runs with the same seed.",
         ),
         metric.name: (
             f"{metric.noun.capitalize()} against the number of workers",
@@ -150,13 +150,13 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
         "loss": (
             f"Training loss over virtual time, {most} workers",
             ("Means over the seeds. " if several else "")
-            + "Time is virtual: what a clock beside the cluster would show.",
+            + "Time is virtual: what a clock at the simulated cluster would show.",
         ),
         "target": (f"Seconds to {facts.goal(groups)} against the number of workers", _of_target(groups)),
         "staleness": (f"Staleness and gap of the gradients, {most} workers", " ".join(staleness)),
         "timeline": (
-            "Who computes, waits and is dropped",
-            "The first seconds of one run each: green was used, red dropped, light is idle; ticks are updates.",
+            "When workers compute and wait, and which gradients are dropped",
+            "The first seconds of one run of each method. Green: used; red: dropped; pale: idle; ticks: updates.",
         ),
     }
 

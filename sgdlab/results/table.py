@@ -27,8 +27,8 @@ SLOWER = "x fastest"
 """Heading of the ratios of times to the target."""
 
 EFFECTIVE_WORKERS = (
-    "so many workers with equal shares of the used gradients would amount to the same: 1 / sum of the squared shares "
-    "(their participation ratio; N: all are used alike, 1: one makes all)"
+    "number of equally used workers with the same inverse Simpson index: 1 / sum of the squared shares of the used "
+    "gradients (N: all workers are used alike; 1: all gradients are one worker's)"
 )
 """What the column of that name is."""
 
@@ -87,19 +87,20 @@ def _columns(groups: Sequence[Group]) -> list[Column]:
         Column(
             f"seconds to {target}",
             lambda group: _to_target(group, "seconds_to_target", 0),
-            f"time to target: virtual seconds until {goal}; a mean where all seeds reach it",
+            f"time to target: virtual seconds until {goal}; the mean if all seeds reach it",
         ),
         Column(
             f"epochs to {target}",
             lambda group: _to_target(group, "epochs_to_target", 1),
-            "statistical efficiency: the same in epochs of used gradients",
+            f"statistical efficiency: epochs of used gradients until {goal}",
         ),
     ]
     slower = Column(
         SLOWER,
         lambda group: _slower(group, rankings.get(group.num_workers)),
-        "mean ratio of the seconds to the fastest method's with the same seed and number of workers; a miss counts as "
-        f"twice the longest run; in brackets {100 * simultaneous.LEVEL:.0f} % intervals of all methods at once; *: "
+        "mean ratio of the time to the target to that of the fastest method, with the same seed and number of workers; "
+        "a run that misses the target counts as twice the longest run; in brackets simultaneous "
+        f"{100 * simultaneous.LEVEL:.0f} % intervals; *: "
         "cannot be told apart from the fastest",
     )
     return [
@@ -128,13 +129,13 @@ def _columns(groups: Sequence[Group]) -> list[Column]:
             "summed rate",
             lambda group: _of_any_size(group, "summed_rate"),
             "sum over all updates of the effective learning rate, learning rate / (1 - momentum), of the server's "
-            "parameters or the mean of nodes (one of N moves it by 1/N of its step), before factors for staleness; -: "
-            "other than momentum SGD, or local steps",
+            "parameters or the mean of nodes (a step of one of N moves it by 1/N of that step), before any factor for "
+            "staleness; -: rules other than momentum SGD, and local steps",
         ),
         Column(
             "effective rate",
             lambda group: _of_any_size(group, "effective_rate"),
-            "the same of a single used gradient, at the largest learning rate",
+            "effective learning rate of a single used gradient, at the largest learning rate of the run",
         ),
         Column(
             "staleness",
@@ -181,7 +182,7 @@ def _least(groups: Sequence[Group]) -> list[str]:
     several = len(here) > 1
     times = words.listed([f"{seconds:,.0f} s{f' ({short_title(title)})' * several}" for title, seconds in here.items()])
     return [
-        f"Never waiting, {most} workers would compute the gradients that the single worker needs to "
+        f"If they never waited, {most} workers would compute as many gradients as the single worker needs to "
         f"{facts.goal(groups)} in {times}."
     ]
 

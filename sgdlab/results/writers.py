@@ -98,7 +98,7 @@ class WeightsAndBiases:
 
 
 WRITERS: dict[str, type] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
-"""By the names that --writers takes; custom ones can be added: a class as `TensorBoard` is, with a `Writer`'s methods."""
+"""By the names that --writers takes; a custom one is a class as `TensorBoard` is, with a `Writer`'s methods."""
 
 
 def check(names: Sequence[str]) -> None:

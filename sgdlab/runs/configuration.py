@@ -80,8 +80,8 @@ def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, An
     config.heterogeneity.seed = placeholder(int)  # seed of the division of the data; None: the run's
 
     config.optimizer = ConfigDict()  # what rules share; each takes what it knows
-    config.optimizer.learning_rate = 0.1  # learning rate after warm-up; of a gradient or an update: see rate.of
-    config.optimizer.adam_learning_rate = 0.001  # the same, for rules on Adam
+    config.optimizer.learning_rate = 0.1  # learning rate after warm-up, per gradient or per update (see rate.of)
+    config.optimizer.adam_learning_rate = 0.001  # learning rate after warm-up, for rules on Adam
     config.optimizer.normalised_learning_rate = 0.05  # learning rate of normalised_momentum: length of a step
     config.optimizer.muon_learning_rate = 0.02  # learning rate of muon: spectral norm of a step
     config.optimizer.agnostic_learning_rate = 0.5  # learning rate of parameter_agnostic_muon: length of the first step
@@ -122,8 +122,8 @@ def defaults() -> Mapping[str, Any]:
 
 def _add_length(config: ConfigDict) -> None:
     """Add the entries that say when a run ends: after its epochs unless a time is given."""
-    config.epochs = 1.0  # length of the run, in epochs of used gradients; with a budget, of synchronous SGD
-    config.budget = placeholder(float)  # length in virtual time, over what synchronous SGD takes for its epochs
+    config.epochs = 1.0  # length of the run, in epochs of used gradients; if a budget is set, of synchronous SGD
+    config.budget = placeholder(float)  # length in virtual time, as a multiple of that of synchronous SGD
     config.seconds = placeholder(float)  # length in virtual seconds, in place of epochs
     config.until_target = False  # whether a run ends at the target, or once it has diverged
 

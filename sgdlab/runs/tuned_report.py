@@ -105,7 +105,7 @@ class TunedView:
         columns = {
             "method": "",
             "seconds": f"median virtual seconds to {goal}, and the 95 % interval of the median",
-            "x fastest": "mean ratio of the seconds to the fastest method's with the same seed; a miss counts as twice "
+            "x fastest": "mean ratio to the time of the fastest method with the same seed; a miss counts as twice "
             f"the longest run; in brackets {100 * simultaneous.LEVEL:.0f} % intervals of all methods at once; *: "
             "cannot be told apart from the fastest",
             f"test {metric.short}": "median at the end of the run",

@@ -18,17 +18,18 @@ from sgdlab.theory.problem import Problem
 
 COLUMNS = {
     "method": "whom the server waits for, and what it does with a gradient",
-    "R": "largest distance in the computation tree of the server's point and of that at which a gradient was computed",
-    "gradients": "after so many the theorem promises the accuracy: 4 (R + 1) L D / eps + 8 sigma^2 L D / eps^2; it is "
-    "of plain SGD and of workers with data of one distribution",
-    "seconds": "that these gradients take at the pace of the schedule",
+    "R": "largest distance in the computation tree between the server's parameters and those that a gradient was "
+    "computed on",
+    "gradients": "number after which the theorem promises the accuracy: 4 (R + 1) L D / eps + 8 sigma^2 L D / eps^2, "
+    "of plain SGD with workers that share one distribution",
+    "seconds": "time of these gradients at the pace of the schedule",
     "staleness": "updates between the reading of the parameters and the use of the gradient: the mean",
-    "largest": "the same of the stalest gradient",
+    "largest": "staleness of the stalest gradient",
     "in flight": "gradients under way at a time: the mean",
-    "most": "the same at most (the concurrency)",
-    "effective": "so many workers with equal shares of the used gradients would amount to the same: 1 / sum of the "
-    "squared shares",
-    "least used": "the worker with the smallest share, and that share over an equal one (1: all are used alike)",
+    "most": "largest number of gradients under way at a time (the concurrency)",
+    "effective": "number of equally used workers with the same inverse Simpson index: 1 / sum of the squared shares of "
+    "the used gradients",
+    "least used": "the worker with the smallest share, and that share times N (1: all are used alike)",
 }
 """Headings, with their meaning."""
 

@@ -168,7 +168,7 @@ class TestTies:
 
     def test_a_tie_is_called_a_tie(self):
         text = sentences(*self.runs(dana=1.0, gap_aware=1.0, asgd=3.0))["Speed"]
-        assert "2 methods tie as the fastest to 95 % test accuracy, not told apart with 10 seeds" in text
+        assert "2 methods tie for the fastest to 95 % test accuracy (10 seeds cannot tell them apart)" in text
         assert "ASGD" not in text
         assert "both methods tie" in sentences(*self.runs(dana=1.0, gap_aware=1.0))["Speed"]
 

@@ -131,7 +131,7 @@ def test_it_says_nothing_of_methods_that_were_not_compared():
 def test_the_first_picture_says_what_its_rows_are_in_the_order_of(reached, order):
     run = made_up.run(summary={"seconds_to_target": reached})
     captions = report._titles_and_captions(summary.groups([run]))
-    assert f"in the order of their median {order}." in captions["standing"][1]
+    assert f"in order of their median {order}." in captions["standing"][1]
 
 
 def test_gap_and_delay_are_given_where_a_rule_measures_the_gap():

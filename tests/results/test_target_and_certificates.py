@@ -53,9 +53,9 @@ class TestLeastTime:
     def test_a_note_below_the_table_says_it(self):
         found = table.notes(grouped(single(), several()))
         assert any(
-            re.search(r"8 workers would compute the gradients that .* 95 % test accuracy in 50 s", n) for n in found
+            re.search(r"8 workers would compute as many gradients as .* 95 % test accuracy in 50 s", n) for n in found
         )
-        assert not any("Never waiting" in note for note in table.notes(grouped(several())))
+        assert not any("If they never waited" in note for note in table.notes(grouped(several())))
 
 
 class TestPicture:
