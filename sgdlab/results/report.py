@@ -185,7 +185,7 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
             "Methods in the order of their median time to the target. Each interval is of one method; names in bold "
             "rest on differences with the same seed, by intervals that hold for all methods at once.",
         ),
-        metric.name: (
+        metric.picture: (
             f"{metric.noun.capitalize()} against the number of workers",
             " ".join(sentence for sentence in final if sentence),
         ),
