@@ -6,5 +6,6 @@ from sgdlab.networks.family import NETWORKS
 from sgdlab.predictors.family import PREDICTORS
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.rules.family import RULES
+from sgdlab.tasks.family import TASKS
 
-FAMILIES = (PROTOCOLS, RULES, CLUSTERS, PREDICTORS, NETWORKS, DATASETS)
+FAMILIES = (PROTOCOLS, RULES, CLUSTERS, PREDICTORS, NETWORKS, DATASETS, TASKS)

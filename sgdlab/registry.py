@@ -1,8 +1,8 @@
 """Parts declare themselves: what a part takes by keyword, with its defaults, is its configuration.
 
-A protocol, rule, cluster, predictor, network or data set is a function (or a class) that registers itself where it is
-defined. A run gives some of its arguments (run-times, the number of workers, a seed: each registry says which); all
-others are entries of the configuration, `config.<family>.<part>.<entry>`, and flags of the command line. The part
+A protocol, rule, cluster, predictor, network, data set or task is a function (or a class) that registers itself where
+it is defined. A run gives some of its arguments (run-times, the number of workers, a seed: each registry says which);
+all others are entries of the configuration, `config.<family>.<part>.<entry>`, and flags of the command line. The part
 checks its arguments itself: its `ValueError` is what a person reads, with the flag's name in front.
 """
 
@@ -323,6 +323,7 @@ _HOMES = {
     "PREDICTORS": "sgdlab.predictors.family",
     "PROTOCOLS": "sgdlab.protocols.family",
     "RULES": "sgdlab.rules.family",
+    "TASKS": "sgdlab.tasks.family",
     "TRACES": "sgdlab.traces.family",
 }
 """Modules in which the registries stand; they can be imported from here too."""

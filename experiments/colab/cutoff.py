@@ -33,7 +33,7 @@ Wood 2018).
 6. Train a small network with the resulting schedule.
 7. Save and load the model.
 
-In Colab: choose a CPU runtime (a GPU is not needed), fill in `REPOSITORY` in the first cell, then *Runtime > Run all*.
+The first cell installs sgdlab where it is not there. In Colab: choose a CPU runtime (no GPU), then *Runtime > Run all*.
 This takes two to three minutes on two CPU cores. If Colab asks to restart after the installation, do so and run all
 cells again. All settings are in the second cell.
 """
@@ -45,13 +45,11 @@ import importlib.util
 import subprocess
 import sys
 
-# What pip can install: the path of a wheel or of a checkout, or git+https://HOST/OWNER/sgdlab.
-REPOSITORY = ""  # @param {type:"string"}
+# What pip installs where sgdlab is not there yet: its name, the path of a wheel or of a checkout, or git+https://...
+SOURCE = "sgdlab"  # @param {type:"string"}
 
 if importlib.util.find_spec("sgdlab") is None:
-    if not REPOSITORY:
-        raise ValueError("REPOSITORY must be filled in: sgdlab is not installed here")
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", REPOSITORY], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", SOURCE], check=True)
 
 # %% tags=["parameters"]
 # @title Settings
@@ -84,9 +82,8 @@ import numpy as np
 from flax import nnx
 from IPython.display import display as show
 from sklearn.datasets import load_digits
-from tqdm import tqdm
 
-warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm then draws a text bar
+warnings.filterwarnings("ignore", message="IProgress not found")  # of NumPyro's bars, which are not drawn here
 
 import sgdlab
 from sgdlab import data, deep_markov, networks, predictors, tasks
@@ -260,14 +257,13 @@ fitting = deep_markov.Fitting(
     validation_share=0.15 if enough else 0.0,
 )
 
-with tqdm(total=TRAINING_STEPS, unit="step") as bar:
 
-    def report(evaluation):
-        """Updates the progress bar."""
-        bar.update(int(evaluation["step"]) - bar.n)
-        bar.set_postfix(validation_elbo=f"{evaluation['validation_elbo']:.3f}")
+def report(evaluation):
+    """Prints how far the training is."""
+    print(f"step {int(evaluation['step']):,}: validation ELBO {evaluation['validation_elbo']:.3f} nats per run-time")
 
-    model = deep_markov.fit(train, widths, fitting, seed=SEED, report=report)
+
+model = deep_markov.fit(train, widths, fitting, seed=SEED, report=report)
 
 # %%
 steps, elbo, validation = (
@@ -355,7 +351,7 @@ contenders = {
 }
 records = {
     name: predictors.run_online(test, contender, history=last_window, seed=SEED)
-    for name, (contender, _) in tqdm(contenders.items(), unit="predictor")
+    for name, (contender, _) in contenders.items()
 }
 
 # %%

@@ -29,9 +29,9 @@ questions that the report does not answer.
 5. Draw figures: test error over time, and the time to any accuracy.
 6. The same with less code, where means over the seeds suffice.
 
-In Colab: choose a CPU runtime (a GPU is not needed), fill in `REPOSITORY` in the first cell, then *Runtime > Run all*.
+The first cell installs sgdlab where it is not there. In Colab: choose a CPU runtime (no GPU), then *Runtime > Run all*.
 This takes one to two minutes on two CPU cores. If Colab asks to restart after the installation, do so and run all cells
-again. All settings are in the second cell. Outside of Colab, pandas must be installed too: `pip install pandas`.
+again. All settings are in the second cell.
 """
 
 # %%
@@ -41,13 +41,11 @@ import importlib.util
 import subprocess
 import sys
 
-# What pip can install: the path of a wheel or of a checkout, or git+https://HOST/OWNER/sgdlab.
-REPOSITORY = ""  # @param {type:"string"}
+# What pip installs where sgdlab is not there yet: its name, the path of a wheel or of a checkout, or git+https://...
+SOURCE = "sgdlab"  # @param {type:"string"}
 
 if importlib.util.find_spec("sgdlab") is None:
-    if not REPOSITORY:
-        raise ValueError("REPOSITORY must be filled in: sgdlab is not installed here")
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", REPOSITORY], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", SOURCE], check=True)
 
 # %% tags=["parameters"]
 # @title Settings
@@ -74,8 +72,9 @@ import numpy as np
 import pandas as pd
 from IPython.display import display as show
 from matplotlib import ticker
+from sgdlab.configs import digits
 
-from sgdlab.commands import compare
+import sgdlab
 from sgdlab.results import summary
 from sgdlab.results.panels import PALETTE
 from sgdlab.results.plots import STYLE
@@ -88,25 +87,19 @@ folder.mkdir(parents=True, exist_ok=True)
 # %% [markdown]
 # ## 1. Runs
 #
-# `COMMAND.answer` does in a notebook what a command line would do, here
-# `sgdlab compare --methods=synchronous,backup_workers,asgd,gap_aware --num_workers=16 ...`, and returns its exit code.
-# If an argument is wrong, the message stands below the cell.
+# `sgdlab.compare` does in a notebook what a command line would do, here
+# `sgdlab compare --methods=synchronous,backup_workers,asgd,gap_aware --num_workers=16 ...`. It returns a table of runs,
+# too; this notebook reads the files, as it would read those of a command.
 
 # %%
 runs = pathlib.Path(RUNS or folder / "runs")
 if not RUNS:
-    flags = [
-        f"--methods={METHODS.replace(' ', '')}",
-        f"--num_workers={NUM_WORKERS}",
-        f"--seeds={SEEDS}",
-        "--equal=gradients",
-        f"--workdir={runs}",
-        f"--config.epochs={EPOCHS}",
-        f"--config.network.kind={NETWORK}",
-    ]
-    code = compare.COMMAND.answer(["compare", *flags])
-    if code != 0:
-        raise RuntimeError(f"sgdlab compare ended with exit code {code}; its message is above")
+    config = digits.get_config()
+    config.epochs, config.network.kind = EPOCHS, NETWORK
+    methods = [name.strip() for name in METHODS.split(",")]
+    sgdlab.compare(
+        methods=methods, num_workers=[NUM_WORKERS], seeds=SEEDS, config=config, equal="gradients", workdir=runs
+    )
 
 # %% [markdown]
 # ## 2. One file

@@ -32,7 +32,7 @@ simulated cluster, and shows the results in a table and a picture.
 4. Compare the rule with others.
 5. Vary the rule's own number.
 
-In Colab: choose a CPU runtime (a GPU is not needed), fill in `REPOSITORY` in the first cell, then *Runtime > Run all*.
+The first cell installs sgdlab where it is not there. In Colab: choose a CPU runtime (no GPU), then *Runtime > Run all*.
 This takes two to three minutes on two CPU cores. If Colab asks to restart after the installation, do so and run all
 cells again. All settings are in the second cell.
 """
@@ -44,13 +44,11 @@ import importlib.util
 import subprocess
 import sys
 
-# What pip can install: the path of a wheel or of a checkout, or git+https://HOST/OWNER/sgdlab.
-REPOSITORY = ""  # @param {type:"string"}
+# What pip installs where sgdlab is not there yet: its name, the path of a wheel or of a checkout, or git+https://...
+SOURCE = "sgdlab"  # @param {type:"string"}
 
 if importlib.util.find_spec("sgdlab") is None:
-    if not REPOSITORY:
-        raise ValueError("REPOSITORY must be filled in: sgdlab is not installed here")
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", REPOSITORY], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", SOURCE], check=True)
 
 # %% tags=["parameters"]
 # @title Settings
@@ -75,14 +73,17 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
+from IPython.display import Image
 from IPython.display import display as show
 from matplotlib import ticker
 from sgdlab.configs import digits
 
-from sgdlab import results, runs
+import sgdlab
+from sgdlab import runs
+from sgdlab.results.plots import STYLE
 from sgdlab.rules import RULES
 
-plt.rcParams.update(results.plots.STYLE)
+plt.rcParams.update(STYLE)
 BLUE, GREY = "#2166ac", "#7a7a7a"
 folder = pathlib.Path(FOLDER)
 
@@ -100,15 +101,16 @@ folder = pathlib.Path(FOLDER)
 # With $p = 0$ it is NAG-ASGD, with $p = 1$ Staleness-Aware.
 #
 # Any optax transform can be a rule. What the server knows of a gradient, its `delay` and its `worker`, arrives as a
-# keyword argument of `update`. Registering a function makes it a rule of the library, with the function's name.
-# `learning_rate` is required; every other keyword argument with a default becomes an entry of the configuration.
+# keyword argument of `update`: name it without a default, so that a mistake cannot go unnoticed. Registering a function
+# makes it a rule of the library, with the function's name. `learning_rate` is required; every other keyword argument
+# with a default becomes an entry of the configuration.
 
 
 # %%
 def scale_by_delay_power(power):
     """Divides updates by a power of the delay."""
 
-    def update(updates, state, params=None, *, delay=1, **extra_args):
+    def update(updates, state, params=None, *, delay, **extra_args):
         return jax.tree.map(lambda u: u / delay**power, updates), state
 
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
@@ -177,17 +179,17 @@ plt.show()
 #
 # A comparison is a *sweep*: each method with each seed, and a single worker alone, whose accuracy the methods should
 # equal. All methods use the same learning rate, the same number of gradients and, of one seed, the same images
-# and run-times. Rules of a notebook run in this process, one run after the other. Runs are stored in `FOLDER`; if you
-# edit the rule and run the cells again, only its own runs are repeated.
+# and run-times. Rules of a notebook run in this process, one run after the other. Runs are stored in `FOLDER`, with a
+# report; if you edit the rule and run the cells again, only its own runs are repeated. `sgdlab.compare` returns a table
+# with a row for each run, for questions of your own.
 
 # %%
 methods = ["delay_power", *(name.strip() for name in OTHERS.split(","))]
-with runs.within(runs.Session(folder)):
-    found = runs.compare.comparison(config, methods, [NUM_WORKERS], SEEDS, equal="gradients").records()
-groups = results.summary.groups(records for _, records in found)
+chosen = {"num_workers": [NUM_WORKERS], "seeds": SEEDS, "config": config, "equal": "gradients", "workdir": folder}
+compared = sgdlab.compare(methods=methods, **chosen)
 
 # %%
-print(results.table.text(groups))
+print((folder / "table.md").read_text())
 
 # %% [markdown]
 # The picture has a row for each method. Synchronous SGD waits for all workers, so that its gradients are always
@@ -196,13 +198,13 @@ print(results.table.text(groups))
 # deviations in the table before you call one method better than another.
 
 # %%
-show(results.standing.standing(groups, speeds=True))
+show(Image(folder / "plots/standing.png"))
 
 # %% [markdown]
 # Training loss against the virtual time of the cluster, means over the seeds:
 
 # %%
-show(results.plots.loss_by_time(groups))
+show(Image(folder / "plots/loss.png"))
 
 # %% [markdown]
 # ## 5. The power
@@ -211,8 +213,8 @@ show(results.plots.loss_by_time(groups))
 # their seed alone; the table has a row for each run.
 
 # %%
-with runs.within(runs.Session(folder)):
-    table = runs.Sweep(config, {"rule.delay_power.power": powers, "seed": range(SEEDS)}).table()
+swept = sgdlab.compare(methods=["delay_power"], sweep={"rule.delay_power.power": powers}, **chosen)
+table = swept[swept.method == "delay_power"].sort_values(["rule.delay_power.power", "seed"])
 show(table[["rule.delay_power.power", "seed", "test_accuracy", "diverged"]])
 errors = 100 - 100 * table.test_accuracy.to_numpy().reshape(len(powers), SEEDS)
 
@@ -225,9 +227,8 @@ figure, axes = plt.subplots(figsize=(7, 3.8))
 axes.plot(powers, np.median(errors, axis=1), color=BLUE, label="median of the seeds")
 sideways = np.array(powers)[:, None] + 0.01 * (np.arange(SEEDS) - (SEEDS - 1) / 2)  # so that equal errors can be seen
 axes.plot(sideways.ravel(), errors.ravel(), "o", color=BLUE, alpha=0.5, label="one run")
-alone = next((group.spread("test_accuracy") for group in groups if group.serial), None)
-if alone is not None:
-    axes.axhline(100 - 100 * alone.mean, color=GREY, linestyle="--", label="single worker, mean")
+alone = compared[compared.num_workers == 1].test_accuracy
+axes.axhline(100 - 100 * alone.mean(), color=GREY, linestyle="--", label="single worker, mean")
 axes.set_yscale("log")
 axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 3, 5)))
 axes.yaxis.set_major_formatter("{x:g}")

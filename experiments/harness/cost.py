@@ -173,7 +173,7 @@ def _lowered(experiment: Experiment, number: int) -> tuple[Any, tuple]:
             jax.ShapeDtypeStruct((number, *dataset.image_shape), pixels),
             jax.ShapeDtypeStruct((number,), jnp.int32),
         )
-        finish = data.Finish(dataset.preprocess, dataset.train.white, task.kind.name == "density")
+        finish = data.Finish(dataset.preprocess, dataset.train.white, task.kind.facts.targets == "levels")
 
     def gradient(params: Any, local: Any, inputs: jax.Array, targets: jax.Array, key: jax.Array) -> Any:
         batch = finish(inputs, targets, key)
@@ -185,18 +185,13 @@ def _lowered(experiment: Experiment, number: int) -> tuple[Any, tuple]:
 
 def abstract_task(experiment: Experiment, batch_size: int | None = None) -> tasks.NetworkTask:
     """Return the task of an experiment, whose parameters are shapes without values."""
-    used, dataset = experiment.network, experiment.data.dataset
+    used = experiment.network
     given = experiment.data.network_arguments(used)
     entries = {n: tuple(v) if isinstance(v, list) else v for n, v in used.entries.items()}
     network = nnx.eval_shape(lambda: NETWORKS.make(used.name, entries, **given, rngs=nnx.Rngs(params=0)))
-    match experiment.kind.name:
-        case "language":
-            size = batch_size or experiment.data.batch_size
-            return tasks.language(network, vocabulary=dataset.vocabulary, batch_size=size)
-        case "density":
-            return tasks.density(network, levels=dataset.levels)
-        case _:
-            return tasks.classification(network, num_classes=dataset.num_classes)
+    size = batch_size or experiment.data.batch_size
+    task, outcomes = experiment.task, experiment.outcomes
+    return tasks.make_task(task.name, network, task.entries, outcomes=outcomes, batch_size=size)
 
 
 def seconds_of(config: ConfigDict, speed: Speed) -> float:

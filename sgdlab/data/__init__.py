@@ -9,6 +9,7 @@ import lazy_loader
 from sgdlab.data.digits import digit_pairs, digits
 from sgdlab.data.family import DATASETS
 from sgdlab.data.imagenet import imagenet
+from sgdlab.data.measured import MeasuredDataset, MeasuredImages
 from sgdlab.data.mock import mock
 from sgdlab.data.npz import npz
 from sgdlab.data.original import cifar10, cifar100, mnist
@@ -29,9 +30,10 @@ __getattr__, _, _ = lazy_loader.attach(
     },
 )
 __all__ = [
-    "DATASETS", "Batch", "Dataset", "Digits", "Finish", "Images", "Preprocess", "Shares", "Text", "Tokens", "batch_fn",
-    "cifar10", "cifar100", "digit_pairs", "digits", "imagenet", "label_shares", "load", "mnist", "mock", "npz", "order",
-    "photographs", "prepare", "stdlib_text", "text_batch_fn", "tfds", "wikitext103",
+    "DATASETS", "Batch", "Dataset", "Digits", "Finish", "Images", "MeasuredDataset", "MeasuredImages", "Preprocess",
+    "Shares", "Text", "Tokens", "batch_fn", "cifar10", "cifar100", "digit_pairs", "digits", "imagenet",
+    "label_shares", "load", "mnist", "mock", "npz", "order", "photographs", "prepare", "stdlib_text",
+    "text_batch_fn", "tfds", "wikitext103",
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ class Batch(NamedTuple):
     """
 
     inputs: jax.Array  # [B, ...]: images [B, H, W, C], floating, or pixel levels; or tokens int[B, L].
-    targets: jax.Array  # int[B, ...]: labels int[B], pixel levels int[B, H, W, C], or the next tokens int[B, L].
+    targets: jax.Array  # labels int[B] or real [B, k], pixel levels int[B, H, W, C], or the next tokens int[B, L].
     key: jax.Array | None = None  # of dropout, derived from the number of the gradient; None: no randomness.
     weight: jax.Array | None = None  # [B], or that of each target; 0 for padding, 1 for examples. None: 1.
     begins: jax.Array | None = None  # bool[]: its texts begin here, and what was remembered is forgotten; None: no.

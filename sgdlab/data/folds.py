@@ -1,5 +1,6 @@
 """`fold` and `fold_of_pairs`: other divisions of all examples, since one test set says too little of a method."""
 
+import dataclasses
 import functools
 from typing import cast
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.data.digits import read
+from sgdlab.data.measured import MeasuredDataset
 from sgdlab.data.source import Dataset, Images
 
 
@@ -14,7 +16,7 @@ def fold(dataset: Dataset, index: int, number: int = 5, *, seed: int = 0) -> Dat
     """Return the data set that is tested on one of several folds and trained on the others.
 
     The examples to train on and to test on are put together and divided at random, alike for each seed, into folds of
-    about equal size that have the same shares of every class.
+    about equal size that have the same shares of every class, where labels are classes.
 
     Args:
       dataset: with both splits in memory.
@@ -33,7 +35,7 @@ def fold(dataset: Dataset, index: int, number: int = 5, *, seed: int = 0) -> Dat
       (32, 8, [2, 2, 2, 2])
     """
     # Not at the top: it takes a second to import, and few runs need it.
-    from sklearn.model_selection import StratifiedKFold  # noqa: PLC0415
+    from sklearn.model_selection import KFold, StratifiedKFold  # noqa: PLC0415
 
     arguments.whole("number", number, least=2)
     arguments.whole("index", index, least=0, most=number - 1)
@@ -41,17 +43,17 @@ def fold(dataset: Dataset, index: int, number: int = 5, *, seed: int = 0) -> Dat
     if not all(isinstance(split, Images) for split in splits):
         raise ValueError("dataset must be held in memory, as Images, to be divided into folds")
     pixels, labels = (np.concatenate([getattr(split, name) for split in splits]) for name in ("pixels", "labels"))
-    smallest = int(np.unique(labels, return_counts=True)[1].min())
-    if smallest < number:
-        raise ValueError(f"number={number} must be at most {smallest}, the examples of the smallest class")
-    folds = StratifiedKFold(number, shuffle=True, random_state=seed)
-    train, test = list(folds.split(pixels, labels))[index]
-    white = dataset.train.white
-    return Dataset(
-        *(Images(pixels[rows], labels[rows], white) for rows in (train, test)),
-        num_classes=dataset.num_classes,
-        preprocess=dataset.preprocess,
+    kind, examples, of = StratifiedKFold, int(np.unique(labels, return_counts=True)[1].min()), " of the smallest class"
+    if isinstance(dataset, MeasuredDataset):
+        kind, examples, of = KFold, len(labels), ""
+    if examples < number:
+        raise ValueError(f"number={number} must be at most {examples}, the examples{of}")
+    folds = kind(number, shuffle=True, random_state=seed)
+    train, test = (
+        dataclasses.replace(cast(Images, split), pixels=pixels[rows], labels=labels[rows])
+        for split, rows in zip(splits, list(folds.split(pixels, labels))[index], strict=True)
     )
+    return dataclasses.replace(dataset, train=train, test=test)
 
 
 @functools.lru_cache(maxsize=4)

@@ -1,4 +1,4 @@
-"""The part `npz`: images and labels of a user, from one file of NumPy arrays."""
+"""The part `npz`: images and labels of a user, or rows of a table, from one file of NumPy arrays."""
 
 import functools
 import pathlib
@@ -8,6 +8,7 @@ import numpy as np
 
 from sgdlab import arrays
 from sgdlab.data.family import DATASETS
+from sgdlab.data.measured import MeasuredDataset, MeasuredImages
 from sgdlab.data.source import Dataset, Images, check_finite
 
 _NAMES = ("x_train", "y_train", "x_test", "y_test")
@@ -17,12 +18,13 @@ _MOST = np.iinfo(np.int32).max
 
 @DATASETS.register(title="Images of an .npz file", files=("path",))
 def npz(*, path: str = "") -> Dataset:
-    """Labelled images of a user, from one .npz file.
+    """Labelled images of a user, or rows of a table, from one .npz file.
 
-    The file holds images `x_train` and `x_test`, [n, H, W] or [n, H, W, C], and labels `y_train` and `y_test`, [n] or
-    [n, 1]. Images of uint8 are divided by 255; floating ones are taken as they are, in float32. Labels are whole
-    numbers from 0; there is one class more than the largest of them. A file is read once per process, and again when it
-    has changed.
+    The file holds images `x_train` and `x_test`, [n, H, W] or [n, H, W, C], or floating rows, [n, d], and labels
+    `y_train` and `y_test`, [n] or [n, 1]. Images of uint8 are divided by 255; floating numbers are taken as they are,
+    in float32. Labels are whole numbers from 0; there is one class more than the largest of them. Floating labels, [n]
+    or [n, k], are real numbers, for a custom task. A file is read once per process, and again when it has
+    changed.
 
     Args:
       path: .npz file with x_train, y_train, x_test, y_test.
@@ -55,16 +57,20 @@ def npz(*, path: str = "") -> Dataset:
 def _read(file: pathlib.Path, changed: int, size: int) -> Dataset:
     """Reads a file; when it was changed and its size are arguments so that a file that has changed is read anew."""
     found = _arrays(file)
-    splits = []
+    real = all(np.issubdtype(found[name].dtype, np.floating) for name in ("y_train", "y_test"))
+    splits: list[Images] = []
     for split in ("train", "test"):
-        pixels, labels = _pixels(f"x_{split}", found[f"x_{split}"]), _labels(f"y_{split}", found[f"y_{split}"])
+        name = f"y_{split}"
+        pixels, labels = _pixels(f"x_{split}", found[f"x_{split}"]), found[name] if real else _labels(name, found[name])
         if len(pixels) != len(labels):
             raise ValueError(f"x_{split} has {len(pixels)} images, y_{split} {len(labels)} labels")
-        splits.append(Images(pixels, labels))
+        splits.append(MeasuredImages(pixels, labels) if real else Images(pixels, labels))
     train, test = splits
     if train.image_shape != test.image_shape:
         shapes = [found[f"x_{split}"].shape for split in ("train", "test")]
         raise ValueError(f"images of x_train, {shapes[0]}, and of x_test, {shapes[1]}, must be of one size")
+    if real:
+        return MeasuredDataset(train, test)
     return Dataset(train, test, num_classes=1 + int(max(train.labels.max(), test.labels.max())))
 
 
@@ -78,8 +84,13 @@ def _arrays(file: pathlib.Path) -> dict[str, np.ndarray]:
 
 def _pixels(name: str, array: np.ndarray) -> np.ndarray:
     """uint8 or float32 [n, H, W, C]."""
+    if array.ndim == 2 and np.issubdtype(array.dtype, np.floating):
+        array = array[:, np.newaxis, np.newaxis, :]  # a table: of each row, one pixel with a channel for each feature
     if array.ndim not in (3, 4) or array.size == 0:
-        raise ValueError(f"{name} of shape {array.shape} must be images [n, H, W] or [n, H, W, C], at least one")
+        raise ValueError(
+            f"{name} of shape {array.shape} must be images [n, H, W] or [n, H, W, C], or floating rows [n, d], at "
+            "least one"
+        )
     if array.dtype != np.uint8:
         if not np.issubdtype(array.dtype, np.floating):
             raise ValueError(f"{name} of dtype {array.dtype} must be uint8, or floating")

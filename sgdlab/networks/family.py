@@ -11,7 +11,8 @@ class NetworkFacts(Facts):
     """Facts that runs ask of a network.
 
     Attributes:
-      task: what it is trained for.
+      task: what it is trained for, unless `config.task.kind` says so: one of `sgdlab.tasks.TASKS`; these are the
+        package's own.
       lanes: how the gradients of a wave are computed, on any device; None: by `vmap`, but for CPUs.
       lanes_on_cpu: how they are computed on a CPU.
     """

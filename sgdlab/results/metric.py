@@ -46,7 +46,8 @@ class Metric:
         """The metric that the first record of a run names.
 
         Args:
-          run: with `metric` and `higher_is_better`. A record without them is of the accuracy.
+          run: with `metric` and `higher_is_better`, and perhaps `metric_words`, what of a task's own metric does not
+            follow from its name. A record without them is of the accuracy.
 
         Example:
           >>> Metric.of({"metric": "perplexity", "higher_is_better": False}).text(24.251)
@@ -54,8 +55,9 @@ class Metric:
           >>> Metric.of({}).text(0.9641)
           '96.4 %'
         """
-        name = run.get("metric", "accuracy")
-        return cls(name=name, higher_is_better=run.get("higher_is_better", True), **(_WORDS.get(name) or _words(name)))
+        name, own = run.get("metric", "accuracy"), run.get("metric_words", {})
+        words = {**(_WORDS.get(name) or _words(name, own.get("unit", ""))), **own}
+        return cls(name=name, higher_is_better=run.get("higher_is_better", True), **words)
 
     @property
     def test(self) -> str:
@@ -71,6 +73,11 @@ class Metric:
     def title(self) -> str:
         """Its name on the test set."""
         return f"test {self.noun}"
+
+    @property
+    def picture(self) -> str:
+        """The picture's name that has it by number of workers; "loss" is that of the training loss."""
+        return "final_loss" if self.name == "loss" else self.name
 
     @property
     def label(self) -> str:
@@ -187,10 +194,11 @@ _WORDS: dict[str, dict[str, Any]] = {
 """The words of the metrics of this library's tasks."""
 
 
-def _words(name: str) -> dict[str, Any]:
-    """The words of any other metric, from its name."""
+def _words(name: str, unit: str) -> dict[str, Any]:
+    """The words of any other metric, from its name and unit."""
     noun = name.replace("_", " ")
-    return {"noun": noun, "plural": noun, "short": noun, "goal": f"a test {noun} of {{}}", "short_goal": f"{noun} {{}}"}
+    goals = {"goal": f"a test {noun} of {{}}{unit}", "short_goal": f"{noun} {{}}{unit}"}
+    return {"noun": noun, "plural": noun, "short": f"{noun},{unit}" if unit else noun, **goals}
 
 
 ACCURACY = Metric.of({})

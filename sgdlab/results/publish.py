@@ -49,7 +49,7 @@ def publish(
         report.STANDING: standing.standing(
             [*(group for group in groups if group.serial), *largest(groups)], speeds=whole
         ),
-        metric_of(groups).name: plots.metric_by_workers(groups) if several and whole else None,
+        metric_of(groups).picture: plots.metric_by_workers(groups) if several and whole else None,
         "loss": plots.loss_by_time(groups),
         "target": target.seconds_to_target(groups) if several else None,
         "staleness": plots.staleness_and_gap(groups),

@@ -143,7 +143,7 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
             f"Methods in order of their median {order}. Each interval is for one method alone; names in bold cannot be "
             "told apart from the first, by simultaneous intervals of differences between runs with the same seed.",
         ),
-        metric.name: (
+        metric.picture: (
             f"{metric.noun.capitalize()} against the number of workers",
             " ".join(sentence for sentence in final if sentence),
         ),

@@ -29,10 +29,16 @@ class Writer(Protocol):
         """The run is over: it has finished, or it failed."""
 
 
-class TensorBoard:
-    """Scalars of every evaluation by the number of used gradients, in `<directory>/tensorboard/<run>`.
+BY_SECONDS = "by_seconds/"
+"""In front of the names of the curves against virtual time."""
 
-    `tensorboard --logdir=<directory>/tensorboard` shows them. What an earlier, unfinished run left there is removed.
+
+class TensorBoard:
+    """Scalars of every evaluation, in `<directory>/tensorboard/<run>`, and the configuration as hyperparameters.
+
+    The step is the number of used gradients; of the group `by_seconds`, virtual milliseconds. Results of the whole run
+    are in the group `summary`. `tensorboard --logdir=<directory>/tensorboard` shows them. What an earlier, unfinished
+    run left there is removed.
 
     Args:
       directory: of the runs.
@@ -45,15 +51,35 @@ class TensorBoard:
         logs = directory / "tensorboard" / name
         shutil.rmtree(logs, ignore_errors=True)
         self._writer = tensorboardX.SummaryWriter(str(logs))
+        self._run: Mapping[str, Any] = {}
+        self._ended: Any = None
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Adds the numbers of an evaluation; of the run, its configuration; of the summary, all its numbers."""
+        """Adds the numbers of an evaluation; of the run, its configuration; of the summary, its results."""
         if record["kind"] == "run":
-            self._writer.add_text("configuration", f"```\n{json.dumps(record.get('config', {}), indent=2)}\n```")
+            self._begin(record)
             return
-        group = "" if record["kind"] == "evaluation" else "summary/"
-        for key, value in _numbers(record).items():
-            self._writer.add_scalar(group + key, value, global_step=int(record["gradients"]))
+        step = int(record["gradients"])
+        if record["kind"] == "evaluation":
+            self._add("", _numbers(record), step)
+            self._add(BY_SECONDS, _by_seconds(record), round(1000 * record.get("seconds", 0)))
+            return
+        self._add("summary/", _results(record, self._run), step)
+        self._writer.file_writer.add_summary(self._ended)
+
+    def _begin(self, record: Mapping[str, Any]) -> None:
+        self._run, config = record, record.get("config", {})
+        self._writer.add_text("configuration", f"```\n{json.dumps(config, indent=2)}\n```")
+        metric = record.get("metric", "accuracy")
+        judged = dict.fromkeys((f"summary/test_{metric}", "summary/test_loss", "summary/seconds_to_target"), 0.0)
+        # Not `add_hparams`, which puts them into a run of their own, beside this one's curves.
+        settings, begun, self._ended = tensorboardX.summary.hparams(dict(_settings(config)), judged)
+        for summary in (settings, begun):
+            self._writer.file_writer.add_summary(summary)
+
+    def _add(self, group: str, numbers: Mapping[str, float], step: int) -> None:
+        for key, value in numbers.items():
+            self._writer.add_scalar(group + key, value, global_step=step)
 
     def close(self, *, failed: bool) -> None:
         """Writes what is left."""
@@ -64,7 +90,8 @@ class TensorBoard:
 class WeightsAndBiases:
     """One run of Weights & Biases for each run, in the project `WANDB_PROJECT`, by default the directory's name.
 
-    The step is the number of used gradients. `WANDB_MODE=offline` sends nothing; `wandb sync` does so later.
+    The step is the number of used gradients; that of the group `by_seconds`, `seconds` of virtual time.
+    `WANDB_MODE=offline` sends nothing; `wandb sync` does so later.
 
     Args:
       directory: of the runs; wandb's own files are put in `wandb` there.
@@ -82,15 +109,19 @@ class WeightsAndBiases:
             reinit="create_new",
             settings=wandb.Settings(silent=True, console="off"),
         )
+        self._run.define_metric(f"{BY_SECONDS}*", step_metric="seconds")
+        self._opening: Mapping[str, Any] = {}
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Logs the numbers of an evaluation; of the run, its configuration; of the summary, all its numbers."""
+        """Logs the numbers of an evaluation; of the run, its configuration; of the summary, its results."""
         if record["kind"] == "run":
+            self._opening = record
             self._run.config.update(record.get("config", {}))
         elif record["kind"] == "evaluation":
-            self._run.log(_numbers(record), step=int(record["gradients"]))
+            by_seconds = {BY_SECONDS + name: value for name, value in _by_seconds(record).items()}
+            self._run.log(_numbers(record) | by_seconds, step=int(record["gradients"]))
         else:
-            self._run.summary.update(_numbers(record))
+            self._run.summary.update(_results(record, self._opening))
 
     def close(self, *, failed: bool) -> None:
         """Ends the run."""
@@ -127,6 +158,26 @@ def opened(names: Sequence[str], directory: pathlib.Path, name: str) -> Iterator
     finally:
         for writer in found:
             writer.close(failed=failed)
+
+
+def _settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | float | str]]:
+    """Yield the entries of a configuration that are set, by their whole names; lists as texts."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _settings(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield prefix + name, value if isinstance(value, bool | int | float | str) else str(value)
+
+
+def _results(summary: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of a summary that came of the run, and do not stand in its first record already."""
+    return {name: value for name, value in _numbers(summary).items() if name not in run}
+
+
+def _by_seconds(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of an evaluation that are drawn against virtual time; none where it has no time."""
+    numbers = _numbers(record)
+    return {name: value for name, value in numbers.items() if name != "seconds"} if "seconds" in numbers else {}
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, float]:

@@ -15,7 +15,7 @@ import sgdlab
 from sgdlab import arguments
 from sgdlab.errors import UsageError, mistakes_of
 from sgdlab.registry import FAMILIES
-from sgdlab.tasks.kinds import Kind
+from sgdlab.tasks.family import TaskFacts
 
 VARIANTS = ("paper", "tiny")
 """Of the configurations of the papers: their own sizes, or a few seconds on data at hand."""
@@ -208,7 +208,7 @@ def shorten(config: ConfigDict, epochs: float) -> None:
             rate.length *= ratio
 
 
-def check(config: ConfigDict, kind: Kind) -> None:
+def check(config: ConfigDict, task: TaskFacts) -> None:
     """Check the bounds of the entries that belong to no part; parts check their own where they are made.
 
     Raises:
@@ -223,9 +223,9 @@ def check(config: ConfigDict, kind: Kind) -> None:
     if config.batch_size % config.micro_batches:
         raise ValueError(f"batch_size={config.batch_size} must be a multiple of micro_batches={config.micro_batches}")
     arguments.real("epochs", config.epochs, above=0)
-    most = {"most": 1} if kind.metric == "accuracy" else {}
+    positive = {"above": 0, **({"most": 1} if task.metric == "accuracy" or task.percent else {})}
     for name, bounds in (
-        ("target", {"above": 0, **most}),
+        ("target", positive if task.percent or task.of_guess else {}),
         ("memory", {"above": 0}),
         ("budget", {"above": 0}),
         ("seconds", {"above": 0}),
@@ -277,7 +277,9 @@ def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) ->
             continue
         flag = f"--config.{name} has no effect"
         if family in kinds and part not in kinds[family]:
-            now = ", ".join(str(kind) for kind in kinds[family] if kind) or "not used by this protocol"
+            now = ", ".join(str(kind) for kind in kinds[family] if kind) or (
+                "the network's own" if family == "task" else "not used by this protocol"
+            )
             raise UsageError(f"{flag}: {family}.kind is {now}; set --config.{family}.kind={part}")
         if family == "optimizer":
             raise UsageError(f"{flag}: no rule of these runs takes it")

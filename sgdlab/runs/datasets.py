@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.data import Dataset, Text, streams_of
+from sgdlab.data import Dataset, MeasuredDataset, Text, streams_of
 from sgdlab.data.batches import order
 from sgdlab.data.folds import fold, fold_of_pairs
 from sgdlab.data.shares import Shares, label_shares, own_order
 from sgdlab.errors import UsageError, said_of
 from sgdlab.runs.methods import UsedPart
-from sgdlab.tasks.kinds import kind_of
 
 AnyDataset = Dataset | Text
 
@@ -117,6 +116,11 @@ class TrainingData:
                 f"--config.heterogeneity.alpha={alpha} must be left out: {self.kind} is a text; it has no labels, and "
                 "each worker reads a part of its own anyway"
             )
+        if isinstance(self.dataset, MeasuredDataset):
+            raise UsageError(
+                f"--config.heterogeneity.alpha={alpha} must be left out: the labels of {self.kind} are real numbers, "
+                "and workers have unlike shares of classes"
+            )
         workers, examples = self.workers.number, len(self.dataset.train)
         if workers > (most := examples // self.whole_batch):
             raise UsageError(
@@ -139,14 +143,22 @@ class TrainingData:
                     given["levels"] = dataset.levels
         if missing := sorted(wanted - given.keys() - {"rngs"}):
             raise UsageError(
-                f"--config.network.kind={network.name} is a network for {kind_of(network.part).name} and needs "
+                f"--config.network.kind={network.name} is a network for {network.facts.task} and needs "
                 f"{' and '.join(missing)}, which --config.data.kind={self.kind} does not have"
             )
         return given
 
-    def check(self, network: UsedPart, *, stream: bool) -> None:
-        """Raise a `UsageError` where a network does not take the data, or they cannot be divided or streamed."""
+    def check(self, network: UsedPart, task: UsedPart, *, stream: bool) -> None:
+        """Raise a `UsageError` where network or task do not take the data, or they cannot be divided or streamed."""
         self.network_arguments(network)
+        if isinstance(self.dataset, MeasuredDataset):
+            if task.facts.targets == "labels" and not task.part.is_foreign:
+                raise UsageError(
+                    f"--config.data.kind={self.kind} has labels that are real numbers, and "
+                    f"--config.task.kind={task.name} needs classes: name a task of your own"
+                )
+            if stream:
+                raise UsageError(f"--config.stream=True must be left out: {self.kind} has labels that are real numbers")
         if isinstance(self.dataset, Text):
             with said_of("--config."):
                 streams_of(self.dataset.train, num_workers=self.workers.number, batch_size=self.batch_size)

@@ -10,14 +10,14 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from sgdlab.errors import UsageError, said_of
-from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, Part, Registry
+from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, TASKS, Part, Registry
 from sgdlab.runs import configuration, local_steps, parts
 from sgdlab.runs.configuration import Reach
 from sgdlab.runs.datasets import FOLDS, TrainingData, Workers
 from sgdlab.runs.local_steps import Local, local_of
 from sgdlab.runs.methods import Method, UsedPart, chosen
 from sgdlab.runs.rates import InnerRate, RateSchedule
-from sgdlab.tasks.kinds import Kind, kind_of
+from sgdlab.tasks.family import OUTCOMES
 
 _OFF_BY_DEFAULT = ("budget", "seconds", "until_target", "spacing", "split")
 """Entries on the first level that make no difference at their defaults."""
@@ -153,6 +153,7 @@ class Experiment:
       cluster: how long gradients take.
       network: what is trained.
       data: what it is trained on.
+      task: what it is trained for: the network's own, or another.
       epochs: of used gradients.
       ending: when it ends, where that is not after its epochs.
       local: steps of a worker between two messages.
@@ -172,6 +173,7 @@ class Experiment:
     cluster: RunTimes
     network: UsedPart
     data: TrainingData
+    task: UsedPart
     epochs: float
     ending: Ending
     local: Local
@@ -184,8 +186,12 @@ class Experiment:
 
     @property
     def parts(self) -> dict[str, UsedPart]:
-        """Return the parts that the run uses, by family."""
-        used = (self.protocol, self.rule, self.predictor, self.cluster.used, self.network, self.data.used)
+        """Return the parts that the run uses, by family; the task where it is custom, or not what the network says.
+
+        The package's tasks count with its engine, as its graphs do: their runs stay the same.
+        """
+        task = self.task if self.task.part.is_foreign or self.task.name != self.network.facts.task else None
+        used = (self.protocol, self.rule, self.predictor, self.cluster.used, self.network, self.data.used, task)
         return {one.registry.family: one for one in used if one is not None}
 
     @property
@@ -241,15 +247,10 @@ class Experiment:
         return {name: value for name, value in shared.items() if value is not None and name not in taken}
 
     @property
-    def kind(self) -> Kind:
-        """Return what the network is for: classification, density estimation or language modelling."""
-        return kind_of(self.network.part)
-
-    @property
-    def outcomes(self) -> int:
-        """Return the number of values that a target can take."""
-        of_kind = {"density": "levels", "language": "vocabulary"}
-        return getattr(self.data.dataset, of_kind.get(self.kind.name, "num_classes"))
+    def outcomes(self) -> int | None:
+        """Return the number of values that a target can take; None where there is no guess among them."""
+        facts = self.task.facts
+        return None if facts.of_guess is None else getattr(self.data.dataset, OUTCOMES[facts.targets])
 
     @functools.cached_property
     def steps(self) -> np.ndarray:
@@ -314,8 +315,9 @@ def resolve(config: ConfigDict) -> Experiment:
     method, protocol, rule, rank = chosen(config)
     predictor = UsedPart.of(config, PREDICTORS) if "predictor" in protocol.part.given else None
     cluster, network, data = (UsedPart.of(config, registry) for registry in (CLUSTERS, NETWORKS, DATASETS))
+    task = UsedPart.of(config, TASKS, network.facts.task)
     with said_of("--config."):
-        configuration.check(config, kind_of(network.part))
+        configuration.check(config, task.facts)
         local = local_of(config.local, config.optimizer, method.local, own_rate=rule.facts.rate is not None)
     with said_of("--config.rate."):
         rate = RateSchedule(**config.rate)
@@ -334,6 +336,7 @@ def resolve(config: ConfigDict) -> Experiment:
         cluster=RunTimes(cluster, workers, size, seeds.of("runtimes"), pieces),
         network=network,
         data=TrainingData(data, workers, *batches, *own, pieces, _fold(config)),
+        task=task,
         epochs=config.epochs,
         ending=_record(Ending, config),
         local=local,

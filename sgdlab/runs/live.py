@@ -248,7 +248,7 @@ def _check(plan: Plan) -> None:
             "with each other have none, and are simulated and replayed exactly by `sgdlab train`"
         )
     PROTOCOLS.with_policy(protocol)
-    if plan.experiment.kind.remembers:
+    if plan.experiment.task.facts.remembers:
         raise UsageError(
             f"--config.network.kind={plan.experiment.network.name} remembers what its worker has read, which is lost "
             "with a worker: on processes it must be a network without such a memory"

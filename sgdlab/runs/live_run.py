@@ -111,7 +111,7 @@ class Evaluations:
 
     def _add(self, record: Record) -> None:
         self._records.append(record)
-        self._made.append(values_of(record, self._plan.experiment.kind.metric))
+        self._made.append(values_of(record, self._plan.experiment.task.facts.metric))
         self._report(record)
 
     def _evaluate(self, updates: int, gradients: int, seconds: float) -> None:
@@ -258,7 +258,7 @@ def under_way(store: Store, name: str) -> list[Record]:
 
 def _finished(job: Job, steps: Steps, recording: LiveRecording, made: list[Record], begun: float) -> Run:
     plan, experiment = recorded.of_events(job.plan, recording), job.plan.experiment
-    evaluations = [values_of(record, experiment.kind.metric) for record in made]
+    evaluations = [values_of(record, experiment.task.facts.metric) for record in made]
     history = recorded.history_of(plan, recording, evaluations)
     on_train = tasks.evaluation_of(experiment, job.task, "train", experiment.reporting.train_examples)
     final = {name: float(value) for name, value in on_train(steps.params, steps.stats).items()}

@@ -79,7 +79,7 @@ class UsedPart:
     @classmethod
     def of(cls, config: ConfigDict, registry: Registry, otherwise: Any = None) -> "UsedPart":
         """Return the part of a family that a configuration names; `otherwise` where that leaves it open."""
-        group = config[registry.family]
+        group = config.get(registry.family) or ConfigDict({"kind": None})  # there was no such family when it was made
         name = registry.check(group.kind or otherwise).name
         return cls(registry, name, group[name].to_dict() if name in group else {})
 

@@ -8,7 +8,7 @@ import inspect
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from sgdlab.results.facts import NOT_USED
 from sgdlab.rules.server_rule import ServerRule, absorbed
 from sgdlab.runs import methods
 from sgdlab.runtimes import checked
-from sgdlab.tasks.kinds import kind_of
+from sgdlab.tasks.network import loss_of
 from sgdlab.types import Tree
 
 if TYPE_CHECKING:
@@ -188,21 +188,19 @@ def _flag(part: Part) -> str:
     return f"--config.cluster.kind={part.name}"
 
 
-def check_network(part: Part, network: "nnx.Module", dataset: Dataset, *, batch_size: int = 2) -> None:
-    """Check that what a network makes of a batch has the shape that its task asks for: it is traced, nothing computed.
+def outputs_of(part: Part, network: "nnx.Module", dataset: Dataset, *, batch_size: int = 2) -> Any:
+    """Return what a network makes of a batch of images, as shapes: it is traced, nothing computed.
 
     Raises:
-      UsageError: where it is None, or of another shape; errors of the network itself pass as they are.
+      UsageError: where it is no network; errors of the network itself pass as they are.
     """
     from flax import nnx  # noqa: PLC0415 (which only whoever trains needs)
 
-    flag = f"--config.network.kind={part.name}"
-    images = jax.ShapeDtypeStruct((batch_size, *dataset.image_shape), jnp.float32)
     if not isinstance(network, nnx.Module):
-        raise UsageError(f"{flag} must return an nnx.Module, and returned a {type(network).__name__} ({part.where})")
-    task = kind_of(part).name
-    if task == "language":  # its network is given a text, and says how likely it is
-        return
+        raise UsageError(
+            f"--config.network.kind={part.name} must return an nnx.Module, and returned a {type(network).__name__} "
+            f"({part.where})"
+        )
     graph, state = nnx.split(network)
     keyword = {"key": None} if "key" in inspect.signature(type(network).__call__).parameters else {}
 
@@ -211,17 +209,51 @@ def check_network(part: Part, network: "nnx.Module", dataset: Dataset, *, batch_
         merged.set_attributes(use_running_average=True, raise_if_not_found=False)
         return merged(images, **keyword)
 
-    logits = jax.eval_shape(said, state, images)
-    if task == "density":
-        wanted, of = (batch_size, *dataset.image_shape, dataset.levels), "a logit for each level of each pixel"
-    else:
-        wanted, of = (batch_size, dataset.num_classes), "a logit for each class"
-    shape: tuple[int, ...] = getattr(logits, "shape", ())
+    return jax.eval_shape(said, state, jax.ShapeDtypeStruct((batch_size, *dataset.image_shape), jnp.float32))
+
+
+def check_outputs(part: Part, outputs: Any, dataset: Dataset, targets: str = "labels", *, batch_size: int = 2) -> None:
+    """Check that the outputs of a network, as shapes, are what a task of this package asks for.
+
+    Raises:
+      UsageError: where they are None, or of another shape.
+    """
+    shape: tuple[int, ...] = getattr(outputs, "shape", ())
+    images = (batch_size, *dataset.image_shape)
+    wanted, of = (batch_size, dataset.num_classes), "a logit for each class"
+    if targets == "levels":
+        wanted, of = (*images, dataset.levels), "a logit for each level of each pixel"
     # More logits than classes are never right, and do no harm: of 1,000 classes 10 may be at hand.
     if len(shape) != len(wanted) or shape[:-1] != wanted[:-1] or shape[-1] < wanted[-1]:
-        found = getattr(logits, "shape", "None: is `return` missing?" if logits is None else type(logits).__name__)
+        found = getattr(outputs, "shape", "None: is `return` missing?" if outputs is None else type(outputs).__name__)
         raise UsageError(
-            f"{flag} must return {of}, {wanted} for images {images.shape}, and returned {found} ({part.where})"
+            f"--config.network.kind={part.name} must return {of}, {wanted} for images {images}, and returned {found} "
+            f"({part.where})"
+        )
+
+
+def check_task(task: methods.UsedPart, outputs: Any, dataset: Dataset, *, batch_size: int = 2) -> None:
+    """Check that a custom task makes a loss of a network's outputs, as shapes, and of the labels: it is traced.
+
+    Raises:
+      UsageError: where it refuses an argument, returns no loss for each example, or not the metric that it names.
+    """
+    facts, flag, examples = task.facts, f"--config.task.kind={task.name}", cast(Any, dataset.train)
+    labels = jax.ShapeDtypeStruct((batch_size, *examples.labels.shape[1:]), examples.labels.dtype)
+    if facts.targets == "levels":
+        labels = jax.ShapeDtypeStruct((batch_size, *dataset.image_shape), jnp.int32)
+    try:
+        loss, others = jax.eval_shape(functools.partial(loss_of, task.part, task.entries), outputs, labels)
+        means = {name: jax.ShapeDtypeStruct((), array.dtype) for name, array in {**others, "loss": loss}.items()}
+        known = {"loss", *(means if facts.finish is None else jax.eval_shape(facts.finish, means))}
+    except TypeError as error:  # which shapes that do not go together are in JAX
+        of = f"outputs of shape {getattr(outputs, 'shape', type(outputs).__name__)} and labels {labels.shape}"
+        why = str(error).strip().splitlines()[0]
+        raise UsageError(f"{flag} must take {of}: {why} ({task.part.where})") from error
+    if facts.metric not in known:
+        raise UsageError(
+            f"{flag} must make the metric that it names, {facts.metric}; it makes {', '.join(sorted(known))} "
+            f"({task.part.where})"
         )
 
 

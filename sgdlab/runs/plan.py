@@ -89,7 +89,7 @@ class Plan:
         every: Any = math.ceil(number / reporting.evaluations)
         if reporting.spacing == "geometric":
             every = crossing.geometric(number, reporting.evaluations)
-        own = self.experiment.kind.remembers or self.experiment.local.keep_state
+        own = self.experiment.task.facts.remembers or self.experiment.local.keep_state
         own = own or self.rule(self.rates, self.schedule.num_workers).point is not None
         return replay.lower(self.schedule, every=every, by_worker=own)
 
@@ -212,7 +212,7 @@ def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Pla
 def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> Plan:
     """Make the schedule and the learning rates of an experiment, as `make_plan` does of its configuration."""
     data, workers = experiment.data, experiment.num_workers
-    data.check(experiment.network, stream=experiment.computing.stream)
+    data.check(experiment.network, experiment.task, stream=experiment.computing.stream)
     batches, gradients = data.batches_per_epoch, experiment.num_gradients
     per_epoch = batches / experiment.mean_steps
     check_memory(experiment, gradients)

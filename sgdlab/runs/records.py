@@ -36,11 +36,11 @@ def evaluation(plan: Plan, history: History) -> Record:
     correction over that of the gradient. Gap and penalty are not a number where they were not measured, as in a run on
     processes.
     """
-    kind = plan.experiment.kind
-    newest, served, metric = history.evaluations[-1], plan.schedule.has_server, kind.metric
+    task = plan.experiment.task.facts
+    newest, served, metric = history.evaluations[-1], plan.schedule.has_server, task.metric
     measured = served and history.distance is not None
     # Of several nodes, the one that has learned least.
-    worst = "lowest" if kind.higher_is_better else "highest"
+    worst = "lowest" if task.higher_is_better else "highest"
     now = newest["gradients"]
     before: Any = history.evaluations[-2]["gradients"] if now else 0
     return {
@@ -78,8 +78,7 @@ def closing(
     plan: Plan, history: History, evaluations: Sequence[Record], final: Mapping[str, float], compute_seconds: float
 ) -> Record:
     """Return the last record of a finished run: `final` has loss and metric on the training set, or a sample of it."""
-    kind, last = plan.experiment.kind, evaluations[-1]
-    metric = kind.metric
+    last, metric = evaluations[-1], plan.experiment.task.facts.metric
     reached = None if plan.experiment.reporting.target is None else crossing_of(plan, evaluations).place()
     whole = plan.schedule.wall_clock()
     if plan.experiment.ending.until_target:  # the rest of its schedule was not executed
@@ -123,8 +122,8 @@ class End:
     """
 
     def __init__(self, plan: Plan):
-        kind, self._outcomes = plan.experiment.kind, plan.experiment.outcomes
-        self._metric, self._losses, self._lost = kind.metric, [], 0
+        self._metric, self._outcomes = plan.experiment.task.facts.metric, plan.experiment.outcomes
+        self._losses, self._lost = [], 0
         self._crossing = crossing_of(plan)
 
     def __call__(self, evaluations: Sequence[Mapping[str, Any]]) -> bool:
@@ -138,10 +137,10 @@ class End:
 
 def crossing_of(plan: Plan, evaluations: Sequence[Record] = ()) -> crossing.Crossing:
     """Return the crossing of a run's target by its evaluations."""
-    kind, target = plan.experiment.kind, plan.experiment.reporting.target
-    found = crossing.Crossing(math.inf if target is None else target, higher_is_better=kind.higher_is_better)
+    task, target = plan.experiment.task.facts, plan.experiment.reporting.target
+    found = crossing.Crossing(math.inf if target is None else target, higher_is_better=task.higher_is_better)
     for record in evaluations:
-        found.add(record["gradients"], record[f"test_{kind.metric}"])
+        found.add(record["gradients"], record[f"test_{task.metric}"])
     return found
 
 
@@ -158,7 +157,7 @@ def what(plan: Plan) -> dict[str, Any]:
 
 def what_before(experiment: Experiment) -> dict[str, Any]:
     """Return `what` a run is before it is planned."""
-    method, kind = experiment.method, experiment.kind
+    method, task, outcomes = experiment.method, experiment.task.facts, experiment.outcomes
     serial = experiment.num_workers == 1 and method.name in baselines()
     return {
         "kind": "run",
@@ -174,9 +173,10 @@ def what_before(experiment: Experiment) -> dict[str, Any]:
         "measures_gap": experiment.rule.facts.measures_gap,
         "num_workers": experiment.num_workers,
         "seed": experiment.seeds.run,
-        "metric": kind.metric,
-        "higher_is_better": kind.higher_is_better,
-        "guess": kind.of_guess(experiment.outcomes),
+        "metric": task.metric,
+        "higher_is_better": task.higher_is_better,
+        **({"metric_words": dict(task.words)} if task.words else {}),
+        "guess": task.of_guess(outcomes) if task.of_guess and outcomes else None,
         "target": experiment.reporting.target,
     }
 
@@ -210,9 +210,12 @@ def about_before(experiment: Experiment) -> dict[str, str]:
     """Return what of `about_run` is known before a run is planned: what is trained, how long, and on what."""
     data, network, used = experiment.data, experiment.network, experiment.identity
     alone = "the first worker of " if data.workers.first == 1 else ""
+    task = experiment.task
+    own = {"task": f"{task.part.title}{_in_brackets(used['task'][task.name])}"} if "task" in used else {}
     return {
         "data": f"{data.used.part.title}, {_amount(data.dataset)}, {data.batch_size} a gradient{_shares(experiment)}",
         "network": f"{network.part.title} ({_words(used['network'][network.name])})",
+        **own,
         "length": _length(experiment),
         "cluster": f"{alone}{experiment.cluster.law}",
     }
@@ -254,6 +257,10 @@ def _set(optimizer: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in optimizer.items() if value is not None and "learning_rate" not in name}
 
 
+def _in_brackets(entries: dict[str, Any]) -> str:
+    return f" ({_words(entries)})" if entries else ""
+
+
 def _words(entries: dict[str, Any]) -> str:
     """Return entries as a reader wants them.
 
@@ -273,22 +280,26 @@ def _words(entries: dict[str, Any]) -> str:
     return "; ".join(words)
 
 
-def diverged(evaluations: Sequence[Record], outcomes: int) -> bool:
+def diverged(evaluations: Sequence[Record], outcomes: int | None) -> bool:
     """Return if a run was lost: its loss is not finite, or it ended no better than guessing after it had blown up.
 
     A loss of log(outcomes) alone does not say so, since a run that has just begun has it too: the loss must once have
-    been clearly lower than in the end, or twice as high as at first.
+    been clearly lower than in the end, or twice as high as at first. Without outcomes to guess among, the loss of a
+    guess is what the run began with.
     """
     # Nothing has been trained on at the first evaluation, so it has no training loss.
     losses = [e["test_loss"] for e in evaluations]
     training = [e["train_loss"] for e in evaluations[1:]]  # of few examples each: they say only whether it blew up
-    return not all(map(math.isfinite, (*losses, *training))) or _lost(losses, outcomes, max(training, default=0.0))
+    return not all(map(math.isfinite, (*losses, *training))) or _lost(losses, outcomes, max(training, default=None))
 
 
-def _lost(losses: Sequence[float], outcomes: int, highest: float = 0.0) -> bool:
+def _lost(losses: Sequence[float], outcomes: int | None, highest: float | None = None) -> bool:
     """Return if test losses end no better than guessing after they have blown up; `highest` is another loss."""
     first, last = losses[0], losses[-1]
-    return last >= 0.99 * math.log(outcomes) and (min(losses) < 0.95 * last or max(*losses, highest) > 2 * first)
+    guess = first if outcomes is None else 0.99 * math.log(outcomes)
+    highest = max(losses) if highest is None else max(*losses, highest)
+    clearly_lower = (0.95 if last > 0 else 1.05) * last  # the loss of a custom task may be negative
+    return last >= guess and (min(losses) < clearly_lower or highest > first + abs(first))
 
 
 def gap(history: History, rates: np.ndarray, begin: int = 0) -> np.ndarray:

@@ -21,7 +21,7 @@ from sgdlab.replay.program import power_of_two
 from sgdlab.rules.fragments import fragments_of
 from sgdlab.runs.experiment import Experiment
 from sgdlab.runs.local_steps import pseudo_gradient, span_fn, spans, state_of_worker
-from sgdlab.runs.parts import check_network
+from sgdlab.runs.parts import check_outputs, check_task, outputs_of
 from sgdlab.runs.plan import Plan
 from sgdlab.types import Tree
 
@@ -36,18 +36,20 @@ def task_of(experiment: Experiment) -> tasks.NetworkTask:
     dataset: Any = experiment.data.dataset
     given, seed = experiment.data.network_arguments(used), experiment.seeds.of("parameters")
     network: Any = _Maker(used.name, json.dumps(used.entries, sort_keys=True), tuple(sorted(given.items())))
-    if used.part.is_foreign:  # somebody's own network may do what cannot be compiled
-        network = network(nnx.Rngs(params=seed))
+    task = experiment.task
+    if used.part.is_foreign or task.part.is_foreign:
+        made = network(nnx.Rngs(params=seed))
+        if used.part.is_foreign:  # somebody's own network may do what cannot be compiled
+            network = made
         if not isinstance(dataset, data.Text):
-            check_network(used.part, network, dataset, batch_size=size)
+            outputs = outputs_of(used.part, made, dataset, batch_size=size)
+            if task.part.is_foreign:
+                check_task(task, outputs, dataset, batch_size=size)
+            else:
+                check_outputs(used.part, outputs, dataset, task.facts.targets, batch_size=size)
     with said_of(f"--config.network.kind={used.name}: "):
-        match experiment.kind.name:
-            case "language":
-                return tasks.language(network, vocabulary=dataset.vocabulary, batch_size=size, seed=seed)
-            case "density":
-                return tasks.density(network, levels=dataset.levels, seed=seed)
-            case _:
-                return tasks.classification(network, num_classes=dataset.num_classes, seed=seed)
+        own = {"outcomes": experiment.outcomes, "batch_size": size, "seed": seed}
+        return tasks.make_task(task.name, network, task.entries, **own)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +100,7 @@ def batches_of(plan: Plan, size: int) -> Callable[[jax.Array], data.Batch] | rep
         order = experiment.data.order(size)
     else:
         order = _own_order(experiment, shares, workers, data.ranks(workers), size)
-    levels, computing = experiment.kind.name == "density", experiment.computing
+    levels, computing = experiment.task.facts.targets == "levels", experiment.computing
     if isinstance(dataset.train, data.Images) and not computing.stream:
         return data.batch_fn(dataset.train, order, preprocess=dataset.preprocess, levels=levels, seed=seed)
     finish = data.Finish(dataset.preprocess, dataset.train.white, levels)
@@ -179,7 +181,7 @@ class _Examples(NamedTuple):
     @classmethod
     def of(cls, experiment: Experiment) -> "_Examples":
         dataset: Any = experiment.data.dataset
-        finish = data.Finish(dataset.preprocess, dataset.train.white, experiment.kind.name == "density")
+        finish = data.Finish(dataset.preprocess, dataset.train.white, experiment.task.facts.targets == "levels")
         key = data.key_of(experiment.seeds.of("augmentation"))
         return cls(finish, jnp.asarray(dataset.train.pixels), jnp.asarray(dataset.train.labels), key)
 
@@ -213,7 +215,7 @@ def evaluation_of(
         streams = experiment.data.batch_size  # the memory that the network has is of so many texts
         return tasks.evaluation(task, tasks.text_batches(np.asarray(tokens), examples.segment, streams=streams))
     pixels, labels = _sample(examples, most)
-    prepare = data.Finish(dataset.preprocess, examples.white, experiment.kind.name == "density", train=False)
+    prepare = data.Finish(dataset.preprocess, examples.white, experiment.task.facts.targets == "levels", train=False)
     return tasks.evaluation(task, tasks.padded_batches(pixels, labels, most=size), prepare)
 
 

@@ -1,6 +1,7 @@
 """Tasks: a network as pure functions for replay, with the metric that it is judged by.
 
-`classification`, `density` and `language` make a `NetworkTask` of a Flax network; Flax is imported when one is called.
+`classification`, `density` and `language` make a `NetworkTask` of a Flax network, and `make_task` one for any loss that
+is registered in `TASKS`; Flax is imported when one is called.
 """
 
 import lazy_loader
@@ -10,9 +11,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "baselines": ["interpolated_trigram", "pixel_histogram"],
         "evaluation": ["evaluate", "evaluation", "padded_batches", "text_batches"],
-        "kinds": ["KINDS", "Kind"],
+        "family": ["TASKS"],
         "makers": ["classification", "density", "language"],
-        "network": ["NetworkTask"],
+        "network": ["NetworkTask", "make_task"],
         "task": ["Task"],
     },
 )

@@ -1,18 +1,6 @@
 """The tasks: `classification` by accuracy, `density` by bits per dimension, `language` by perplexity."""
 
-import math
-from typing import Any
-
-import jax
-import jax.numpy as jnp
-import optax
-
-from sgdlab.data.batch import Batch
-from sgdlab.tasks.kinds import KINDS
 from sgdlab.tasks.network import Network, NetworkTask, make_task
-
-Said = tuple[jax.Array, dict[str, jax.Array], Any]
-"""The outputs of a network for a batch: see `sgdlab.tasks.network.Likelihood`."""
 
 
 def classification(network: Network, *, num_classes: int = 10, seed: int = 0) -> NetworkTask:
@@ -33,15 +21,17 @@ def classification(network: Network, *, num_classes: int = 10, seed: int = 0) ->
       ValueError: as `sgdlab.tasks.network.make_task` does.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> from flax import nnx
       >>> from sgdlab import networks
+      >>> from sgdlab.data import Batch
       >>> task = classification(networks.MLP((64, 10), rngs=nnx.Rngs(0)))
       >>> batch = Batch(jnp.zeros([2, 8, 8, 1]), jnp.array([3, 7]))
       >>> grads, aux = task.grad_fn(task.params, batch)
       >>> round(float(aux["loss"]), 4)
       2.3026
     """
-    return make_task(KINDS["classification"], network, _of_labels, _accuracy, outcomes=num_classes, seed=seed)
+    return make_task("classification", network, outcomes=num_classes, seed=seed)
 
 
 def density(network: Network, *, levels: int = 256, seed: int = 0) -> NetworkTask:
@@ -62,7 +52,9 @@ def density(network: Network, *, levels: int = 256, seed: int = 0) -> NetworkTas
     Source: Chen et al. 2016, section 4.3 and A.4 (nats per dimension); van den Oord et al. 2016.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> from flax import nnx
+      >>> from sgdlab.data import Batch
       >>> class Independent(nnx.Module):
       ...     def __init__(self):
       ...         self.logits = nnx.Param(jnp.zeros(4))
@@ -75,7 +67,7 @@ def density(network: Network, *, levels: int = 256, seed: int = 0) -> NetworkTas
       >>> round(float(values["loss"]), 4), round(float(values["bits_per_dimension"]), 4)
       (1.3863, 2.0)
     """
-    return make_task(KINDS["density"], network, _of_levels, _bits_per_dimension, outcomes=levels, seed=seed)
+    return make_task("density", network, outcomes=levels, seed=seed)
 
 
 def language(network: Network, *, vocabulary: int, batch_size: int, seed: int = 0) -> NetworkTask:
@@ -99,7 +91,9 @@ def language(network: Network, *, vocabulary: int, batch_size: int, seed: int = 
     Source: Dai et al. 2019 (the memory of the segment before).
 
     Example:
+      >>> import jax, jax.numpy as jnp
       >>> from flax import nnx
+      >>> from sgdlab.data import Batch
       >>> class Bigram(nnx.Module):
       ...     def __init__(self):
       ...         self.logits = nnx.Param(jnp.zeros((5, 5)))
@@ -116,35 +110,4 @@ def language(network: Network, *, vocabulary: int, batch_size: int, seed: int = 
       >>> round(float(task.finish(sums)["perplexity"]), 4), memory
       (5.0, Array([1., 1.], dtype=float32))
     """
-    start = lambda network: network.start(batch_size)
-    return make_task(KINDS["language"], network, _of_tokens, _perplexity, outcomes=vocabulary, seed=seed, start=start)
-
-
-def _of_labels(network: Any, batch: Batch, local: None, keyword: dict[str, Any]) -> Said:
-    logits = network(batch.inputs, **keyword)
-    nll = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
-    return nll, {"hits": (logits.argmax(axis=-1) == batch.targets).astype(nll.dtype)}, local
-
-
-def _of_levels(network: Any, batch: Batch, local: None, keyword: dict[str, Any]) -> Said:
-    logits = network(batch.inputs, **keyword)
-    return optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets), {}, local
-
-
-def _of_tokens(network: Any, batch: Batch, local: Any, keyword: dict[str, Any]) -> Said:
-    nll, memory = network(batch.inputs, batch.targets, local, **keyword)
-    return nll, {}, memory
-
-
-def _accuracy(sums: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    return {"loss": sums["nll"] / sums["count"], "accuracy": sums["hits"] / sums["count"]}
-
-
-def _bits_per_dimension(sums: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    loss = sums["nll"] / sums["count"]
-    return {"loss": loss, "bits_per_dimension": loss / math.log(2)}
-
-
-def _perplexity(sums: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    loss = sums["nll"] / sums["count"]
-    return {"loss": loss, "perplexity": jnp.exp(loss)}
+    return make_task("language", network, outcomes=vocabulary, batch_size=batch_size, seed=seed)

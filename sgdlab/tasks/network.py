@@ -3,23 +3,22 @@
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from sgdlab.data.batch import Batch
-from sgdlab.tasks.kinds import Kind
+from sgdlab.errors import UsageError
+from sgdlab.registry import Part
+from sgdlab.tasks.family import TASKS
 from sgdlab.tasks.task import Task
 from sgdlab.types import Tree
 
 Network = nnx.Module | Callable[[nnx.Rngs], nnx.Module]
-Likelihood = Callable[[nnx.Module, Batch, Tree, dict[str, jax.Array]], tuple[jax.Array, dict[str, jax.Array], Tree]]
-"""`(network, batch, local, keyword) -> (nll, counts, local)`, with the negative log-likelihood of every target in nats,
-[B, ...], further arrays of its shape whose sums make metrics, and the worker's state; keyword is `{"key": key}` for a
-network that takes one."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,21 +29,71 @@ class NetworkTask(Task):
     (1 - m) times the statistics of the batch; `fold` gives m stats + aux["stats"].
 
     Attributes:
-      kind: classification, density or language; it names the metric that runs are judged by.
+      kind: the task by which it is made, one of `TASKS`; its facts name the metric that runs are judged by.
       sums: `(params, stats, batch[, local]) -> sums[, local]`, sums over the examples that `batch.weight` counts, with
         the running statistics and without dropout; those of several batches add up.
-      finish: `sums -> {"loss": ..., kind.metric: ...}`.
-      outcomes: number of values that a target can take. A guess has the loss log(outcomes).
+      finish: `sums -> {"loss": ..., kind.facts.metric: ...}`.
+      outcomes: number of values that a target can take. A guess has the loss log(outcomes). None: there is no guess.
     """
 
-    kind: Kind
+    kind: Part
     sums: Callable[..., Any]
     finish: Callable[[dict[str, jax.Array]], dict[str, jax.Array]]
-    outcomes: int
+    outcomes: int | None
 
     def evaluate(self, params: Tree, stats: Tree, batch: Batch) -> dict[str, jax.Array]:
         """Return the metrics of one batch, for a task without state of workers."""
         return _evaluated(self.sums, self.finish, params, stats, batch)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Loss:
+    """The loss of a task, with its entries as JSON; two with the same are equal, and share the compiled program."""
+
+    task: Part
+    entries: str
+
+    def __call__(self, outputs: jax.Array, labels: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+        entries = {name: tuple(v) if isinstance(v, list) else v for name, v in json.loads(self.entries).items()}
+        return loss_of(self.task, entries, outputs, labels)
+
+
+def loss_of(
+    task: Part, entries: Mapping[str, Any], outputs: Any, labels: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the loss of each example, or of each of its targets, and what a task returns besides, by name.
+
+    Raises:
+      UsageError: where the loss is not one for each example or label, or an array besides it is of another shape; where
+        the task refuses an argument.
+    """
+    said = TASKS.call(task, entries, {"outputs": outputs, "labels": labels})
+    loss, others = said if isinstance(said, tuple) else (said, {})
+    shape = getattr(loss, "shape", None)
+    if not shape or shape != labels.shape[: len(shape)]:
+        raise UsageError(
+            f"--config.task.kind={task.name} must return a loss for each example, {labels.shape[:1]}, or for each "
+            f"label, {labels.shape}, and returned {shape or 'a number'} ({task.where})"
+        )
+    for name, array in others.items():
+        if (found := getattr(array, "shape", "a number")) != shape:
+            raise UsageError(
+                f"--config.task.kind={task.name} must return {name} for each loss, {shape}, and returned {found} "
+                f"({task.where})"
+            )
+    return loss, others
+
+
+@dataclasses.dataclass(frozen=True)
+class _Finish:
+    """Makes metrics of sums."""
+
+    task: Part
+
+    def __call__(self, sums: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        means = {name: total / sums["count"] for name, total in sums.items() if name != "count"}
+        finish = self.task.facts.finish
+        return means if finish is None else {"loss": means["loss"], **finish(means)}
 
 
 @jax.tree_util.register_static
@@ -53,7 +102,7 @@ class _Network:
     """The structure of a network, without its arrays."""
 
     graph: nnx.GraphDef
-    likelihood: Likelihood
+    loss: _Loss
     takes_key: bool
 
     def __call__(
@@ -62,64 +111,81 @@ class _Network:
         network = nnx.merge(self.graph, params, stats)
         network.set_attributes(use_running_average=not train, raise_if_not_found=False)
         keyword: Any = {"key": batch.key if train else None} if self.takes_key else {}
-        nll, counts, local = self.likelihood(network, batch, local, keyword)
-        return nll, counts, nnx.as_pure(nnx.state(network, nnx.BatchStat)), local
+        if self.loss.task.facts.remembers:
+            outputs, local = network(batch.inputs, batch.targets, local, **keyword)
+        else:
+            outputs = network(batch.inputs, **keyword)
+        loss, others = self.loss(outputs, batch.targets)
+        return loss, others, nnx.as_pure(nnx.state(network, nnx.BatchStat)), local
 
 
 def make_task(
-    kind: Kind,
+    kind: str,
     network: Network,
-    likelihood: Likelihood,
-    finish: Callable[[dict[str, jax.Array]], dict[str, jax.Array]],
+    entries: Mapping[str, Any] | None = None,
     *,
-    outcomes: int,
+    outcomes: int | None = None,
+    batch_size: int = 1,
     seed: int = 0,
-    start: Callable[[nnx.Module], Tree] | None = None,
 ) -> NetworkTask:
-    """Make pure functions of a network.
+    """Make pure functions of a network that is trained for a task of the registry, such as one of your own.
 
     Workers normalise with the statistics of their own batch. The running statistics are the server's, which folds in
     those of each batch in order of arrival: the gradient is computed with running statistics of zero, so that the
     network returns (1 - m) times the statistics of the batch.
 
     Args:
-      kind: of the task.
+      kind: the task's name in `TASKS`.
       network: a module, or a function that makes one of an `nnx.Rngs`; a function is compiled as a whole, which for a
         deep network is several times faster than to initialise it layer by layer. Equal functions share the program.
-      likelihood: what the network says of a batch; a function of a module, since its identity is part of the program.
-      finish: what the sums mean.
-      outcomes: number of values that a target can take.
+      entries: arguments of the loss, where they differ from its defaults.
+      outcomes: number of values that a target can take; None: there is no guess.
+      batch_size: B, texts that a worker reads at once, of a network that remembers what it has read.
       seed: of the stream `params` that such a function is given.
-      start: the initial state of one worker; None if there is none.
 
     Returns:
       A `NetworkTask`; the functions of two networks of one structure share one compiled program. (A lambda among the
       layers is another function in every network: use functions of modules, such as `nnx.relu`.)
 
     Raises:
-      ValueError: if the network has no parameters, statistics that are not those of a BatchNorm, or variables of
-        another kind, such as the random streams of an `nnx.Dropout`; it names the module.
+      ValueError: if there is no such task; if the network has no parameters, statistics that are not those of a
+        BatchNorm, or variables of another kind, such as the random streams of an `nnx.Dropout`; it names the module.
+
+    Example:
+      >>> @TASKS.register(title="Regression", metric="error")
+      ... def squares(outputs, labels, *, weight: float = 1.0):
+      ...     return weight * (outputs - labels) ** 2, {"error": abs(outputs - labels)}
+      >>> task = make_task("squares", nnx.Linear(1, 1, rngs=nnx.Rngs(0)), {"weight": 0.5})
+      >>> zeros, ones = jax.tree.map(jnp.zeros_like, task.params), jnp.ones([4, 1])
+      >>> values = task.evaluate(zeros, None, Batch(ones, ones))
+      >>> float(values["loss"]), float(values["error"])
+      (0.5, 1.0)
+      >>> TASKS.forget("squares")
     """
+    part = TASKS.check(kind, f"kind={kind}")
     key = jax.random.key(seed)
     made = network if isinstance(network, nnx.Module) else _outlined(network)
     graph, params, stats, others = nnx.split(made, nnx.Param, nnx.BatchStat, ...)
     _check_variables(made, params, others)
     momenta = _momenta(made, nnx.as_pure(stats))
-    local = None if start is None else jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: start(made)))
+    local = None
+    if part.facts.remembers:
+        local = jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: cast(Any, made).start(batch_size)))
     if made is not network:
         params, stats = _arrays(network, key)
     params, stats = nnx.as_pure(params), nnx.as_pure(stats)
-    structure = _Network(graph, likelihood, "key" in inspect.signature(type(made).__call__).parameters)
+    loss = _Loss(part, json.dumps(dict(entries or {}), sort_keys=True))
+    structure = _Network(graph, loss, "key" in inspect.signature(type(made).__call__).parameters)
     normalised = bool(jax.tree.leaves(stats))
     return NetworkTask(
-        kind=kind,
+        kind=part,
         params=params,
         stats=stats if normalised else None,
         local=local,
         grad_fn=jax.tree_util.Partial(_gradient, structure, jax.tree.map(jnp.zeros_like, stats)),
         fold=jax.tree_util.Partial(_fold, momenta) if normalised else None,
         sums=jax.tree_util.Partial(_sums, structure),
-        finish=finish,
+        finish=_Finish(part),
         outcomes=outcomes,
     )
 
@@ -143,8 +209,8 @@ def _gradient(network: _Network, zero_stats: Tree, params: Tree, batch: Batch, l
     begun = _begun(batch, local)
 
     def loss_fn(params: Tree) -> tuple[jax.Array, tuple[dict[str, Tree], Tree]]:
-        nll, _, stats, after = network(params, zero_stats, batch, begun, train=True)
-        loss = nll.mean()
+        losses, _, stats, after = network(params, zero_stats, batch, begun, train=True)
+        loss = losses.mean()
         return loss, ({"loss": loss, "stats": stats} if jax.tree.leaves(stats) else {"loss": loss}, after)
 
     grads, (aux, after) = jax.grad(loss_fn, has_aux=True)(params)
@@ -153,12 +219,12 @@ def _gradient(network: _Network, zero_stats: Tree, params: Tree, batch: Batch, l
 
 def _sums(network: _Network, params: Tree, stats: Tree, batch: Batch, local: Tree = None) -> Any:
     begun = _begun(batch, local)
-    nll, counts, _, after = network(params, {} if stats is None else stats, batch, begun, train=False)
-    weight = jnp.ones(nll.shape[:1], nll.dtype) if batch.weight is None else batch.weight.astype(nll.dtype)
+    loss, others, _, after = network(params, {} if stats is None else stats, batch, begun, train=False)
+    weight = jnp.ones(loss.shape[:1], loss.dtype) if batch.weight is None else batch.weight.astype(loss.dtype)
     # The pixels of an image have one weight.
-    weight = jnp.broadcast_to(weight.reshape(*weight.shape, *[1] * (nll.ndim - weight.ndim)), nll.shape)
-    arrays = {"nll": nll, "count": jnp.ones_like(nll), **counts}
-    # A padded example has any likelihood, not a number among them.
+    weight = jnp.broadcast_to(weight.reshape(*weight.shape, *[1] * (loss.ndim - weight.ndim)), loss.shape)
+    arrays = {"loss": loss, "count": jnp.ones_like(loss), **others}
+    # A padded example has any loss, not a number among them.
     sums = {name: jnp.where(weight > 0, array * weight, 0).sum() for name, array in arrays.items()}
     return sums if local is None else (sums, after)
 

@@ -34,7 +34,7 @@ FILES = {
 }
 TINY = ("--config.epochs=1.0", "--config.batch_size=32", "--config.evaluations=1")
 TINY_NETWORK = ("--config.network.kind=mlp", "--config.network.mlp.widths=(8,)")
-TRAINED = ("train --parts=my_rule.py", "train --parts=my_data.py,my_network.py")
+TRAINED = ("train --parts=my_rule.py", "train --parts=my_data.py,my_network.py", "train --parts=my_task.py")
 """Of the commands that train, those that are run; the others are planned."""
 
 pytestmark = pytest.mark.filterwarnings(

@@ -51,7 +51,7 @@ def check_cutoff(printed, work):
 
 def check_rule(printed, work):
     assert [path.name for path in work.iterdir()] == ["rule_demo"]
-    assert [path.name for path in (work / "rule_demo").iterdir()] == ["runs"]
+    assert {"metrics", "plots", "report.html", "table.md"} <= {path.name for path in (work / "rule_demo").iterdir()}
     # The steps of single gradients.
     (delays,) = re.findall(r"^delay +(.*)$", printed, re.MULTILINE)
     rows = re.findall(r"^p = (\S+) +(.*)$", printed, re.MULTILINE)
@@ -145,6 +145,8 @@ def test_runs(source, tmp_path, monkeypatch):
     assert sum("image/png" in output.get("data", {}) for output in outputs) == example.pictures
     printed = "".join(output.text for output in outputs if output.output_type == "stream")
     assert "Warning" not in printed
+    red = [output.text for output in outputs if output.output_type == "stream" and output.name == "stderr"]
+    assert red == []  # progress is not in the colour of errors
     example.check(printed, work)
 
 
@@ -155,20 +157,16 @@ def test_all_notebooks_install_alike():
 
 
 def test_installation(monkeypatch):
-    """It does nothing where sgdlab is there; else it asks for a source, and pip installs that."""
+    """It does nothing where sgdlab is there; else pip installs it, by its name or from another source."""
     cell, commands = cell_with("@title Installation", SOURCES[0]).source, []
     monkeypatch.setattr(subprocess, "run", lambda command, *, check: commands.append((command, check)))
     exec(cell, {})
     assert commands == []
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="REPOSITORY"):
-        exec(cell, {})
-    assert commands == []
-    exec(cell.replace('REPOSITORY = ""', 'REPOSITORY = "sgdlab-1.whl"'), {})
-    ((command, check),) = commands
-    assert command[1:3] == ["-m", "pip"]
-    assert command[-1] == "sgdlab-1.whl"
-    assert check
+    exec(cell, {})
+    exec(cell.replace('SOURCE = "sgdlab"', 'SOURCE = "sgdlab-1.whl"'), {})
+    assert [command[-1] for command, _ in commands] == ["sgdlab", "sgdlab-1.whl"]
+    assert all(command[1:3] == ["-m", "pip"] and check for command, check in commands)
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)

@@ -89,7 +89,7 @@ def test_shapes_of_parameters_are_those_of_a_run(kind):
         config = wikitext103_transformer_xl.get_config("tiny")
     real, dataset = jobs_tasks.task_of(resolve(config)), resolve(config).data.dataset
     shapes = cost.abstract_task(resolve(config))
-    assert real.kind == shapes.kind == tasks.KINDS[kind]
+    assert real.kind == shapes.kind == tasks.TASKS[kind]
     assert cost.bytes_of(real.params) == cost.bytes_of(shapes.params) > 0
     assert cost.bytes_of(real.local) == cost.bytes_of(shapes.local)
     speed = cost.timed(config)

@@ -10,12 +10,20 @@ import pytest
 from sgdlab.errors import UsageError
 from sgdlab.results import writers
 
-RUN = {"kind": "run", "method": "asgd", "config": {"epochs": 2.0, "network": {"kind": "mlp"}}}
+WHAT = {"method": "asgd", "seed": 1, "rank": 3, "serial": False, "guess": 0.1, "metric": "accuracy"}
+CONFIG = {"epochs": 2.0, "target": None, "network": {"kind": "mlp", "mlp": {"widths": [8, 4], "bias": True}}}
+RUN = {"kind": "run", **WHAT, "config": CONFIG}
 EVALUATIONS = [
-    {"kind": "evaluation", "gradients": 8 * i, "test_loss": 1.0 / (i + 1), "gap": None if i == 0 else 0.5 * i}
+    {
+        "kind": "evaluation",
+        "gradients": 8 * i,
+        "seconds": 2.5 * i,
+        "test_loss": 1.0 / (i + 1),
+        "gap": None if i == 0 else 0.5 * i,
+    }
     for i in range(3)
 ]
-SUMMARY = {"kind": "summary", "method": "asgd", "seed": 1, "gradients": 16, "test_accuracy": 0.75, "diverged": False}
+SUMMARY = {"kind": "summary", **WHAT, "gradients": 16, "test_accuracy": 0.75, "diverged": False}
 RECORDS = [RUN, *EVALUATIONS, SUMMARY]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
@@ -83,6 +91,12 @@ def test_tensorboard_has_every_number_at_its_gradient(tmp_path):
     assert [value for _, value in found["test_loss"]] == pytest.approx([e["test_loss"] for e in EVALUATIONS])
     assert found["gap"] == [(8, 0.5), (16, 1.0)]
     assert found["summary/test_accuracy"] == [(16, 0.75)]
+    assert found["by_seconds/gap"] == [(2500, 0.5), (5000, 1.0)]  # virtual milliseconds
+    assert "by_seconds/seconds" not in found
+    # What the run's first record has is a setting, not a result.
+    assert {tag for tag in found if tag.startswith("summary/")} == {
+        f"summary/{name}" for name in ("test_accuracy", "gradients", "diverged")
+    }
     assert "seed" not in found
     texts = [v for e in events(tmp_path / "tensorboard/asgd-n8-seed1") for v in e.summary.value if "conf" in v.tag]
     assert json.dumps(RUN["config"], indent=2).encode() in texts[0].tensor.string_val[0]
@@ -92,7 +106,7 @@ def test_wandb_has_every_number_at_its_gradient(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     written("wandb", tmp_path / "runs")
-    history, summary, config, run = [], {}, {}, None
+    history, summary, config, run, steps = [], {}, {}, None, {}
     for record in wandb_records(tmp_path / "runs"):
         kind = record.WhichOneof("record_type")
         if kind == "history":
@@ -102,14 +116,37 @@ def test_wandb_has_every_number_at_its_gradient(tmp_path, monkeypatch):
             summary |= {i.key or ".".join(i.nested_key): json.loads(i.value_json) for i in record.summary.update}
         elif kind == "config":
             config |= {i.key or ".".join(i.nested_key): json.loads(i.value_json) for i in record.config.update}
+        elif kind == "metric":
+            steps[record.metric.glob_name or record.metric.name] = record.metric.step_metric
         elif kind == "run":
             run = record.run
     assert (run.project, run.display_name) == ("runs", "asgd-n8-seed1")
     assert [items["test_loss"] for items in history] == [e["test_loss"] for e in EVALUATIONS]
     assert [items["_step"] for items in history] == [0, 8, 16]
     assert "gap" not in history[0]
+    assert [items["by_seconds/test_loss"] for items in history] == [e["test_loss"] for e in EVALUATIONS]
+    assert steps["by_seconds/*"] == "seconds"
     assert summary["test_accuracy"] == 0.75
+    assert not {"rank", "serial", "guess"} & summary.keys()
     assert config["epochs"] == 2.0
+
+
+def test_tensorboard_has_the_settings_as_hyperparameters_of_the_same_run(tmp_path):
+    proto = pytest.importorskip("tensorboardX.proto.plugin_hparams_pb2")
+    written("tensorboard", tmp_path)
+    (run,) = (tmp_path / "tensorboard").iterdir()
+    found = {}
+    for event in events(run):
+        for value in event.summary.value:
+            if value.metadata.plugin_data.plugin_name == "hparams":
+                found[value.tag] = proto.HParamsPluginData.FromString(value.metadata.plugin_data.content)
+    given = found["_hparams_/session_start_info"].session_start_info.hparams
+    assert {name: getattr(value, value.WhichOneof("kind")) for name, value in given.items()} == {
+        "epochs": 2.0, "network.kind": "mlp", "network.mlp.widths": "[8, 4]", "network.mlp.bias": True,
+    }  # fmt: skip
+    metrics = [info.name.tag for info in found["_hparams_/experiment"].experiment.metric_infos]
+    assert metrics == ["summary/test_accuracy", "summary/test_loss", "summary/seconds_to_target"]
+    assert "_hparams_/session_end_info" in found
 
 
 @pytest.mark.parametrize("failed", [False, True])

@@ -169,22 +169,22 @@ def test_evaluation_is_of_all_examples_whatever_the_batches(kind):
     if kind == "language":
         tokens = np.asarray(plan.experiment.data.dataset.test.tokens[: most * 6 + 1])
         batches = tasks.text_batches(tokens, 6, streams=4)
-        local, total = task_.local, {"nll": 0.0, "count": 0.0}
+        local, total = task_.local, {"loss": 0.0, "count": 0.0}
         for k in range(batches.inputs.shape[0]):
             one = jax.tree.map(lambda leaf, k=k: leaf[k], batches)
             sums, local = task_.sums(task_.params, None, one, local)
             total = {name: total[name] + sums[name] for name in total}
         assert total["count"] == tokens.size - 1
-        expected = np.exp(total["nll"] / total["count"])
+        expected = np.exp(total["loss"] / total["count"])
     else:
         test = plan.experiment.data.dataset.test
         finish = data.Finish(plan.experiment.data.dataset.preprocess, test.white, kind == "density", train=False)
         chosen = slice(None) if most is None else np.sort(np.random.default_rng(0).permutation(len(test))[:most])
         batch = finish(jnp.asarray(test.pixels[chosen]), jnp.asarray(test.labels[chosen]))
-        expected = task_.evaluate(task_.params, task_.stats, batch)[plan.experiment.kind.metric]
-    np.testing.assert_allclose(found[plan.experiment.kind.metric], expected, rtol=1e-5)
+        expected = task_.evaluate(task_.params, task_.stats, batch)[plan.experiment.task.facts.metric]
+    np.testing.assert_allclose(found[plan.experiment.task.facts.metric], expected, rtol=1e-5)
     guess = records.what(plan)["guess"]  # a net that has learned nothing is about as good as a guess
-    assert 0.3 < found[plan.experiment.kind.metric] / guess < 3 or kind == "classification"
+    assert 0.3 < found[plan.experiment.task.facts.metric] / guess < 3 or kind == "classification"
 
 
 def test_a_network_for_other_data_is_refused():

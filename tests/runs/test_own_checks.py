@@ -12,7 +12,7 @@ from flax import nnx
 from sgdlab import data, rules
 from sgdlab.errors import UsageError
 from sgdlab.registry import NETWORKS, RULES
-from sgdlab.runs.parts import check_network, check_rule
+from sgdlab.runs.parts import check_outputs, check_rule, outputs_of
 from sgdlab.runs.records import check_first
 
 SPLIT = data.Images(np.zeros((4, 1, 1, 3), np.uint8), np.arange(4, dtype=np.int32))
@@ -51,10 +51,10 @@ def test_logits_have_the_shape_of_the_classes(outputs, words, monkeypatch):
     mine, network = part(NETWORKS, monkeypatch), Net(outputs, nnx.Rngs(0))
     before = np.asarray(network.norm.mean[...])
     if words is None:
-        check_network(mine, network, DATASET)
+        check_outputs(mine, outputs_of(mine, network, DATASET), DATASET)
     else:
         with pytest.raises(UsageError, match=rf"--config.network.kind=mine must return .*\(2, 4\) .*{words}"):
-            check_network(mine, network, DATASET)
+            check_outputs(mine, outputs_of(mine, network, DATASET), DATASET)
     np.testing.assert_array_equal(network.norm.mean[...], before)  # nothing was computed
 
 
