@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from experiments import harness, papers
 from experiments.gap_aware import frameworks, lines
@@ -154,8 +155,6 @@ def drawn(found: Accuracies, size: Size) -> Figure:
             panel.axhline(0.0 if of == "test" else 1.0, color="0.4", linewidth=1, label=BEST)
             panel.set_xticks(range(len(workers)), workers)
         panels[1, column].set_yscale("log")
-        panels[1, column].yaxis.set_major_formatter("{x:.3g}")
-        panels[1, column].yaxis.set_minor_formatter("{x:.3g}")
         number = 1 if letter == FIGURE_1 else 5
         name = frameworks.heading(letter, size)
         panels[0, column].set_title(
@@ -163,6 +162,11 @@ def drawn(found: Accuracies, size: Size) -> Figure:
         )
         panels[1, column].set_title("training loss over the parameter-wise", fontsize=10)
         panels[1, column].set_xlabel("workers")
+    limits = panels[1, 0].get_ylim()  # all of the row's
+    panels[1, 0].set_yticks([0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.6, 2, 3, 5])
+    panels[1, 0].set_ylim(limits)
+    panels[1, 0].yaxis.set_major_formatter("{x:g}")
+    panels[1, 0].yaxis.set_minor_formatter(NullFormatter())
     first = next((panel for panel, letter in zip(panels[0], letters, strict=True) if letter == FIGURE_1), panels[0, 0])
     lines.legend(picture, first, columns=5 if len(letters) > 1 else 2)
     return picture
