@@ -7,6 +7,7 @@ from setuptools import find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "sgdlab/__init__.py").read_text(encoding="utf-8")).group(1)
+EXPERIMENTS = ["annotated-types>=0.7,<1"]
 DOCS = [
     "griffelib>=2.0.1,<3",
     "latex2mathml>=3.77,<4",
@@ -43,7 +44,6 @@ setup(
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.1,<3",
-        "annotated-types>=0.7,<1",
         "array_record>=0.8,<0.9",
         "flax>=0.12,<0.13",
         "importlib_resources>=6,<8",  # tensorflow-datasets imports it without requiring it
@@ -51,7 +51,6 @@ setup(
         "jaxtyping>=0.3.11,<0.4",
         "jinja2>=3.1,<4",
         "jsonschema>=4.20,<5",
-        "lazy_loader>=0.4,<1",
         "matplotlib>=3.9,<4",
         "ml_collections>=1,<2",
         "numpy>=2,<3",
@@ -71,6 +70,7 @@ setup(
     extras_require={
         "cuda13": ["jax[cuda13]>=0.10,<0.12"],
         "docs": DOCS,
+        "experiments": EXPERIMENTS,
         "gpu": ["jax[cuda12]>=0.10,<0.12"],
         "lint": [
             "codespell>=2.4,<3",
@@ -92,6 +92,7 @@ setup(
             "pytest-xdist>=3.6,<4",
             "setuptools>=77,<85",  # tests build the wheel with it, and download nothing
             *DOCS,
+            *EXPERIMENTS,
             *STREAM,
             *TENSORBOARD,
             *WANDB,

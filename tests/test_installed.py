@@ -147,7 +147,19 @@ def test_the_requirements_of_extras_are_bounded(installed):
     assert required
     assert all("<" in line.partition(";")[0] and ">=" in line.partition(";")[0] for line in required)
     extras = {line.removeprefix("Provides-Extra: ") for line in lines if line.startswith("Provides-Extra: ")}
-    assert extras == {"cuda13", "docs", "gpu", "lint", "ray", "stream", "tensorboard", "test", "tpu", "wandb"}
+    assert extras == {
+        "cuda13",
+        "docs",
+        "experiments",
+        "gpu",
+        "lint",
+        "ray",
+        "stream",
+        "tensorboard",
+        "test",
+        "tpu",
+        "wandb",
+    }
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     assert built == ["setuptools>=77"]  # [test] has the same, as the wheel is built without isolation here
     assert any(line.startswith("setuptools") and "77" in line and "test" in line for line in required)

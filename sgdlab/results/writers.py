@@ -10,13 +10,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-import lazy_loader
-
 from sgdlab.errors import UsageError
-
-# Imported at their first use; a message of theirs says so where one is not installed.
-tensorboardX: Any = lazy_loader.load("tensorboardX")  # noqa: N816 (its name)
-wandb: Any = lazy_loader.load("wandb")
 
 
 class Writer(Protocol):
@@ -42,6 +36,8 @@ class TensorBoard:
     package = "tensorboardX"
 
     def __init__(self, directory: pathlib.Path, name: str):
+        import tensorboardX  # noqa: PLC0415 (it is in an extra of its own)
+
         logs = directory / "tensorboard" / name
         shutil.rmtree(logs, ignore_errors=True)
         self._writer = tensorboardX.SummaryWriter(str(logs))
@@ -74,6 +70,8 @@ class WeightsAndBiases:
     package = "wandb"
 
     def __init__(self, directory: pathlib.Path, name: str):
+        import wandb  # noqa: PLC0415 (likewise)
+
         directory.mkdir(parents=True, exist_ok=True)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or directory.resolve().name,
