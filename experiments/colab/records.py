@@ -47,7 +47,7 @@ REPOSITORY = ""  # @param {type:"string"}
 if importlib.util.find_spec("sgdlab") is None:
     if not REPOSITORY:
         raise ValueError("REPOSITORY must be filled in: sgdlab is not installed here")
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", REPOSITORY], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "pandas", REPOSITORY], check=True)
 
 # %% tags=["parameters"]
 # @title Settings

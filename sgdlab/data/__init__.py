@@ -1,7 +1,7 @@
 """Data sets: labelled images and texts, in memory or streamed, what is done to them, and the batches of a run.
 
-A part refuses an argument that is out of its range by a `ValueError` that begins with it. What needs jax, TFDS or
-scikit-learn is imported at its first use.
+A part refuses an argument that is out of its range by a `ValueError` that begins with it. What needs jax or
+TFDS is imported at its first use.
 """
 
 from sgdlab import lazy

@@ -9,9 +9,8 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
 from ml_collections import ConfigDict
 
 from sgdlab import arguments, files, hosts
@@ -19,7 +18,7 @@ from sgdlab.errors import UsageError
 from sgdlab.results import publish, summary, table
 from sgdlab.results.records import Records, as_stored
 from sgdlab.results.swept import Swept
-from sgdlab.runs import configuration, tuned_report, tuning
+from sgdlab.runs import configuration, frames, tuned_report, tuning
 from sgdlab.runs import methods as known
 from sgdlab.runs.configuration import check_used, flat, value_of
 from sgdlab.runs.executor import finish
@@ -30,6 +29,9 @@ from sgdlab.runs.store import METRICS, check_ours
 from sgdlab.runs.sweep import Session, Sweep, meant
 from sgdlab.runs.tuning import Kind, Outcome, Tuned, by_time
 from sgdlab.runs.work import Point, label, num_workers_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EQUAL = ("time", "gradients")
 """Names the quantity that all methods have as much of."""
@@ -75,7 +77,7 @@ def compare(
     processes: int | None = None,
     equal: str = EQUAL[0],
     tune: int | str | os.PathLike[str] = 0,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Compare methods over numbers of workers, seeds and other entries, as `sgdlab compare` does.
 
     Runs that a work directory holds already are not done again. In a script, call it under
@@ -102,7 +104,7 @@ def compare(
       run's summary, such as `test_accuracy`, `seconds` (virtual) and `diverged`.
 
     Raises:
-      UsageError: where an argument is impossible.
+      UsageError: where an argument is impossible, or pandas is not installed.
       RunFailed: where a run raises an error.
 
     Example:
@@ -117,6 +119,7 @@ def compare(
       >>> table[["method", "num_workers", "optimizer.learning_rate", "gradients"]].to_numpy().tolist()
       [['nag_asgd', 1, 0.01, 22], ['nag_asgd', 1, 0.05, 22], ['asgd', 4, 0.01, 22], ['asgd', 4, 0.05, 22]]
     """
+    pandas = frames.library("compare")
     for file in parts:
         load_parts(os.fspath(file))
     base = configuration.load(configuration.found(config)) if isinstance(config, str) else config
@@ -146,7 +149,7 @@ def compare(
             session.store.tidy()
             print(f"Report: {report(runs, found, path, over)[1]}")
     rows = [{name: point.varied[name] for name in over} | found[point.key][-1] for point in runs.runs]
-    found_rows = pd.DataFrame(rows).drop(columns=list(_NOT_IN_TABLES), errors="ignore")
+    found_rows = pandas.DataFrame(rows).drop(columns=list(_NOT_IN_TABLES), errors="ignore")
     first = ["method", "num_workers", "seed", *over]
     return found_rows[[*first, *(name for name in found_rows.columns if name not in first)]]
 

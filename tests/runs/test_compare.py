@@ -1,6 +1,7 @@
 """A comparison is a sweep: which runs it has, what they are called, and which of them are there."""
 
 import json
+import sys
 import tempfile
 
 import pytest
@@ -8,7 +9,7 @@ from lib import tiny, undrawn
 
 import sgdlab
 from sgdlab.errors import UsageError
-from sgdlab.runs import Session, compare, digests, executor, resolve, work
+from sgdlab.runs import Session, Sweep, compare, digests, executor, resolve, work
 
 
 def named(sweep):
@@ -24,6 +25,16 @@ def test_methods_are_compared_with_the_first_worker_of_the_smallest_cluster():
     assert [(cluster.first_workers, cluster.num_workers) for cluster in first] == [(1, 4)] * 3
     assert [compare.is_serial(run) for run in sweep.runs] == [True] * 2 + [False] * 7
     assert str(sweep.runs[0]) == "nag_asgd, 1 worker, seed 0"
+
+
+def test_tables_say_what_to_install_before_any_run_is_done(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setattr(executor, "finish", lambda *given: pytest.fail("a run was done"))
+    for asked in (sgdlab.compare, Sweep(tiny.config(), {"seed": [0]}).table):
+        with pytest.raises(
+            UsageError, match=r"table of pandas, which is not installed: pip install 'sgdlab\[pandas\]'"
+        ):
+            asked()
 
 
 def test_the_baseline_alone_is_no_comparison():
