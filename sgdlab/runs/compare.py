@@ -18,14 +18,14 @@ from sgdlab.errors import UsageError
 from sgdlab.results import publish, summary, table
 from sgdlab.results.records import Records, as_stored
 from sgdlab.results.swept import Swept
-from sgdlab.runs import configuration, frames, tuned_report, tuning
+from sgdlab.runs import configuration, drawn, frames, tuned_report, tuning
 from sgdlab.runs import methods as known
 from sgdlab.runs.configuration import check_used, flat, value_of
 from sgdlab.runs.executor import finish
 from sgdlab.runs.experiment import resolve
 from sgdlab.runs.parts import load as load_parts
 from sgdlab.runs.plan import make_plan, planned
-from sgdlab.runs.store import METRICS, check_ours
+from sgdlab.runs.store import METRICS, Store, check_ours
 from sgdlab.runs.sweep import Session, Sweep, meant
 from sgdlab.runs.tuning import Kind, Outcome, Tuned, by_time
 from sgdlab.runs.work import Point, label, num_workers_of
@@ -115,6 +115,7 @@ def compare(
       >>> table = sgdlab.compare(methods=["asgd"], num_workers=[4], seeds=1, config=config, equal="gradients",
       ...                        processes=1, sweep={"optimizer.learning_rate": [0.01, 0.05]})  # doctest: +ELLIPSIS
       4 runs to do
+      Compiling: ...
       [1/4] ...
       >>> table[["method", "num_workers", "optimizer.learning_rate", "gradients"]].to_numpy().tolist()
       [['nag_asgd', 1, 0.01, 22], ['nag_asgd', 1, 0.05, 22], ['asgd', 4, 0.01, 22], ['asgd', 4, 0.05, 22]]
@@ -310,14 +311,26 @@ def report(
     path: pathlib.Path,
     over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> tuple[str, pathlib.Path]:
-    """Write tables, pictures and the page of a comparison; return the tables for a terminal, and the page."""
-    groups = summary.groups({point.key: found[point.key] for point in sweep.runs}.values())
+    """Write tables, pictures and the page of a comparison; return the tables for a terminal, and the page.
+
+    What is there of the same records, drawn by the same code, is not drawn again.
+    """
     values = as_stored({name: list(values) for name, values in over.items()})
-    page = publish.publish(path, groups, _schedules(sweep), values)
-    if not over:
-        return table.text(groups), page
-    every = Swept(groups, values)
-    return f"{every.table().text()}\n\n{table.text(every.best())}", page
+    state = drawn.state(Store.of(path), [point.name for point in sweep.runs], values)
+    page = path / publish.PAGE
+    if (text := drawn.text_of(path, state)) is not None:
+        print("Nothing to do: the report is up to date", flush=True)
+        return text, page
+    print(f"Drawing the report of {len(sweep.runs)} runs: some ten seconds", flush=True)
+    groups = summary.groups({point.key: found[point.key] for point in sweep.runs}.values())
+    publish.publish(path, groups, _schedules(sweep), values)
+    if over:
+        every = Swept(groups, values)
+        text = f"{every.table().text()}\n\n{table.text(every.best())}"
+    else:
+        text = table.text(groups)
+    drawn.note(path, state, [page, *path.glob("table.*"), *path.glob("plots/*")], text)
+    return text, page
 
 
 def _schedules(sweep: Sweep) -> dict[str, Any]:

@@ -156,6 +156,30 @@ class TestInPython:
         part = table[table["optimizer.learning_rate"] == 0.1]
         assert one.test_accuracy.tolist() == part.test_accuracy.tolist()
 
+    def test_a_report_is_drawn_again_where_what_it_shows_or_itself_has_changed(self, tmp_path, monkeypatch, capsys):
+        undrawn.leave_undrawn(monkeypatch)
+
+        def again():
+            self.compared(tmp_path, methods=["asgd"], seeds=1)
+            said, page = capsys.readouterr().out, f"Report: {tmp_path / 'report.html'}\n"
+            assert said.endswith(page)
+            return "Drawing the report" in said, "Nothing to do: the report is up to date" in said
+
+        assert again() == (True, False)
+        drawn = (tmp_path / "report.html").stat().st_mtime_ns
+        assert again() == (False, True)
+        assert (tmp_path / "report.html").stat().st_mtime_ns == drawn
+        next((tmp_path / "plots").iterdir()).unlink()
+        assert again() == (True, False)
+        (tmp_path / "table.csv").write_text("edited")
+        assert again() == (True, False)
+        record = next((tmp_path / "metrics").glob("asgd-n4-*.jsonl"))
+        record.write_text(record.read_text())  # whoever has written it anew may have changed it
+        assert again() == (True, False)
+        (tmp_path / "drawn.json").write_text("damaged")
+        assert again() == (True, False)
+        assert again() == (False, True)
+
     def test_without_a_directory_nothing_is_left(self, tmp_path, monkeypatch):
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         table = self.compared(None, methods=["asgd"], seeds=1)
