@@ -13,9 +13,6 @@ from sgdlab.results.swept import Swept
 from sgdlab.results.timeline import timeline
 from sgdlab.schedule import Schedule
 
-PAGE = "report.html"
-"""The report, in a work directory."""
-
 
 def publish(
     path: pathlib.Path,
@@ -71,5 +68,5 @@ def publish(
         if figure is not None:
             plots.save(figure, path / "plots" / name)
             pictures[name] = path / "plots" / f"{name}.svg"
-    files.write_text(path / PAGE, report.page(groups, pictures, swept))
-    return path / PAGE
+    files.write_text(path / "report.html", report.page(groups, pictures, swept))
+    return path / "report.html"

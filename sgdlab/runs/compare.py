@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from sgdlab import arguments, files, hosts
+from sgdlab import arguments, files, hosts, results
 from sgdlab.errors import UsageError
-from sgdlab.results import publish, summary, table
 from sgdlab.results.records import Records, as_stored
-from sgdlab.results.swept import Swept
-from sgdlab.runs import configuration, drawn, frames, tuned_report, tuning
+from sgdlab.runs import configuration, drawn, frames, tuning
 from sgdlab.runs import methods as known
 from sgdlab.runs.configuration import check_used, flat, value_of
 from sgdlab.runs.executor import finish
@@ -171,6 +169,8 @@ def tuned(
     """
     outcome = tuning.tune(one, session, ledger, gradients)
     if hosts.is_first():
+        from sgdlab.runs import tuned_report  # noqa: PLC0415 (it takes a second to import)
+
         print(f"\n{tuned_report.publish(one, outcome, session.path)}\n", flush=True)
     return outcome
 
@@ -180,6 +180,8 @@ def say_what_rows_lack(sweep: Sweep, session: Session, outcome: Outcome) -> None
 
     The tables and pictures of tuning are made of rows, before.
     """
+    from sgdlab.runs import tuned_report  # noqa: PLC0415 (likewise)
+
     rows = {row["key"] for row in outcome.rows}
     again = sum(point.key in rows and session.store.read(point.name) is None for point in sweep.runs)
     if again and hosts.is_first():
@@ -310,27 +312,48 @@ def report(
     found: Mapping[str, Records],
     path: pathlib.Path,
     over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    given: Sequence[str] = (),
 ) -> tuple[str, pathlib.Path]:
     """Write tables, pictures and the page of a comparison; return the tables for a terminal, and the page.
 
-    What is there of the same records, drawn by the same code, is not drawn again.
+    What is there of the same records, drawn by the same code, is not drawn again (`up_to_date`).
     """
+    if (there := up_to_date(sweep, path, over, given)) is not None:
+        return there
     values = as_stored({name: list(values) for name, values in over.items()})
-    state = drawn.state(Store.of(path), [point.name for point in sweep.runs], values)
-    page = path / publish.PAGE
-    if (text := drawn.text_of(path, state)) is not None:
-        print("Nothing to do: the report is up to date", flush=True)
-        return text, page
     print(f"Drawing the report of {len(sweep.runs)} runs: some ten seconds", flush=True)
-    groups = summary.groups({point.key: found[point.key] for point in sweep.runs}.values())
-    publish.publish(path, groups, _schedules(sweep), values)
+    groups = results.summary.groups({point.key: found[point.key] for point in sweep.runs}.values())
+    page = results.publish.publish(path, groups, _schedules(sweep), values)
     if over:
-        every = Swept(groups, values)
-        text = f"{every.table().text()}\n\n{table.text(every.best())}"
+        every = results.swept.Swept(groups, values)
+        text = f"{every.table().text()}\n\n{results.table.text(every.best())}"
     else:
-        text = table.text(groups)
-    drawn.note(path, state, [page, *path.glob("table.*"), *path.glob("plots/*")], text)
+        text = results.table.text(groups)
+    others = [*path.glob("table.*"), *path.glob("plots/*")]
+    drawn.note(path, _state(sweep, path, over, given), page, others, text)
     return text, page
+
+
+def up_to_date(
+    sweep: Sweep, path: pathlib.Path, over: Mapping[str, Sequence[Any]], given: Sequence[str] = ()
+) -> tuple[str, pathlib.Path] | None:
+    """Return what `report` does, and say so, where its report was drawn of the same runs by the same code; else None.
+
+    It needs neither plans nor records, which take most of the time where nothing is to do.
+
+    Args:
+      sweep: of the comparison.
+      path: the work directory.
+      over: the further entries that are varied.
+      given: the entries of the configuration that a person has set, which are to be checked where they are others.
+    """
+    if (there := drawn.found(path, _state(sweep, path, over, given))) is not None:
+        print(f"Nothing to do: {len(sweep.runs)} runs and their report are up to date", flush=True)
+    return there
+
+
+def _state(sweep: Sweep, path: pathlib.Path, over: Mapping[str, Sequence[Any]], given: Sequence[str]) -> str:
+    return drawn.state(Store.of(path), [point.name for point in sweep.runs], [as_stored(dict(over)), list(given)])
 
 
 def _schedules(sweep: Sweep) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import hashlib
 import importlib.metadata
 import json
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sgdlab
@@ -17,44 +17,50 @@ FILE = "drawn.json"
 _LIBRARIES = ("matplotlib", "numpy", "scipy")
 
 
-def state(store: Store, names: Sequence[str], over: Mapping[str, Any]) -> str:
-    """Return a digest of what a report shows: its runs, what is varied, and the code that draws it.
+def state(store: Store, names: Sequence[str], asked: Any) -> str:
+    """Return a digest of what a report shows: its runs, what else is asked for, and the code that draws it.
 
     Args:
       store: with the records of the runs, which count by their size and time.
       names: of the runs, in order.
-      over: the entries that are varied.
+      asked: whatever else the report depends on, as JSON can hold it.
     """
     shown = [[name, _stamp(store.path / f"{name}.jsonl")] for name in names]
-    return hashlib.sha256(json.dumps([shown, over, _code()]).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([shown, asked, _code()]).encode()).hexdigest()[:16]
 
 
-def text_of(path: pathlib.Path, state: str) -> str | None:
-    """Return the tables of a report that was drawn in that state and is still there; None where it has to be drawn."""
+def found(path: pathlib.Path, state: str) -> tuple[str, pathlib.Path] | None:
+    """Return the tables and the page of a report that was drawn in that state and is still as it was; else None."""
     try:
         stored = json.loads((path / FILE).read_text(encoding="utf-8"))
-        there = stored["state"] == state and all(_stamp(path / name) == was for name, was in stored["files"].items())
-        return stored["text"] if there else None
+        if stored["state"] == state and all(_stamp(path / name) == was for name, was in stored["files"].items()):
+            return stored["text"], path / stored["page"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none, or a damaged one
-        return None
+        pass
+    return None
 
 
-def note(path: pathlib.Path, state: str, drawn: Iterable[pathlib.Path], text: str) -> None:
+def note(path: pathlib.Path, state: str, page: pathlib.Path, others: Iterable[pathlib.Path], text: str) -> None:
     """Write what was drawn.
 
     Args:
       path: the work directory.
       state: of what it shows.
-      drawn: its files.
+      page: the report.
+      others: all other files that were drawn.
       text: the tables for a terminal.
     """
-    stamps = {str(file.relative_to(path)): _stamp(file) for file in drawn}
-    files.write_text(path / FILE, json.dumps({"state": state, "files": stamps, "text": text}))
+    stamps = {str(file.relative_to(path)): _stamp(file) for file in (page, *others)}
+    stored = {"state": state, "page": page.name, "files": stamps, "text": text}
+    files.write_text(path / FILE, json.dumps(stored))
 
 
-def _stamp(file: pathlib.Path) -> list[int]:
-    found = file.stat()
-    return [found.st_size, found.st_mtime_ns]
+def _stamp(file: pathlib.Path) -> list[int] | None:
+    """Return the size and the time of a file; None where there is none."""
+    if not file.exists():
+        return None
+    there = file.stat()
+    return [there.st_size, there.st_mtime_ns]
 
 
 @functools.cache

@@ -163,7 +163,7 @@ class TestInPython:
             self.compared(tmp_path, methods=["asgd"], seeds=1)
             said, page = capsys.readouterr().out, f"Report: {tmp_path / 'report.html'}\n"
             assert said.endswith(page)
-            return "Drawing the report" in said, "Nothing to do: the report is up to date" in said
+            return "Drawing the report" in said, "Nothing to do: 2 runs and their report are up to date" in said
 
         assert again() == (True, False)
         drawn = (tmp_path / "report.html").stat().st_mtime_ns
