@@ -22,7 +22,7 @@ COMPILED := tests/replay/test_modes.py tests/replay/test_float32.py tests/live/t
 .PHONY: run test test-all test-compiled test-machines test-integrations lint bench notebooks docs clean
 
 run: $(VENV)/installed
-	@echo 'Comparing methods in runs/digits: first the runs are planned, which takes some seconds.'
+	@echo 'Comparing methods; first their runs are planned, which takes some seconds.'
 	@$(BIN)/python -m experiments.compare --config=configs/digits.py --tune=configs/digits.tuned.json $(AT_TARGET) \
 		--workdir=runs/digits $(ARGS)
 

@@ -17,7 +17,7 @@ DOCS = [
 ]
 PANDAS = ["pandas>=2.2,<4"]
 PHOTOGRAPHS = ["scikit-learn>=1.5,<2"]
-EXPERIMENTS = ["annotated-types>=0.7,<1", "jsonschema>=4.20,<5", *PANDAS, *PHOTOGRAPHS]
+EXPERIMENTS = ["annotated-types>=0.7,<1", "jsonschema>=4.20,<5", *PANDAS]
 RAY = ["ray>=2.60,<3"]
 STREAM = ["grain>=0.2.18,<0.3"]
 TENSORBOARD = ["tensorboardX>=2.6,<3"]
@@ -95,6 +95,7 @@ setup(
             "setuptools>=77,<85",  # tests build the wheel with it, and download nothing
             *DOCS,
             *EXPERIMENTS,
+            *PHOTOGRAPHS,
             *STREAM,
             *TENSORBOARD,
             *WANDB,
