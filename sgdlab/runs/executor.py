@@ -150,7 +150,7 @@ def _do(
         _over_mesh(tasks, session.mesh, len(asked), gradients)
         return
     _say_that_it_compiles(asked)
-    with pool.Progress(len(asked), gradients, min(processes, len(tasks)), len(tasks)) as progress:
+    with pool.Progress(len(asked), gradients, processes, len(tasks)) as progress:
         pool.run(tasks, progress, processes)
 
 

@@ -197,7 +197,7 @@ class Progress:
     Args:
       missing: runs to do.
       gradients: of all of them; 0 where there are none, and runs are counted.
-      processes: jobs at once.
+      processes: jobs at once, at most.
       jobs: groups of runs, each of which one process does.
     """
 
