@@ -22,27 +22,28 @@ COMPILED := tests/replay/test_modes.py tests/replay/test_float32.py tests/live/t
 .PHONY: run test test-all test-compiled test-machines test-integrations lint bench notebooks docs clean
 
 run: $(VENV)/installed
-	$(BIN)/python -m experiments.compare --config=configs/digits.py --tune=configs/digits.tuned.json $(AT_TARGET) \
+	@echo 'Comparing methods; first their runs are planned, which takes some seconds.'
+	@$(BIN)/python -m experiments.compare --config=configs/digits.py --tune=configs/digits.tuned.json $(AT_TARGET) \
 		--workdir=runs/digits $(ARGS)
 
-test: $(VENV)/installed
+test: $(VENV)/tools
 	$(PYTEST) $(ARGS)
 
-test-all: $(VENV)/installed
+test-all: $(VENV)/tools
 	SGDLAB_TESTS=all $(PYTEST) -m 'not machines and not integrations' $(ARGS)
 	$(MAKE) test-compiled
 
-test-compiled: $(VENV)/installed
+test-compiled: $(VENV)/tools
 	SGDLAB_COMPILED=fully $(PYTEST) -m 'not machines' $(COMPILED)
 
-test-machines: $(VENV)/installed
+test-machines: $(VENV)/tools
 	$(PYTEST) -m machines $(ARGS)
 
-test-integrations: $(VENV)/installed
+test-integrations: $(VENV)/tools
 	$(BIN)/python -m pip install --quiet --editable '.[ray]'
 	$(PYTEST) -m integrations $(ARGS)
 
-lint: $(VENV)/installed
+lint: $(VENV)/tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
@@ -51,24 +52,32 @@ lint: $(VENV)/installed
 	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python
 	$(BIN)/shellcheck scripts/*.sh scripts/release scripts/*/*.sh scripts/*/*.sbatch .ci/run
 
-bench: $(VENV)/installed
+bench: $(VENV)/tools
 	$(BIN)/python -m experiments.benchmarks --store $(ARGS)
 	$(BIN)/python -m experiments.benchmarks history
 
-notebooks: $(VENV)/installed
+notebooks: $(VENV)/tools
 	mkdir -p runs/notebooks
 	for source in experiments/colab/*.py; do \
 	  $(BIN)/jupytext --quiet --to ipynb --output runs/notebooks/$$(basename $$source .py).ipynb $$source; done
 
-docs: $(VENV)/installed
+docs: $(VENV)/tools
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "Written: runs/site/index.html; with search, $(BIN)/python -m http.server --bind 127.0.0.1 --directory runs/site"
 
+# What runs need.
 $(VENV)/installed: setup.py pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sgdlab needs Python 3.11 or later: make PYTHON=...")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sgdlab needs Python 3.11 or later: make PYTHON=...")'
+	@echo 'Installing sgdlab and what it needs in $(VENV): a few minutes, about 1.2 GB.'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --editable '.[experiments]'
+	@touch $@
+
+# What tests, linters, notebooks and the documentation need besides.
+$(VENV)/tools: $(VENV)/installed
+	@echo 'Installing tools of tests, lint and documentation in $(VENV): a minute, about 0.4 GB.'
+	@$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
+	@touch $@
 
 clean:
 	rm -rf $(VENV) .venv-newest runs build *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis

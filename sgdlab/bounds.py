@@ -1,28 +1,50 @@
 """Bounds of numbers, declared in annotations and checked where a part is called."""
 
+import dataclasses
 import functools
 import inspect
 import typing
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-import annotated_types
-
 from sgdlab import arguments
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-Whole = Annotated[int, annotated_types.Ge(0)]
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """Bounds of a number; those of the package annotated_types (`Ge`, `Interval`, ...) are read too.
+
+    Attributes:
+      ge: the least.
+      gt: what it is above.
+      le: the most.
+      lt: what it is below.
+
+    Example:
+      >>> Momentum = Annotated[float, Bounds(ge=0, lt=1)]
+      >>> bounds_of(Momentum)
+      {'least': 0, 'below': 1}
+    """
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+
+Whole = Annotated[int, Bounds(ge=0)]
 """A whole number of at least 0."""
-Count = Annotated[int, annotated_types.Ge(1)]
+Count = Annotated[int, Bounds(ge=1)]
 """A whole number of at least 1."""
-Positive = Annotated[float, annotated_types.Gt(0)]
+Positive = Annotated[float, Bounds(gt=0)]
 """A finite number above 0."""
-NotNegative = Annotated[float, annotated_types.Ge(0)]
+NotNegative = Annotated[float, Bounds(ge=0)]
 """A finite number of at least 0."""
-Share = Annotated[float, annotated_types.Gt(0), annotated_types.Le(1)]
+Share = Annotated[float, Bounds(gt=0, le=1)]
 """A number above 0 and at most 1."""
-Decay = Annotated[float, annotated_types.Ge(0), annotated_types.Lt(1)]
+Decay = Annotated[float, Bounds(ge=0, lt=1)]
 """A number of at least 0 and below 1."""
 
 _WORDS = {"ge": "least", "gt": "above", "le": "most", "lt": "below"}
@@ -39,8 +61,8 @@ def bounds_of(annotation: Any) -> dict[str, float]:
         return {}
     found = {}
     for bound in annotation.__metadata__:
-        for each in bound if isinstance(bound, annotated_types.GroupedMetadata) else (bound,):
-            found |= {word: getattr(each, name) for name, word in _WORDS.items() if hasattr(each, name)}
+        values = {word: getattr(bound, name, None) for name, word in _WORDS.items()}
+        found |= {word: value for word, value in values.items() if value is not None}
     return found
 
 

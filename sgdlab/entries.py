@@ -6,9 +6,10 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ml_collections import ConfigDict, config_dict
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
 
 _KINDS = (bool, int, float, str, tuple)
 _SECTION = re.compile(r"^ *(?:Args|Attributes):\n((?:(?: .*)?\n)+?)(?=\n *\w+:|\n *$|\Z)", re.MULTILINE)
@@ -59,7 +60,7 @@ def check_default(where: str, value: Any, givers: str = "") -> None:
         )
 
 
-def entries_of(make: Callable, defaults: Mapping[str, Any], changed: Mapping[str, Any], where: str) -> ConfigDict:
+def entries_of(make: Callable, defaults: Mapping[str, Any], changed: Mapping[str, Any], where: str) -> "ConfigDict":
     """Return the entries of a function or class as a configuration, with the types of its annotations.
 
     Args:
@@ -71,6 +72,8 @@ def entries_of(make: Callable, defaults: Mapping[str, Any], changed: Mapping[str
     Raises:
       ValueError: where `changed` names another entry.
     """
+    from ml_collections import ConfigDict, config_dict  # noqa: PLC0415 (an optax loop needs no configuration)
+
     for name in changed:
         if name not in defaults:
             raise ValueError(f"{where}.{name}={changed[name]!r} must be one of {', '.join(defaults) or 'no entries'}")
@@ -98,7 +101,7 @@ def as_arguments(defaults: Mapping[str, Any], entries: Mapping[str, Any]) -> dic
     arguments = {}
     for name, value in entries.items():
         default: Any = defaults.get(name)
-        if dataclasses.is_dataclass(default) and isinstance(value, Mapping | ConfigDict):
+        if dataclasses.is_dataclass(default) and hasattr(value, "items"):  # a mapping or a ConfigDict
             try:
                 value = dataclasses.replace(default, **as_arguments(fields_of(default), value))  # noqa: PLW2901
             except ValueError as error:

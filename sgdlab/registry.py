@@ -16,15 +16,16 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
-
-from ml_collections import ConfigDict, config_dict
+from typing import TYPE_CHECKING, Any
 
 from sgdlab import arguments
 from sgdlab.bounds import bounded
 from sgdlab.entries import as_arguments, called_of, check_default, described, entries_of, function_of
 from sgdlab.errors import UsageError, with_place
 from sgdlab.runtimes import NotEnoughRuntimes
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
 
 _NAMED = re.compile(r"([A-Za-z_][\w.]*)(\[.*?\])?=")
 
@@ -74,7 +75,7 @@ class Part:
         file = getattr(sys.modules.get(module), "__file__", None) or module
         return f"{pathlib.PurePath(file).name}, {name.rpartition('.')[2]}"
 
-    def entries(self, **changed: Any) -> ConfigDict:
+    def entries(self, **changed: Any) -> "ConfigDict":
         """Return its entries as a configuration: the defaults, but for what is given."""
         return entries_of(self.make, self.defaults, changed, self.name)
 
@@ -206,7 +207,7 @@ class Registry(Mapping[str, Part]):
         self.check(name)
         del self._parts[name]
 
-    def entries(self, kind: str | None = None, /, **changed: Mapping[str, Any]) -> ConfigDict:
+    def entries(self, kind: str | None = None, /, **changed: Mapping[str, Any]) -> "ConfigDict":
         """The family's entries of a configuration: `kind`, and a group for each part.
 
         Args:
@@ -216,6 +217,8 @@ class Registry(Mapping[str, Part]):
         Raises:
           ValueError: where a part or an entry is not known.
         """
+        from ml_collections import ConfigDict, config_dict  # noqa: PLC0415 (an optax loop needs no configuration)
+
         for name in (*changed, *([kind] if kind else ())):
             self.check(name)
         config = ConfigDict({"kind": kind or config_dict.placeholder(str)})

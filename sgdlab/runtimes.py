@@ -1,13 +1,15 @@
 """Run-times for protocols: their checks, and drawing as many as a protocol needs."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sgdlab import arguments
 from sgdlab.errors import UsageError
-from sgdlab.schedule import Schedule
+
+if TYPE_CHECKING:
+    from sgdlab.schedule import Schedule
 
 
 class NotEnoughRuntimes(ValueError):
@@ -82,8 +84,8 @@ def too_short(row: int | np.integer, worker: int | np.integer, seconds: float, n
 
 
 def with_enough_rows(
-    protocol: Callable[[np.ndarray], Schedule], draw: Callable[[int], np.ndarray], *, rows: int
-) -> Schedule:
+    protocol: "Callable[[np.ndarray], Schedule]", draw: Callable[[int], np.ndarray], *, rows: int
+) -> "Schedule":
     """Return the schedule of a protocol on as many rows of run-times as it needs: more are drawn until they are enough.
 
     A fast worker of a heterogeneous cluster needs many more rows than the average one; how many is known only once the

@@ -1,7 +1,9 @@
 """The wheel has the commands and their configurations, and they work in an environment without the checkout."""
 
+import ast
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -76,7 +78,7 @@ def build_and_install(tmp_path_factory):
 def test_the_wheel_holds_every_module_template_and_configuration_and_says_that_it_is_typed(installed):
     with zipfile.ZipFile(installed.wheel) as wheel:
         names = set(wheel.namelist())
-    files = [path for path in (ROOT / "sgdlab").rglob("*") if path.suffix in (".py", ".html", ".typed")]
+    files = [path for path in (ROOT / "sgdlab").rglob("*") if path.suffix in (".py", ".html", ".npz", ".typed")]
     wanted = {str(path.relative_to(ROOT)) for path in files}
     wanted |= {f"sgdlab/configs/{path.name}" for path in (ROOT / "configs").glob("*.*")}
     assert {name for name in names if ".dist-info/" not in name} == wanted
@@ -139,15 +141,55 @@ def test_compare_runs_in_spawned_processes_with_the_installed_configuration(inst
     assert (installed.directory / "compared/report.html").is_file()
 
 
-def test_the_requirements_of_extras_are_bounded(installed):
+def metadata_of(installed):
+    """The lines of a wheel's metadata, and its requirements."""
     with zipfile.ZipFile(installed.wheel) as wheel:
         (name,) = [name for name in wheel.namelist() if name.endswith("METADATA")]
         lines = wheel.read(name).decode().splitlines()
-    required = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
+    return lines, [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
+
+
+def test_what_the_package_imports_it_requires_and_the_other_way_round(installed):
+    """Less optional requirements, each in one file, which says what to install."""
+    optional = {
+        ("pandas", "runs/frames.py"),
+        ("sklearn", "data/photographs.py"),
+        ("grain", "data/stream.py"),
+        ("ray", "live/ray_cluster.py"),
+        ("tensorboardX", "results/writers.py"),
+        ("wandb", "results/writers.py"),
+    }
+    called = {"PIL": "pillow", "absl": "absl-py", "orbax": "orbax-checkpoint"}
+    imported = set()
+    for path in (ROOT / "sgdlab").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                node.body = []
+        for node in ast.walk(tree):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            place = str(path.relative_to(ROOT / "sgdlab"))
+            imported |= {(name.partition(".")[0], place) for name in names if name}
+    ours = {"sgdlab", "configs", "experiments", *sys.stdlib_module_names}
+    imported = {(name, place) for name, place in imported if name not in ours}
+    assert imported >= optional
+    found = {called.get(name, name).replace("_", "-") for name, place in imported - optional}
+    required = {
+        re.split("[<>=]", one)[0].replace("_", "-") for one in metadata_of(installed)[1] if "extra ==" not in one
+    }
+    assert found - required == set()
+    assert required - found == {"array-record", "importlib-resources"}  # what tensorflow-datasets imports
+
+
+def test_the_requirements_of_extras_are_bounded(installed):
+    lines, required = metadata_of(installed)
     assert required
     assert all("<" in line.partition(";")[0] and ">=" in line.partition(";")[0] for line in required)
     extras = {line.removeprefix("Provides-Extra: ") for line in lines if line.startswith("Provides-Extra: ")}
-    assert extras == {"cuda13", "docs", "gpu", "lint", "ray", "stream", "tensorboard", "test", "tpu", "wandb"}
+    devices, tools = {"cuda13", "gpu", "tpu"}, {"docs", "lint", "test"}
+    others = {"experiments", "pandas", "photographs", "ray", "stream", "tensorboard", "wandb"}
+    assert extras == devices | tools | others
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     assert built == ["setuptools>=77"]  # [test] has the same, as the wheel is built without isolation here
     assert any(line.startswith("setuptools") and "77" in line and "test" in line for line in required)

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import scipy.stats
 
 from experiments.harness import board
-from sgdlab.data.digits_builder import NUM_TEST
 
 NAME = "beyond.methods"
 """The command whose result is stored, beside those of the papers."""
@@ -19,6 +18,7 @@ STORES = "python -m experiments scoreboard --store"
 
 LEVEL = 0.95
 """Confidence with which a difference is called one."""
+TEST_DIGITS = 360
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ def differs(row: Row, other: Row) -> float:
         return 0.0
     # Student's quantile: of three seeds each, 2.8 standard errors and not 2. One test digit is never a difference.
     distinct = scipy.stats.t.ppf((1 + LEVEL) / 2, row.seeds + other.seeds - 2)
-    least = max(distinct * math.hypot(row.error(), other.error()), 100 / NUM_TEST)
+    least = max(distinct * math.hypot(row.error(), other.error()), 100 / TEST_DIGITS)
     return difference if abs(difference) > least else 0.0
 
 

@@ -49,7 +49,7 @@ import sys
 SOURCE = "sgdlab"  # @param {type:"string"}
 
 if importlib.util.find_spec("sgdlab") is None:
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", SOURCE], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "pandas", SOURCE], check=True)
 
 # %% tags=["parameters"]
 # @title Settings
@@ -81,7 +81,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 from flax import nnx
 from IPython.display import display as show
-from sklearn.datasets import load_digits
 
 warnings.filterwarnings("ignore", message="IProgress not found")  # of NumPyro's bars, which are not drawn here
 
@@ -417,13 +416,13 @@ show(figure)
 # separate gradients.
 #
 # A schedule does not depend on the network. `sgdlab.replay.run` executes a schedule exactly, gradient by gradient; here
-# with plain SGD and a small network on scikit-learn's 8 x 8 digits, with about 320 images per update. Both runs make
+# with plain SGD and a small network on the UCI digits of 8 x 8 pixels, with about 320 images per update. Both runs make
 # the same number of updates. Time is the virtual time of the cluster, from the schedule.
 
 # %%
-digits = load_digits()
-images, labels = jnp.asarray(digits.images[..., None] / 16.0, jnp.float32), jnp.asarray(digits.target)
-train_images, train_labels, held_out = images[:1437], labels[:1437], data.Batch(images[1437:], labels[1437:])
+digits = data.digits()
+train_images, train_labels = jnp.asarray(digits.train.images), jnp.asarray(digits.train.labels)
+held_out = data.Batch(jnp.asarray(digits.test.images), jnp.asarray(digits.test.labels))
 network = tasks.classification(networks.MLP((64, 32, 10), rngs=nnx.Rngs(SEED)))
 rule = sgdlab.rules.asgd(learning_rate=0.4)
 images_each = max(1, 320 // num_workers)

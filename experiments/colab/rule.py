@@ -48,7 +48,7 @@ import sys
 SOURCE = "sgdlab"  # @param {type:"string"}
 
 if importlib.util.find_spec("sgdlab") is None:
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", SOURCE], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "pandas", SOURCE], check=True)
 
 # %% tags=["parameters"]
 # @title Settings

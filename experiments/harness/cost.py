@@ -101,7 +101,7 @@ def speeds(gradients: Sequence[Gradient], path: pathlib.Path, processes: int) ->
     if new:
         some = f"{len(new)} kind{'s' * (len(new) != 1)} of gradients to time, of the networks without their data"
         print(f"{some}; compiling a large one takes a minute", flush=True)
-        with pool.Progress(len(new), 0, min(processes, len(new))) as progress:
+        with pool.Progress(len(new), 0, processes, len(new)) as progress:
             pool.run([_Timing(gradient, path) for gradient in new], progress, processes)
     return {gradient: Speed(**json.loads(_file(path, gradient).read_text())) for gradient in gradients}
 

@@ -40,7 +40,7 @@ case $verb in
     "${vm[@]}" scp "$archive" "$TPU:sgdlab.tar.gz" --zone="$ZONE" --worker=all
     everywhere "sudo apt-get update -qq && sudo apt-get install -qq -y python3.11-venv nfs-common && \
 rm -rf sgdlab && mkdir sgdlab && tar -C sgdlab -xzf sgdlab.tar.gz && \
-python3.11 -m venv venv && venv/bin/pip install -q './sgdlab[tpu]'"
+python3.11 -m venv venv && venv/bin/pip install -q './sgdlab[tpu,experiments]'"
     ;;
   mount)
     (($# == 1)) || usage

@@ -7,6 +7,7 @@ Leaves report.html, tables, plots/ and metrics in the work directory. The same c
 """
 
 import itertools
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,13 +58,7 @@ def main(argv: Sequence[str]) -> None:
     given = flags.FLAGS
     num_workers = _checked_counts(given.num_workers)
     results.writers.check(given.writers)
-    with said_of("--"):
-        shard = None if given.shard is None else runs.Shard.of(given.shard)
-    if shard and given.rerun:
-        raise UsageError(
-            f"--rerun={','.join(given.rerun)} must be left out with --shard: tasks that begin later would put aside "
-            "what others have finished; name a new --workdir instead"
-        )
+    shard = _checked_shard(given.shard, given.rerun)
     mesh = shared_flags.mesh()
     if mesh is not None and given.processes is not None:
         raise UsageError(
@@ -86,7 +81,13 @@ def main(argv: Sequence[str]) -> None:
     plain = [f"{name} at {n}" for n in num_workers for name in names if tuned and n > 1 and (name, n) not in tuned]
     if plain and hosts.is_first():
         print(f"Not tuned in {given.tune}, and run as the configuration is: {', '.join(plain)}.", flush=True)
-    checked = runs.compare.check(sweep, [*launch.given_entries(), *over])
+    entries = [*launch.given_entries(), *over]
+    # What a file of one's own imports may have changed besides.
+    whole = not (trials or rerun or runs.parts.outside()) and mesh is None
+    if whole and (there := runs.compare.up_to_date(sweep, workdir, over, entries)):
+        _print_report(*there)
+        return
+    checked = runs.compare.check(sweep, entries)
     if hosts.is_first():
         runs.store.check_ours(workdir)
         _print_notes(sweep, checked.waste)
@@ -100,12 +101,7 @@ def main(argv: Sequence[str]) -> None:
         mesh=mesh,
     )
     if rerun and hosts.is_first():
-        anew = [point.name for point in sweep.runs if point.varied["method"] in rerun]
-        if aside := sum(map(session.store.put_aside, anew)):
-            print(
-                f"Put aside, to be run anew: {aside} finished runs. To continue after an interruption, leave out "
-                "--rerun."
-            )
+        _put_aside(sweep, session, rerun)
     try:
         if trials:
             tuning = runs.tuning.Tuning(sweep.base, names, num_workers, trials, given.seeds)
@@ -118,8 +114,20 @@ def main(argv: Sequence[str]) -> None:
         return
     if hosts.is_first():
         session.store.tidy()
-        text, page = runs.compare.report(sweep, found, workdir, over)
-        print(f"\n{text}\n\nReport: {page}")
+        _print_report(*runs.compare.report(sweep, found, workdir, over, entries))
+
+
+def _put_aside(sweep: "runs.Sweep", session: "runs.Session", methods: Sequence[str]) -> None:
+    """Put aside the finished runs of methods, and say how many they are."""
+    anew = [point.name for point in sweep.runs if point.varied["method"] in methods]
+    if aside := sum(map(session.store.put_aside, anew)):
+        print(
+            f"Put aside, to be run anew: {aside} finished runs. To continue after an interruption, leave out --rerun."
+        )
+
+
+def _print_report(text: str, page: pathlib.Path) -> None:
+    print(f"\n{text}\n\nReport: {page}")
 
 
 def _print_notes(sweep: "runs.Sweep", waste: Sequence[str]) -> None:
@@ -128,6 +136,19 @@ def _print_notes(sweep: "runs.Sweep", waste: Sequence[str]) -> None:
     notes = (runs.parts.notes(one.rule.part, one.not_taken) for one in (runs.resolve(config) for config in configs))
     for line in dict.fromkeys([*itertools.chain.from_iterable(notes), *waste]):
         print(line, flush=True)
+
+
+def _checked_shard(text: str | None, rerun: Sequence[str]) -> "runs.Shard | None":
+    if text is None:
+        return None
+    with said_of("--"):
+        shard = runs.Shard.of(text)
+    if rerun:
+        raise UsageError(
+            f"--rerun={','.join(rerun)} must be left out with --shard: tasks that begin later would put aside "
+            "what others have finished; name a new --workdir instead"
+        )
+    return shard
 
 
 def _checked_tune(value: str | None, ledger: str | None) -> "tuple[int, runs.tuning.Tuned | None]":

@@ -1,11 +1,10 @@
 """Data sets: labelled images and texts, in memory or streamed, what is done to them, and the batches of a run.
 
-A part refuses an argument that is out of its range by a `ValueError` that begins with it. What needs jax, TFDS or
-scikit-learn is imported at its first use.
+A part refuses an argument that is out of its range by a `ValueError` that begins with it. What needs jax or
+TFDS is imported at its first use.
 """
 
-import lazy_loader
-
+from sgdlab import lazy
 from sgdlab.data.digits import digit_pairs, digits
 from sgdlab.data.family import DATASETS
 from sgdlab.data.imagenet import imagenet
@@ -21,9 +20,9 @@ from sgdlab.data.source import Dataset, Images
 from sgdlab.data.text import Text, Tokens, stdlib_text, wikitext103
 from sgdlab.data.tfds import tfds
 
-__getattr__, _, _ = lazy_loader.attach(
+__getattr__, _, _ = lazy.attach(
     __name__,
-    submod_attrs={
+    names={
         "batch": ["Batch"],
         "batches": ["Finish", "batch_fn", "finished", "key_of", "order", "ranks", "streams_of", "text_batch_fn"],
         "digits_builder": ["Digits"],

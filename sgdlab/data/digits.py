@@ -20,7 +20,7 @@ _WHITE = 16
 def digits() -> Dataset:
     """UCI handwritten digits: 1437 images of 8x8 pixels to train on, 360 to test on, 10 classes.
 
-    They come with scikit-learn: nothing is downloaded.
+    They come with this package: nothing is downloaded.
     """
     return read()
 
@@ -32,7 +32,7 @@ def read(data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     Args:
       data_dir: the TFDS directory. None: `TFDS_DATA_DIR`, or `~/tensorflow_datasets`.
     """
-    # Not at the top: TFDS and scikit-learn take seconds to import, and the part is registered in every process.
+    # Not at the top: TFDS takes seconds to import, and the part is registered in every process.
     from sgdlab.data.digits_builder import Digits  # noqa: PLC0415
 
     train, test = (load(Digits, split, white=_WHITE, data_dir=data_dir) for split in ("train", "test"))

@@ -34,26 +34,54 @@ def fold(dataset: Dataset, index: int, number: int = 5, *, seed: int = 0) -> Dat
       >>> len(found.train), len(found.test), np.bincount(found.test.labels).tolist()
       (32, 8, [2, 2, 2, 2])
     """
-    # Not at the top: it takes a second to import, and few runs need it.
-    from sklearn.model_selection import KFold, StratifiedKFold  # noqa: PLC0415
-
     arguments.whole("number", number, least=2)
     arguments.whole("index", index, least=0, most=number - 1)
     splits = dataset.train, dataset.test
     if not all(isinstance(split, Images) for split in splits):
         raise ValueError("dataset must be held in memory, as Images, to be divided into folds")
     pixels, labels = (np.concatenate([getattr(split, name) for split in splits]) for name in ("pixels", "labels"))
-    kind, examples, of = StratifiedKFold, int(np.unique(labels, return_counts=True)[1].min()), " of the smallest class"
     if isinstance(dataset, MeasuredDataset):
-        kind, examples, of = KFold, len(labels), ""
-    if examples < number:
-        raise ValueError(f"number={number} must be at most {examples}, the examples{of}")
-    folds = kind(number, shuffle=True, random_state=seed)
+        if len(labels) < number:
+            raise ValueError(f"number={number} must be at most {len(labels)}, the examples")
+        numbers = _drawn_folds(len(labels), number, seed)
+    else:
+        smallest = int(np.unique(labels, return_counts=True)[1].min())
+        if smallest < number:
+            raise ValueError(f"number={number} must be at most {smallest}, the examples of the smallest class")
+        numbers = _stratified_folds(labels, number, seed)
+    tested = numbers == index
     train, test = (
         dataclasses.replace(cast(Images, split), pixels=pixels[rows], labels=labels[rows])
-        for split, rows in zip(splits, list(folds.split(pixels, labels))[index], strict=True)
+        for split, rows in zip(splits, (~tested, tested), strict=True)
     )
     return dataclasses.replace(dataset, train=train, test=test)
+
+
+def _drawn_folds(count: int, number: int, seed: int) -> np.ndarray:
+    """Return the fold of each example, int[count]: those of scikit-learn's `KFold` with `shuffle`, to the bit."""
+    order = np.arange(count)
+    np.random.RandomState(seed).shuffle(order)
+    folds = np.empty(count, int)
+    folds[order] = np.sort(np.arange(count) % number)
+    return folds
+
+
+def _stratified_folds(labels: np.ndarray, number: int, seed: int) -> np.ndarray:
+    """Return the fold of each example, int[examples]: those of scikit-learn's `StratifiedKFold`, to the bit.
+
+    Dealt out one by one in the order of their classes, all folds get the same shares of each; which examples of a class
+    these are is then drawn, class by class in the order in which they come first.
+    """
+    rng = np.random.RandomState(seed)
+    _, first = np.unique(labels, return_index=True)
+    folds, dealt = np.empty(labels.size, int), 0
+    for label in labels[np.sort(first)]:
+        members = labels == label
+        count = np.count_nonzero(members)
+        drawn = np.sort(np.arange(dealt, dealt + count) % number)
+        rng.shuffle(drawn)
+        folds[members], dealt = drawn, dealt + count
+    return folds
 
 
 @functools.lru_cache(maxsize=4)

@@ -8,11 +8,12 @@ from sgdlab import arguments
 from sgdlab.bounds import Count
 from sgdlab.data.family import DATASETS
 from sgdlab.data.source import Dataset, Images
+from sgdlab.errors import UsageError
 
 
 @DATASETS.register(title="Patches of photographs", source="scikit-learn's china.jpg and flower.jpg")
 def photographs(*, size: Count = 32, stride: Count = 8, levels: int = 256, test_share: float = 0.25) -> Dataset:
-    """Patches of two photographs of 427x640 pixels in colour, natural images that need no download.
+    """Patches of two photographs of 427x640 pixels in colour, natural images that come with scikit-learn.
 
     The split is by place: patches to test on lie in the right-hand columns of both photographs, those to train on in
     the others, and no pixel is in both. Patches overlap where the stride is below their size. The label says which
@@ -51,9 +52,13 @@ def photographs(*, size: Count = 32, stride: Count = 8, levels: int = 256, test_
 
 @functools.cache
 def _images() -> list[np.ndarray]:
-    # Not at the top: scikit-learn takes long to import, and the part is registered in every process.
-    from sklearn.datasets import load_sample_images  # noqa: PLC0415
-
+    try:
+        from sklearn.datasets import load_sample_images  # noqa: PLC0415 (an optional requirement)
+    except ImportError as error:
+        raise UsageError(
+            "--config.data.kind=photographs needs scikit-learn, which is not installed: "
+            "pip install 'sgdlab[photographs]'"
+        ) from error
     return load_sample_images().images
 
 

@@ -3,11 +3,11 @@
 NumPyro, Flax and Orbax take seconds to import: a module is imported at its first use.
 """
 
-import lazy_loader
+from sgdlab import lazy
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
+__getattr__, __dir__, __all__ = lazy.attach(
     __name__,
-    submod_attrs={
+    names={
         "fitting": ["Fitting", "fit"],
         "model": ["Architecture", "WindowModel"],
         "part": ["deep_markov"],

@@ -3,14 +3,13 @@
 Flax is imported at the first use of a module.
 """
 
-import lazy_loader
-
+from sgdlab import lazy
 from sgdlab.networks import parts
 from sgdlab.networks.family import NETWORKS
 
-__getattr__, _, _ = lazy_loader.attach(
+__getattr__, _, _ = lazy.attach(
     __name__,
-    submod_attrs={
+    names={
         "adaptive_softmax": ["TiedSoftmax"],
         "convolution": ["Convolution", "conv"],
         "inception": ["Inception"],

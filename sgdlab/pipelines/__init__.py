@@ -1,10 +1,10 @@
 """Steps of pipeline-parallel jobs, operation by operation: what waits for what, and the longest path through a step."""
 
-import lazy_loader
+from sgdlab import lazy
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
+__getattr__, __dir__, __all__ = lazy.attach(
     __name__,
-    submod_attrs={
+    names={
         "graph": ["StepGraph", "build"],
         "job": ["PipelineJob"],
         "operations": ["COMPUTE", "NotAPipeline", "Operations", "OperationRows", "arranged"],

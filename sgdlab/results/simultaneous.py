@@ -4,7 +4,7 @@ import dataclasses
 import functools
 
 import numpy as np
-import scipy.stats
+import scipy  # its modules are imported at their first use
 
 from sgdlab import arguments
 

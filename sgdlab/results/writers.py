@@ -10,13 +10,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-import lazy_loader
-
 from sgdlab.errors import UsageError
-
-# Imported at their first use; a message of theirs says so where one is not installed.
-tensorboardX: Any = lazy_loader.load("tensorboardX")  # noqa: N816 (its name)
-wandb: Any = lazy_loader.load("wandb")
 
 
 class Writer(Protocol):
@@ -48,9 +42,12 @@ class TensorBoard:
     package = "tensorboardX"
 
     def __init__(self, directory: pathlib.Path, name: str):
+        import tensorboardX  # noqa: PLC0415 (it is in an extra of its own)
+
+        self._hparams = tensorboardX.summary.hparams
         logs = directory / "tensorboard" / name
         shutil.rmtree(logs, ignore_errors=True)
-        self._writer = tensorboardX.SummaryWriter(str(logs))
+        self._writer: Any = tensorboardX.SummaryWriter(str(logs))
         self._run: Mapping[str, Any] = {}
         self._ended: Any = None
 
@@ -73,7 +70,7 @@ class TensorBoard:
         metric = record.get("metric", "accuracy")
         judged = dict.fromkeys((f"summary/test_{metric}", "summary/test_loss", "summary/seconds_to_target"), 0.0)
         # Not `add_hparams`, which puts them into a run of their own, beside this one's curves.
-        settings, begun, self._ended = tensorboardX.summary.hparams(dict(_settings(config)), judged)
+        settings, begun, self._ended = self._hparams(dict(_settings(config)), judged)
         for summary in (settings, begun):
             self._writer.file_writer.add_summary(summary)
 
@@ -101,6 +98,8 @@ class WeightsAndBiases:
     package = "wandb"
 
     def __init__(self, directory: pathlib.Path, name: str):
+        import wandb  # noqa: PLC0415 (likewise)
+
         directory.mkdir(parents=True, exist_ok=True)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or directory.resolve().name,

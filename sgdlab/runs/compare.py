@@ -9,27 +9,27 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
 from ml_collections import ConfigDict
 
-from sgdlab import arguments, files, hosts
+from sgdlab import arguments, files, hosts, results
 from sgdlab.errors import UsageError
-from sgdlab.results import publish, summary, table
 from sgdlab.results.records import Records, as_stored
-from sgdlab.results.swept import Swept
-from sgdlab.runs import configuration, tuned_report, tuning
+from sgdlab.runs import configuration, drawn, frames, tuning
 from sgdlab.runs import methods as known
 from sgdlab.runs.configuration import check_used, flat, value_of
 from sgdlab.runs.executor import finish
 from sgdlab.runs.experiment import resolve
 from sgdlab.runs.parts import load as load_parts
 from sgdlab.runs.plan import make_plan, planned
-from sgdlab.runs.store import METRICS, check_ours
+from sgdlab.runs.store import METRICS, Store, check_ours
 from sgdlab.runs.sweep import Session, Sweep, meant
 from sgdlab.runs.tuning import Kind, Outcome, Tuned, by_time
 from sgdlab.runs.work import Point, label, num_workers_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EQUAL = ("time", "gradients")
 """Names the quantity that all methods have as much of."""
@@ -75,7 +75,7 @@ def compare(
     processes: int | None = None,
     equal: str = EQUAL[0],
     tune: int | str | os.PathLike[str] = 0,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Compare methods over numbers of workers, seeds and other entries, as `sgdlab compare` does.
 
     Runs that a work directory holds already are not done again. In a script, call it under
@@ -102,7 +102,7 @@ def compare(
       run's summary, such as `test_accuracy`, `seconds` (virtual) and `diverged`.
 
     Raises:
-      UsageError: where an argument is impossible.
+      UsageError: where an argument is impossible, or pandas is not installed.
       RunFailed: where a run raises an error.
 
     Example:
@@ -113,10 +113,12 @@ def compare(
       >>> table = sgdlab.compare(methods=["asgd"], num_workers=[4], seeds=1, config=config, equal="gradients",
       ...                        processes=1, sweep={"optimizer.learning_rate": [0.01, 0.05]})  # doctest: +ELLIPSIS
       4 runs to do
+      Compiling: ...
       [1/4] ...
       >>> table[["method", "num_workers", "optimizer.learning_rate", "gradients"]].to_numpy().tolist()
       [['nag_asgd', 1, 0.01, 22], ['nag_asgd', 1, 0.05, 22], ['asgd', 4, 0.01, 22], ['asgd', 4, 0.05, 22]]
     """
+    pandas = frames.library("compare")
     for file in parts:
         load_parts(os.fspath(file))
     base = configuration.load(configuration.found(config)) if isinstance(config, str) else config
@@ -146,7 +148,7 @@ def compare(
             session.store.tidy()
             print(f"Report: {report(runs, found, path, over)[1]}")
     rows = [{name: point.varied[name] for name in over} | found[point.key][-1] for point in runs.runs]
-    found_rows = pd.DataFrame(rows).drop(columns=list(_NOT_IN_TABLES), errors="ignore")
+    found_rows = pandas.DataFrame(rows).drop(columns=list(_NOT_IN_TABLES), errors="ignore")
     first = ["method", "num_workers", "seed", *over]
     return found_rows[[*first, *(name for name in found_rows.columns if name not in first)]]
 
@@ -167,6 +169,8 @@ def tuned(
     """
     outcome = tuning.tune(one, session, ledger, gradients)
     if hosts.is_first():
+        from sgdlab.runs import tuned_report  # noqa: PLC0415 (it takes a second to import)
+
         print(f"\n{tuned_report.publish(one, outcome, session.path)}\n", flush=True)
     return outcome
 
@@ -176,6 +180,8 @@ def say_what_rows_lack(sweep: Sweep, session: Session, outcome: Outcome) -> None
 
     The tables and pictures of tuning are made of rows, before.
     """
+    from sgdlab.runs import tuned_report  # noqa: PLC0415 (likewise)
+
     rows = {row["key"] for row in outcome.rows}
     again = sum(point.key in rows and session.store.read(point.name) is None for point in sweep.runs)
     if again and hosts.is_first():
@@ -306,15 +312,48 @@ def report(
     found: Mapping[str, Records],
     path: pathlib.Path,
     over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    given: Sequence[str] = (),
 ) -> tuple[str, pathlib.Path]:
-    """Write tables, pictures and the page of a comparison; return the tables for a terminal, and the page."""
-    groups = summary.groups({point.key: found[point.key] for point in sweep.runs}.values())
+    """Write tables, pictures and the page of a comparison; return the tables for a terminal, and the page.
+
+    What is there of the same records, drawn by the same code, is not drawn again (`up_to_date`).
+    """
+    if (there := up_to_date(sweep, path, over, given)) is not None:
+        return there
     values = as_stored({name: list(values) for name, values in over.items()})
-    page = publish.publish(path, groups, _schedules(sweep), values)
-    if not over:
-        return table.text(groups), page
-    every = Swept(groups, values)
-    return f"{every.table().text()}\n\n{table.text(every.best())}", page
+    print(f"Drawing the report of {len(sweep.runs)} runs: some ten seconds", flush=True)
+    groups = results.summary.groups({point.key: found[point.key] for point in sweep.runs}.values())
+    page = results.publish.publish(path, groups, _schedules(sweep), values)
+    if over:
+        every = results.swept.Swept(groups, values)
+        text = f"{every.table().text()}\n\n{results.table.text(every.best())}"
+    else:
+        text = results.table.text(groups)
+    others = [*path.glob("table.*"), *path.glob("plots/*")]
+    drawn.note(path, _state(sweep, path, over, given), page, others, text)
+    return text, page
+
+
+def up_to_date(
+    sweep: Sweep, path: pathlib.Path, over: Mapping[str, Sequence[Any]], given: Sequence[str] = ()
+) -> tuple[str, pathlib.Path] | None:
+    """Return what `report` does, and say so, where its report was drawn of the same runs by the same code; else None.
+
+    It needs neither plans nor records, which take most of the time where nothing is to do.
+
+    Args:
+      sweep: of the comparison.
+      path: the work directory.
+      over: the further entries that are varied.
+      given: the entries of the configuration that a person has set, which are to be checked where they are others.
+    """
+    if (there := drawn.found(path, _state(sweep, path, over, given))) is not None:
+        print(f"Nothing to do: {len(sweep.runs)} runs and their report are up to date", flush=True)
+    return there
+
+
+def _state(sweep: Sweep, path: pathlib.Path, over: Mapping[str, Sequence[Any]], given: Sequence[str]) -> str:
+    return drawn.state(Store.of(path), [point.name for point in sweep.runs], [as_stored(dict(over)), list(given)])
 
 
 def _schedules(sweep: Sweep) -> dict[str, Any]:

@@ -149,14 +149,15 @@ def _do(
     if session.mesh is not None:
         _over_mesh(tasks, session.mesh, len(asked), gradients)
         return
-    with pool.Progress(len(asked), gradients, min(processes, len(tasks))) as progress:
+    _say_that_it_compiles(asked)
+    with pool.Progress(len(asked), gradients, processes, len(tasks)) as progress:
         pool.run(tasks, progress, processes)
 
 
 def _over_mesh(tasks: Sequence["_Task"], mesh: Mesh, runs: int, gradients: int) -> None:
     """Do runs one after the other, each over all devices; a signal stops the one that is under way."""
     with contextlib.ExitStack() as stack:
-        progress = stack.enter_context(pool.Progress(runs, gradients, 1)) if hosts.is_first() else None
+        progress = stack.enter_context(pool.Progress(runs, gradients, 1, len(tasks))) if hosts.is_first() else None
         stack.enter_context(hosts.stopping())
         try:
             for task in tasks:
@@ -167,6 +168,22 @@ def _over_mesh(tasks: Sequence["_Task"], mesh: Mesh, runs: int, gradients: int) 
         except Stopped as stopped:
             # Finished runs are not run again: the same command continues, also without a checkpoint of this one.
             raise Stopped(progress.done if progress else 0, gradients, saved=True) from stopped
+
+
+class _Timed:
+    """Passes the messages of a run on, and notes how long the first gradients take, before which it is compiled."""
+
+    def __init__(self, send: Callable[[pool.Message], None]):
+        self._send, self._begun, self.compiling = send, time.perf_counter(), 0.0
+
+    def __call__(self, message: pool.Message) -> None:
+        if message.gradients and not self.compiling:
+            self.compiling = self.seconds()
+        self._send(message)
+
+    def seconds(self) -> float:
+        """Return how long the run has taken so far."""
+        return time.perf_counter() - self._begun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,6 +201,7 @@ class _Task:
     stop: Callable[[], bool] | None = None
 
     def __call__(self, send: Callable[[pool.Message], None]) -> None:
+        first = True
         for point in self.points:
             # Over many processes, all have to do the same, whatever other commands do.
             alone = self.store.held(point.name) if self.mesh is None else contextlib.nullcontext()
@@ -192,10 +210,14 @@ class _Task:
                 if there and there[0].get("code") == self.code[point.key]:
                     send(pool.Message(str(point), result="done by another command"))
                     continue
-                records = self._records(point, send)
+                timed = _Timed(send)
+                records = self._records(point, timed)
                 if self.store.writes:
                     self.store.write(point.name, records)
-                    send(pool.Message(str(point), result=outcome(self.work, records[-1])))
+                    # Later runs of a job have the program of the first.
+                    compiling, first = timed.compiling if first else 0.0, False
+                    result, seconds = outcome(self.work, records[-1]), timed.seconds() - compiling
+                    send(pool.Message(str(point), result=result, compiling=compiling, seconds=seconds))
 
     def _records(self, point: Point, send: Callable[[pool.Message], None]) -> Records:
         """Do a run."""
@@ -242,6 +264,12 @@ class _Task:
             self.store.begin_anew(point.name)
         files.write_text(made, json.dumps(self.code[point.key]))
         return folder
+
+
+def _say_that_it_compiles(asked: Mapping[str, _Asked]) -> None:
+    """Print why no result comes at first, where runs are trained."""
+    if any(sweep.work is train for sweep, _ in asked.values()):
+        print("Compiling: the first result comes after that, within a minute for small networks", flush=True)
 
 
 def _say(

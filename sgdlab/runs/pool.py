@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import statistics
 import sys
 import threading
 import time
@@ -31,11 +32,15 @@ class Message:
       run: the run's name.
       gradients: used since the last message.
       result: of the run, where it has finished: what a person reads.
+      compiling: seconds to its first gradients, of the first run of a job, which compiles what the others share.
+      seconds: all others that the finished run has taken; 0 where another command has done it.
     """
 
     run: str
     gradients: int = 0
     result: str | None = None
+    compiling: float = 0.0
+    seconds: float = 0.0
 
 
 _GRACE = 0.8
@@ -186,18 +191,21 @@ def _run_in_process(job: Job) -> None:
 class Progress:
     """The result of each finished run, and how many runs and how much time are left; in a terminal, a bar too.
 
-    The time left is an estimate from all that was done so far, compiling included; it is shown as soon as as many jobs
-    have finished as run at once.
+    The time left is an estimate from the first finished run on: jobs that have not finished one compile as long as
+    others did, and runs take as long as others did, by the median.
 
     Args:
       missing: runs to do.
       gradients: of all of them; 0 where there are none, and runs are counted.
-      processes: jobs at once.
+      processes: jobs at once, at most.
+      jobs: groups of runs, each of which one process does.
     """
 
-    def __init__(self, missing: int, gradients: int, processes: int):
+    def __init__(self, missing: int, gradients: int, processes: int, jobs: int):
         self.missing, self.left, self.gradients, self.done = missing, missing, gradients, 0
-        self.begun, self.processes, self.jobs = time.monotonic(), processes, 0
+        self.processes, self.jobs, self.all_jobs = processes, jobs, jobs
+        self.compiling: list[float] = []
+        self.seconds: list[float] = []
         self.bar = tqdm(
             total=gradients or missing,
             unit=" gradients" if gradients else " runs",
@@ -222,20 +230,23 @@ class Progress:
             self.bar.set_description(f"{_runs(self.left)} left{self._time_left()}; {message.run}", refresh=False)
             return
         self.left -= 1
+        self.compiling += [message.compiling] if message.compiling else []
+        self.seconds += [message.seconds] if message.seconds else []
         end = self._time_left() if self.bar.disable and self.left else ""
         tqdm.write(f"[{self.missing - self.left}/{self.missing}] {message.run}: {message.result}{end}")
         sys.stdout.flush()
 
     def finished_job(self) -> None:
         """Take in that a job has ended."""
-        self.jobs += 1
+        self.jobs -= 1
 
     def _time_left(self) -> str:
-        if self.jobs < self.processes:
+        if not self.seconds:
             return ""
-        total = self.gradients or self.missing
-        seconds = (time.monotonic() - self.begun) * max(total / max(self.done, 1) - 1, 0)
-        return f"; about {tqdm.format_interval(seconds)} left"
+        seconds = self.left * statistics.median(self.seconds)
+        if self.compiling:
+            seconds += max(self.all_jobs - len(self.compiling), 0) * statistics.median(self.compiling)
+        return f"; about {tqdm.format_interval(seconds / max(min(self.processes, self.jobs), 1))} left"
 
 
 def _runs(count: int) -> str:

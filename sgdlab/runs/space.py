@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy  # its modules are imported at their first use
 
 from sgdlab.knobs import Knob
 from sgdlab.runs.effective_rate import default_momentum, momentum

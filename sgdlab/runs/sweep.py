@@ -7,19 +7,21 @@ import functools
 import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import pandas as pd
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from sgdlab import arguments, hosts
 from sgdlab.results.records import Records
-from sgdlab.runs import digests
+from sgdlab.runs import digests, frames
 from sgdlab.runs.configuration import flat
 from sgdlab.runs.executor import finish
 from sgdlab.runs.store import Store, key_of
 from sgdlab.runs.work import Point, Settings, Work, called_with, identity, name_of, parts_of_code, train
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Run = TypeVar("Run")
 DEFAULT_WORKDIR = "runs/papers"
@@ -243,17 +245,18 @@ class Sweep:
             session.code.update(parts_of_code(self.work, run.settings))
         return [(run.varied, found[run.key]) for run in self.runs]
 
-    def table(self) -> pd.DataFrame:
+    def table(self) -> "pd.DataFrame":
         """Return a row a run: what varies, then its result. Raises as `records` does."""
         return self._rows(lambda records: records[-1:])
 
-    def evaluations(self) -> pd.DataFrame:
+    def evaluations(self) -> "pd.DataFrame":
         """Return a row an evaluation: what varies, then its record. Raises as `records` does."""
         return self._rows(lambda records: [record for record in records if record["kind"] == "evaluation"])
 
-    def _rows(self, shown: Callable[[Records], Records]) -> pd.DataFrame:
+    def _rows(self, shown: Callable[[Records], Records]) -> "pd.DataFrame":
+        pandas = frames.library("a sweep")
         rows = ((varied, record) for varied, records in self.records() for record in shown(records))
-        return pd.DataFrame([_plain(varied) | _entries(record, varied) for varied, record in rows])
+        return pandas.DataFrame([_plain(varied) | _entries(record, varied) for varied, record in rows])
 
     def folders(self) -> list[pathlib.Path]:
         """Return the directory of each run, with what it wrote there. Raises as `records` does."""

@@ -5,8 +5,8 @@ replaces single times, `findings` holds all results, `answer` recommends, writes
 trace that grows. The modules are imported at their first use.
 """
 
-import lazy_loader
+from sgdlab import lazy
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__, submodules=("answer", "comparison", "diagnosis", "findings", "follow", "recording", "repairs", "what_if")
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__, modules=("answer", "comparison", "diagnosis", "findings", "follow", "recording", "repairs", "what_if")
 )

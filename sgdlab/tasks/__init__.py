@@ -4,11 +4,11 @@
 is registered in `TASKS`; Flax is imported when one is called.
 """
 
-import lazy_loader
+from sgdlab import lazy
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
+__getattr__, __dir__, __all__ = lazy.attach(
     __name__,
-    submod_attrs={
+    names={
         "baselines": ["interpolated_trigram", "pixel_histogram"],
         "evaluation": ["evaluate", "evaluation", "padded_batches", "text_batches"],
         "family": ["TASKS"],

@@ -2,6 +2,7 @@
 
 import hashlib
 import pathlib
+import sys
 import sysconfig
 import zlib
 
@@ -116,6 +117,12 @@ class TestPhotographs:
             assert len(split) == len(expected)
             np.testing.assert_array_equal(split.pixels, np.stack([patch for patch, _ in expected]))
             np.testing.assert_array_equal(split.labels, [label for _, label in expected])
+
+    def test_say_what_to_install(self, monkeypatch):
+        sys.modules["sgdlab.data.photographs"]._images.cache_clear()
+        monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+        with pytest.raises(UsageError, match=r"^--config.data.kind=photographs needs scikit-learn.*'sgdlab\[photo"):
+            data.photographs()
 
     @pytest.mark.parametrize("levels", [2, 8, 256])
     def test_levels(self, levels):

@@ -1,11 +1,13 @@
 """The digits are real, read without TensorFlow, and come in batches that depend on the seed alone."""
 
 import sys
+import zlib
 
 import jax
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 
 from sgdlab import data
 
@@ -26,6 +28,9 @@ def test_digits_are_scikit_learns_split_in_two(directory):
     found = sorted(zip(both.astype(int).tolist(), labels.tolist(), strict=True))
     expected = load_digits()
     assert found == sorted(zip(expected.data.astype(int).tolist(), expected.target.tolist(), strict=True))
+    _, tested = train_test_split(np.arange(1797), test_size=360, random_state=0, stratify=expected.target)
+    images = test.pixels.reshape(360, 64).astype(float)
+    assert sorted(images.tolist()) == sorted(expected.data[tested].tolist())
     assert "tensorflow" not in sys.modules
 
 
@@ -34,6 +39,13 @@ def test_digits_are_stored_as_array_record(directory):
     assert builder.info.file_format.value == "array_record"
     assert builder.info.features["image"].np_dtype == np.uint8
     assert {name: split.num_examples for name, split in builder.info.splits.items()} == {"train": 1437, "test": 360}
+
+
+def test_digits_are_in_the_order_that_they_always_had(directory):
+    expected = {"train": "ad96de9e", "test": "d4735bf8"}
+    for split, digest in expected.items():
+        found = data.load(data.Digits, split, white=16, data_dir=directory)
+        assert f"{zlib.crc32(found.labels.tobytes(), zlib.crc32(found.pixels.tobytes())):08x}" == digest
 
 
 def test_digits_have_the_values_that_they_always_had(directory):

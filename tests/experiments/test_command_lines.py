@@ -217,12 +217,17 @@ def test_one_run_and_the_same_again(call, tmp_path):
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_pair_of_a_protocol_and_a_rule_runs_and_is_named(call, tmp_path):
-    code, _, errors = call(
+    line = (
         compare, *TINY, "--methods=asgd", "--num_workers=4", "--seeds=1", "--processes=1",
         "--config.protocol.kind=bounded_staleness", "--config.rule.kind=staleness_aware",
         f"--workdir={tmp_path / 'runs'}",
     )  # fmt: skip
+    code, output, errors = call(*line)
     assert code == 0, errors
+    # The same line has nothing to do, and another, of the same runs, is checked as ever.
+    again = "Nothing to do: 2 runs and their report are up to date\n\n" + output[output.index("method ") :]
+    assert call(*line) == (0, again, "")
+    assert "--config.rule.dana.momentum" in one_line(call(*line, "--config.rule.dana.momentum=0.5"))
     assert "Staleness-Aware + Bounded staleness" in (tmp_path / "runs/table.md").read_text()
     assert len(list((tmp_path / "runs/metrics").glob("bounded_staleness+staleness_aware-n4-seed0-*.jsonl"))) == 1
 
@@ -303,7 +308,7 @@ def test_a_killed_comparison_continues_where_it_stopped(call, tmp_path):
     assert "Gap-Aware" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert 'src="data:image/svg+xml' in page
-    assert "6 runs found finished" in call(compare, *arguments)[1]
+    assert "Nothing to do: 6 runs" in call(compare, *arguments)[1]
 
 
 KILLED_BEHIND_THE_THIRD = """

@@ -1,6 +1,7 @@
 """A comparison is a sweep: which runs it has, what they are called, and which of them are there."""
 
 import json
+import sys
 import tempfile
 
 import pytest
@@ -8,7 +9,7 @@ from lib import tiny, undrawn
 
 import sgdlab
 from sgdlab.errors import UsageError
-from sgdlab.runs import Session, compare, digests, executor, resolve, work
+from sgdlab.runs import Session, Sweep, compare, digests, executor, resolve, work
 
 
 def named(sweep):
@@ -24,6 +25,16 @@ def test_methods_are_compared_with_the_first_worker_of_the_smallest_cluster():
     assert [(cluster.first_workers, cluster.num_workers) for cluster in first] == [(1, 4)] * 3
     assert [compare.is_serial(run) for run in sweep.runs] == [True] * 2 + [False] * 7
     assert str(sweep.runs[0]) == "nag_asgd, 1 worker, seed 0"
+
+
+def test_tables_say_what_to_install_before_any_run_is_done(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setattr(executor, "finish", lambda *given: pytest.fail("a run was done"))
+    for asked in (sgdlab.compare, Sweep(tiny.config(), {"seed": [0]}).table):
+        with pytest.raises(
+            UsageError, match=r"table of pandas, which is not installed: pip install 'sgdlab\[pandas\]'"
+        ):
+            asked()
 
 
 def test_the_baseline_alone_is_no_comparison():
@@ -144,6 +155,30 @@ class TestInPython:
         assert "6 runs found finished" in capsys.readouterr().out
         part = table[table["optimizer.learning_rate"] == 0.1]
         assert one.test_accuracy.tolist() == part.test_accuracy.tolist()
+
+    def test_a_report_is_drawn_again_where_what_it_shows_or_itself_has_changed(self, tmp_path, monkeypatch, capsys):
+        undrawn.leave_undrawn(monkeypatch)
+
+        def again():
+            self.compared(tmp_path, methods=["asgd"], seeds=1)
+            said, page = capsys.readouterr().out, f"Report: {tmp_path / 'report.html'}\n"
+            assert said.endswith(page)
+            return "Drawing the report" in said, "Nothing to do: 2 runs and their report are up to date" in said
+
+        assert again() == (True, False)
+        drawn = (tmp_path / "report.html").stat().st_mtime_ns
+        assert again() == (False, True)
+        assert (tmp_path / "report.html").stat().st_mtime_ns == drawn
+        next((tmp_path / "plots").iterdir()).unlink()
+        assert again() == (True, False)
+        (tmp_path / "table.csv").write_text("edited")
+        assert again() == (True, False)
+        record = next((tmp_path / "metrics").glob("asgd-n4-*.jsonl"))
+        record.write_text(record.read_text())  # whoever has written it anew may have changed it
+        assert again() == (True, False)
+        (tmp_path / "drawn.json").write_text("damaged")
+        assert again() == (True, False)
+        assert again() == (False, True)
 
     def test_without_a_directory_nothing_is_left(self, tmp_path, monkeypatch):
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

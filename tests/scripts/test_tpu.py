@@ -76,7 +76,7 @@ def test_install_copies_the_checkout_to_every_host(cluster):
     for home in cluster.homes:
         assert (home / "sgdlab/setup.py").read_text() == (SCRIPTS.parent / "setup.py").read_text()
         assert not (home / "sgdlab/.git").exists()
-        assert (home / "pip").read_text().split() == ["install", "-q", "./sgdlab[tpu]"]
+        assert (home / "pip").read_text().split() == ["install", "-q", "./sgdlab[tpu,experiments]"]
         with tarfile.open(home / "sgdlab.tar.gz") as archive:
             assert not [name for name in archive.getnames() if name.startswith(("./.venv", "./runs", "./build"))]
     assert ["install", "-qq", "-y", "python3.11-venv", "nfs-common"] in [call[1:] for call in cluster.calls("sudo")]

@@ -56,10 +56,10 @@ def source(folder: pathlib.Path, seconds: float) -> WorkSource:
 
 def store_data(folder: pathlib.Path) -> None:
     """Leaves the data in a folder, so that workers need no library to read them."""
-    from sklearn.datasets import load_digits  # noqa: PLC0415 (the server's process alone needs it)
+    from sgdlab import data  # noqa: PLC0415 (the server's process alone needs it)
 
-    digits = load_digits()
-    np.savez(folder / DATA, pixels=digits.data.astype(np.float32) / 16, labels=digits.target.astype(np.int32))
+    digits: Any = data.digits().train
+    np.savez(folder / DATA, pixels=digits.images.reshape(len(digits), -1), labels=digits.labels)
 
 
 def params() -> Tree:

@@ -1,10 +1,10 @@
 """Every protocol measured on the evaluation steps, with parameters from the tuning steps."""
 
-import lazy_loader
+from sgdlab import lazy
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
+__getattr__, __dir__, __all__ = lazy.attach(
     __name__,
-    submod_attrs={
+    names={
         "comparison": [
             "BY_RATE",
             "Comparison",

@@ -1,7 +1,5 @@
 """Computes what a job would gain if one cause of waiting were mended: `sgdlab advise FILE --what_if`."""
 
-import lazy_loader
+from sgdlab import lazy
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__, submod_attrs={"what_if": ["RepairRow", "WhatIf", "try_repairs"]}
-)
+__getattr__, __dir__, __all__ = lazy.attach(__name__, names={"what_if": ["RepairRow", "WhatIf", "try_repairs"]})
