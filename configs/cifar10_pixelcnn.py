@@ -22,7 +22,7 @@ Memory (computed, for event mode; activations come on top): 5,856,128 parameters
 Not in the paper, and assumed here: the gated PixelCNN (Oord et al. 2016) with 15 layers of 128 features, 7x7 in the
 first and 3x3 in the others, and 1024 features before the logits; its initial values; an exponential decrease that ends
 at 3e-6, and training that ends there too; epsilon 1e-10 and an initial mean square of 1, the defaults of TensorFlow's
-RMSProp; gamma-distributed run-times of equal machines.
+RMSProp; gamma-distributed compute times of equal machines.
 """
 
 import math

@@ -5,9 +5,9 @@
     python -m experiments.cutoff.train --config=configs/cutoff.py:two_state --workdir=runs/two_state
 
 For a simulated cluster the model is trained on one run of `cluster.train_steps` iterations in full synchrony, and the
-predictors are compared on other runs. For `recorded`, set `cluster.recorded.trace` to a file of recorded run-times: the
-model is trained on its first half, and the predictors are compared on the second. Teng and Wood trained on one hour of
-their cluster, about 1,720 iterations of this one; `cutoff.sample_efficiency` shows what difference that makes.
+predictors are compared on other runs. For `recorded`, set `cluster.recorded.trace` to a file of recorded compute times:
+the model is trained on its first half, and the predictors are compared on the second. Teng and Wood trained on one hour
+of their cluster, about 1,720 iterations of this one; `cutoff.sample_efficiency` shows what difference that makes.
 """
 
 from ml_collections import ConfigDict, config_dict
@@ -35,7 +35,7 @@ def get_config(name: str = "two_state") -> ConfigDict:
         {
             "kind": "regimes",  # or recorded
             "regimes": registry.CLUSTERS["regimes"].entries(slow_factor=1.8, slow_share=0.15, slow_steps=20.0),
-            "recorded": {"trace": ""},  # file of recorded run-times; kind=recorded needs it
+            "recorded": {"trace": ""},  # file of recorded compute times; kind=recorded needs it
         }
     )
     config.cluster.num_workers = 158

@@ -26,7 +26,7 @@ of 7.6 million gradients takes 1.0 GB.
 Not in the paper, and assumed here: the third version of Inception ("18-layer", Szegedy et al. 2016) on 299x299 pixels;
 its dropout of 0.2, initial values and BatchNorm's momentum, 0.9; no auxiliary head, no label smoothing, no weight
 decay; random parts of 8 to 100 % of the image, mirrored; the centre crop from a shortest side of 342 for tests; epsilon
-1 and an initial mean square of 1, as in TensorFlow's program for distributed training of Inception; run-times as in
+1 and an initial mean square of 1, as in TensorFlow's program for distributed training of Inception; compute times as in
 section 3.1, without the time that parameter servers take.
 """
 

@@ -25,8 +25,8 @@ Memory (computed, for event mode; activations come on top): 11,689,512 parameter
 of them, 0.3 GB, and gossip of 8 nodes 28, 1.3 GB; the test images, which are decoded once, take 7.5 GB.
 
 Not in the paper, and assumed here: the standard deviation of the colour noise, 0.1, and its form, as Krizhevsky et al.
-2012 have it; the initial values; BatchNorm's momentum, 0.9; no warm-up; gamma-distributed run-times of equal machines,
-and messages that take no time. The paper scales copies of at most 480 pixels; here it is the images themselves.
+2012 have it; the initial values; BatchNorm's momentum, 0.9; no warm-up; gamma-distributed compute times of equal
+machines, and messages that take no time. The paper scales copies of at most 480 pixels, we scale the images.
 """
 
 from ml_collections import ConfigDict

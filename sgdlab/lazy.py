@@ -3,8 +3,18 @@
 import importlib
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
+
+
+class _Package(ModuleType):
+    """A package some of whose names are those of its modules too: it has the name, whoever imports the module."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set what is named, where the import system sets the module of that name."""
+        if isinstance(value, ModuleType) and name in self.__dict__.get("_named_alike", ()):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
 
 
 def attach(
@@ -24,6 +34,9 @@ def attach(
     """
     homes = {name: module for module, found in names.items() for name in found}
     known = sorted({*modules, *homes})
+    if alike := {name for name, module in homes.items() if name == module}:
+        sys.modules[package].__class__ = _Package
+        sys.modules[package].__dict__["_named_alike"] = alike
 
     def first_use(name: str) -> Any:
         if name not in known:

@@ -1,9 +1,9 @@
 """Parts declare themselves: what a part takes by keyword, with its defaults, is its configuration.
 
 A protocol, rule, cluster, predictor, network, data set or task is a function (or a class) that registers itself where
-it is defined. A run gives some of its arguments (run-times, the number of workers, a seed: each registry says which);
-all others are entries of the configuration, `config.<family>.<part>.<entry>`, and flags of the command line. The part
-checks its arguments itself: its `ValueError` is what a person reads, with the flag's name in front.
+it is defined. A run gives some of its arguments (compute times, the number of workers, a seed: each registry says
+which); all others are entries of the configuration, `config.<family>.<part>.<entry>`, and flags of the command line.
+The part checks its arguments itself: its `ValueError` is what a person reads, with the flag's name in front.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Run-times for protocols: their checks, and drawing as many as a protocol needs."""
+"""Compute times for protocols: their checks, and drawing as many as a protocol needs."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class NotEnoughRuntimes(ValueError):
-    """A worker runs out of run-times before the schedule is complete.
+    """A worker runs out of compute times before the schedule is complete.
 
     Attributes:
       rows: estimated number of rows that would be enough.
-      done: number of gradients that the run-times sufficed for, where that is known.
+      done: number of gradients that the compute times sufficed for, where that is known.
     """
 
     def __init__(self, message: str, rows: int, done: int | np.integer | None = None):
@@ -31,11 +31,11 @@ class NotEnoughRuntimes(ValueError):
     def after(
         cls, num_gradients: int, *, rows: int, done: int | np.integer, who: str = "a worker", spare: bool = False
     ) -> "NotEnoughRuntimes":
-        """The error of a protocol whose run-times end before enough gradients are done.
+        """The error of a protocol whose compute times end before enough gradients are done.
 
         Args:
           num_gradients: how many gradients were asked for.
-          rows: T, number of rows of the run-times.
+          rows: T, number of rows of the compute times.
           done: number of gradients that these sufficed for.
           who: which worker runs out of rows, for the message.
           spare: whether to estimate a tenth more rows than in proportion, for workers of unequal speed.
@@ -51,11 +51,11 @@ class NotEnoughRuntimes(ValueError):
 
 
 _IN_VAIN = 10_000
-"""Rows of run-times, and more where many gradients are asked for, after which a protocol must have used a gradient."""
+"""Rows of times, and more where many gradients are asked for, after which a protocol must have used a gradient."""
 
 
 def checked(runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
-    """Returns run-times as float64[T, N].
+    """Returns compute times as float64[T, N].
 
     Raises:
       ValueError: where they have another shape, or are not all positive and finite; it names the first bad entry.
@@ -76,7 +76,7 @@ def checked(runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
 
 
 def too_short(row: int | np.integer, worker: int | np.integer, seconds: float, now: float) -> ValueError:
-    """Return the error for a run-time that a clock at `now` seconds is not moved by."""
+    """Return the error for a compute time that a clock at `now` seconds is not moved by."""
     return ValueError(
         f"runtimes[{row}, {worker}]={seconds} does not advance the clock at {now:g} s; run-times must be long enough "
         "to move the clock"
@@ -86,14 +86,14 @@ def too_short(row: int | np.integer, worker: int | np.integer, seconds: float, n
 def with_enough_rows(
     protocol: "Callable[[np.ndarray], Schedule]", draw: Callable[[int], np.ndarray], *, rows: int
 ) -> "Schedule":
-    """Return the schedule of a protocol on as many rows of run-times as it needs: more are drawn until they are enough.
+    """Return the schedule of a protocol on as many rows of times as it needs: more are drawn until they are enough.
 
     A fast worker of a heterogeneous cluster needs many more rows than the average one; how many is known only once the
     schedule is made. `draw` must give the same first rows for any number of rows, as the laws of `sgdlab.cluster` do.
 
     Args:
-      protocol: run-times, float64[T, N] seconds -> Schedule.
-      draw: T -> run-times, float64[T, N] seconds.
+      protocol: compute times, float64[T, N] seconds -> Schedule.
+      draw: T -> compute times, float64[T, N] seconds.
       rows: number of rows to begin with.
 
     Raises:
@@ -148,7 +148,7 @@ def ending(make: Callable[[int], Any], seconds: float, *, first: int) -> Any:
 
     Raises:
       ValueError: where no update is applied by then, or `seconds` is not above 0.
-      NotEnoughRuntimes: where the run-times of `make` end before the instant.
+      NotEnoughRuntimes: where the compute times of `make` end before the instant.
 
     Example:
       >>> import functools, sgdlab

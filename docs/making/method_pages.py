@@ -214,7 +214,7 @@ def _verdicts(method: Method, alone: measured.Row | None) -> list[str]:
 def _speeds(method: Method) -> list[str]:
     speeds = simulated.speeds(method)
     if not speeds:
-        return ["Its schedule does not come from run-times of a cluster: there is no speed to compare."]
+        return ["Its schedule does not come from compute times of a cluster: there is no speed to compare."]
     rows = [
         [
             cluster,

@@ -11,7 +11,7 @@ PACKAGES = {
     "peer_schedule": "The schedule of nodes without a server",
     "registry": "Parts declare themselves",
     "cluster": "How long workers and messages take",
-    "protocols": "Whom to wait for, from run-times",
+    "protocols": "Whom to wait for, from compute times",
     "policies": "Whom to wait for, event by event",
     "rules": "What the server does with a gradient",
     "predictors": "How many workers to wait for, predicted",
@@ -22,7 +22,7 @@ PACKAGES = {
     "networks": "Flax networks",
     "data": "Data sets and batches",
     "tasks": "A network as pure functions",
-    "traces": "Recorded run-times",
+    "traces": "Recorded compute times",
     "hosts": "Many processes as one",
 }
 """Module of sgdlab -> what it is."""

@@ -35,7 +35,7 @@ class Speed:
     """Holds what a protocol makes of a cluster.
 
     Attributes:
-      speedup: used gradients per second, over those of synchronous SGD on the same run-times.
+      speedup: used gradients per second, over those of synchronous SGD on the same compute times.
       staleness: mean number of updates between reading and use; NaN without a server.
       wasted: share of the workers' time that goes into gradients which are dropped.
       idle: share of the workers' time in which they wait.
@@ -57,7 +57,7 @@ def flags(cluster: str) -> str:
 
 
 def speeds(method: Method) -> dict[str, Speed]:
-    """Return what a method's protocol makes of each cluster; none where it takes no run-times of a cluster."""
+    """Return what a method's protocol makes of each cluster; none where it takes no compute times of a cluster."""
     name = _FIRST.setdefault(waiting(method), method.name)
     return {cluster: found for cluster in CLUSTERS if (found := _speed(name, cluster)) is not None}
 

@@ -1,7 +1,7 @@
 """Time to collect the k-th of 100 gradients in synchronous SGD (Chen et al. 2016, Figures 3 and 4).
 
-Nothing is trained: run-times are drawn from sgdlab.cluster.LongTailed with its default parameters, a log-normal body
-with a Pareto tail, which model the paper's 100 GPUs. All machines start at the same time; the time to collect k
+Nothing is trained: compute times are drawn from sgdlab.cluster.LongTailed with its default parameters, a log-normal
+body with a Pareto tail, which model the paper's 100 GPUs. All machines start at the same time; the time to collect k
 gradients ends when the k-th gradient arrives. Intervals are over 20 parts of the iterations. As the law was made to
 have the means, the tail and the shares that the paper prints, that it has them is checked, and no finding.
 """
@@ -62,11 +62,11 @@ QUANTITIES = {
     differs="Run-times are independent draws from a model that was chosen to resemble the few that the paper prints.",
 )
 def figures3_4(*, iterations: Count = 20_000, seed: Whole = 0) -> Output:
-    """Draws the run-times.
+    """Draws the compute times.
 
     Args:
       iterations: number of iterations to draw, with 100 gradients each.
-      seed: seed of the run-times.
+      seed: seed of the compute times.
     """
     times = collected(iterations, seed)
     rows = [

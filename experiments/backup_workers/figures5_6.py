@@ -8,7 +8,7 @@ epochs, as in Appendix A.2. The result depends on r, so that several are shown, 
 
 Figure 6 shows the time to converge with N of 100 machines: these updates, interpolated linearly between the measured N
 as in the paper, times the mean time to collect N of 100 gradients (figures3_4). How these times grow from the 90th
-gradient to the 98th depends on the spread of run-times, which is ours (--spreads).
+gradient to the 98th depends on the spread of compute times, which is ours (--spreads).
 
 Differences from Appendix A.2: Nesterov SGD with momentum 0.9 instead of RMSProp with decay and momentum 0.9
 (--optimizer=rmsprop), which takes as long; 2 examples per gradient instead of 32 (--examples=32); the accuracy of the
@@ -131,7 +131,7 @@ def figures5_6(  # noqa: PLR0913 (its flags)
       average_decay: decay per update, below 1, of the parameters' moving average, whose accuracy counts; by default
         that of the parameters counts.
       iterations: number of iterations to draw for the mean time to collect N gradients.
-      spreads: standard deviations of the logarithm of run-times for which the best N is told.
+      spreads: standard deviations of the logarithm of compute times for which the best N is told.
 
     Raises:
       ValueError: if `gradients` has another length or a larger value.
@@ -311,7 +311,7 @@ def compared(
       seconds: float64[T, C], durations of T updates.
       updates: name -> N -> float64[seeds], updates to converge, infinite where a run does not: such an N is left out.
         Verdicts rest on the first that is not through the paper's numbers.
-      others: other spreads of run-times -> float64[C], mean durations.
+      others: other spreads of compute times -> float64[C], mean durations.
       data: what was trained on.
     """
     draws, seconds = seconds, seconds.mean(axis=0)

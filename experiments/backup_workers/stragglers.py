@@ -21,8 +21,8 @@ def collected(iterations: int, seed: int, spread: float = LAW.spread) -> np.ndar
 
     Args:
       iterations: number of them.
-      seed: of the run-times.
-      spread: standard deviation of the logarithm of run-times that are not in the tail.
+      seed: of the compute times.
+      spread: standard deviation of the logarithm of compute times that are not in the tail.
 
     Returns:
       float64[iterations, MACHINES], seconds; column k - 1 is the time until the k-th gradient arrives.

@@ -1,10 +1,10 @@
 """Staleness of each layer's gradients with 40 asynchronous workers and 18 layers (Chen et al. 2016, Table 1).
 
-Nothing is trained, because the staleness depends only on when layers are read and pushed. Workers, whose run-times are
-gamma-distributed (Barkai et al. 2020, C.3, homogeneous), never wait. Each reads all layers when it begins a gradient
-and pushes them one by one from the top during the backward pass, which takes 2/3 of its time; in the picture, layers
-are also read one by one in the forward pass, or pushed all at the end, as clipping by the global norm requires. The
-paper numbers its layers from 0 to 18: 19 blocks, which take equal times here.
+Nothing is trained, because the staleness depends only on when layers are read and pushed. Workers, whose compute times
+are gamma-distributed (Barkai et al. 2020, C.3, homogeneous), never wait. Each reads all layers when it begins a
+gradient and pushes them one by one from the top during the backward pass, which takes 2/3 of its time; in the picture,
+layers are also read one by one in the forward pass, or pushed all at the end, as clipping by the global norm requires.
+The paper numbers its layers from 0 to 18: 19 blocks, which take equal times here.
 """
 
 import numpy as np
@@ -47,7 +47,7 @@ def table1(*, workers: Count = 40, layers: Count = 19, gradients: Count = 20_000
       workers: number of workers; none of them waits for the others.
       layers: parameter blocks; the paper's are numbered from 0 to 18.
       gradients: number of gradients to count.
-      seed: seed of the run-times.
+      seed: seed of the compute times.
     """
     found = {timing: staleness(workers, layers, gradients, seed, *when) for timing, when in TIMINGS.items()}
     mean = {timing: values.mean(axis=0) for timing, values in found.items()}
@@ -137,7 +137,7 @@ def staleness(
       workers: N.
       layers: L.
       gradients: T, gradients to count after the first `SETTLING` of each worker.
-      seed: seed of the run-times.
+      seed: seed of the compute times.
       reads: when layers are read, "start" or "forward".
       pushes: when the layers' gradients are pushed, "backward" or "end".
 

@@ -2,7 +2,7 @@
 
     python -m experiments.benchmarks advise
 
-The run-times are drawn from a `RegimeCluster` with 125 nodes, and written as a .npy file.
+The compute times are drawn from a `RegimeCluster` with 125 nodes, and written as a .npy file.
 """
 
 import pathlib

@@ -58,7 +58,7 @@ _LEVEL = 0.95
 
 
 class Fleet(NamedTuple):
-    """A fleet: its name, its fault (None: clean), and its run-times."""
+    """A fleet: its name, its fault (None: clean), and its compute times."""
 
     name: str
     fault: str | None

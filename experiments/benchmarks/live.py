@@ -1,4 +1,4 @@
-"""Live runs: what the loop costs a gradient, and how fast protocols are against a simulation of their run-times."""
+"""Live runs: what the loop costs a gradient, and how fast protocols are against a simulation of their compute times."""
 
 import functools
 import statistics
@@ -65,7 +65,7 @@ def _protocols(kind: str, workers: int = 8, slow: float = 5.0, num_gradients: in
         for name, make in makers.items():
             recording = _served(transport, make, argument["size"], workers, num_gradients)
             measured = recording.schedule.gradients_per_second()
-            # Run-times by the workers' own clocks: what is simulated of them knows nothing of the loop's cost.
+            # Compute times by the workers' own clocks: what is simulated of them knows nothing of the loop's cost.
             simulated = policies.simulate(make, _own_times(recording), num_gradients=num_gradients)
             possible = simulated.gradients_per_second()
             what = f"{name}, {kind}, 1 of {workers} workers {slow:g} times as slow: share of simulated"
@@ -101,9 +101,9 @@ def _steady(recording: LiveRecording) -> float:
 
 
 def _own_times(recording: LiveRecording) -> np.ndarray:
-    """float64[T, N], seconds: the recorded run-times of the workers' own clocks, and more than a simulation needs.
+    """float64[T, N], seconds: the recorded compute times of the workers' own clocks, and more than a simulation needs.
 
-    Where a gradient was interrupted, and after the last one, stands a draw from the worker's other run-times.
+    Where a gradient was interrupted, and after the last one, stands a draw from the worker's other compute times.
     """
     schedule, generator = recording.schedule, np.random.default_rng(0)
     rows, columns = schedule.num_gradients, []

@@ -59,7 +59,7 @@ LAWS: dict[str, Law] = {
     ),
     "hardly any noise": lambda generator, shape: 1 + 0.001 * generator.standard_normal(shape),
 }
-"""Run-times of workers that are all alike."""
+"""Compute times of workers that are all alike."""
 
 
 def figures() -> Iterator[Figure]:
@@ -110,7 +110,7 @@ for steps in (100_000, 1_000_000):
 
 
 def _memory() -> Iterator[Figure]:
-    """Peak memory of a process of its own, in which a monitor reads 10^9 run-times."""
+    """Peak memory of a process of its own, in which a monitor reads 10^9 compute times."""
     answer = subprocess.run([sys.executable, "-c", _MEMORY], capture_output=True, text=True, check=True)
     unit = 1 if sys.platform == "darwin" else 1024
     early, late = (int(line) * unit / 2**20 for line in answer.stdout.split())

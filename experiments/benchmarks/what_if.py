@@ -96,7 +96,7 @@ def communication(generator: np.random.Generator) -> Planted:
 
 
 def data_loading(generator: np.random.Generator) -> Planted:
-    """Make the phase data, 5 % of the work, 0.3 to 1 of a step longer in 3 to 10 % of the run-times, of any worker."""
+    """Make the phase data, 5 % of the work, 0.3 to 1 of a step longer in 3 to 10 % of the times, of any worker."""
     fleet = fleets.draw(generator)
     shape = fleet.runtimes.shape
     hit = generator.random(shape) < generator.uniform(0.03, 0.1)

@@ -9,9 +9,9 @@ has a fixed point of its own.
 
 Measured is the squared norm of the gradient of the mean loss, on average over the last fifth of a run. The rate of each
 method and length is the best of 17 for seed 0, of which nothing else is used; b_i, the point where runs begin, noise
-and run-times are drawn anew with each seed. Which method is first depends on the length of a run, and the authors' runs
-take 3,000 times as long as the slowest worker's gradient; the last two claims are about runs of such a length. Malenia
-SGD has a number of its own, of gradients to collect for an update, and is run with several.
+and compute times are drawn anew with each seed. Which method is first depends on the length of a run, and the authors'
+runs take 3,000 times as long as the slowest worker's gradient; the last two claims are about runs of such a length.
+Malenia SGD has a number of its own, of gradients to collect for an update, and is run with several.
 """
 
 import functools
@@ -67,7 +67,7 @@ EIGENVALUES = np.geomspace(0.1, 1.0, 10)
 LAST, EVALUATIONS = 0.2, 100
 """The share of a run, at its end, over which norms are averaged; and how often they are measured."""
 HORIZON = 3000.0
-"""The authors' runs, in run-times of the slowest worker: 300,000 s, where that takes 100 s."""
+"""The authors' runs, in compute times of the slowest worker: 300,000 s, where that takes 100 s."""
 
 
 @figure(
@@ -95,7 +95,7 @@ def disagreeing(
     Args:
       num_workers: number of workers.
       horizons: lengths of runs, in virtual seconds.
-      scatter: standard deviation of run-times, as a share of the worker's mean.
+      scatter: standard deviation of compute times, as a share of the worker's mean.
       noise: sigma, standard deviation of each entry of a gradient.
       seeds: number of seeds besides the one that rates are tuned with.
       rates: rates of the grid that are tried, the largest first.

@@ -88,7 +88,7 @@ def mindflayer(
       images: the data set.
       num_workers: number of workers.
       seconds: virtual time of a run.
-      indices: indices of the tail; the mean run-time is infinite where it is at most 1.
+      indices: indices of the tail; the mean compute time is infinite where it is at most 1.
       tail_share: share of gradients in the tail.
       hidden: hidden units.
       target: training loss whose time is measured.

@@ -2,15 +2,15 @@
 
 OptiReduce (Warraich et al. 2025) bounds how long a collective waits: what comes later is left out. Its cloud
 environments are named by the 99th percentile over the median of a message's latency, 1.5 and 3. Here the same ratios
-are those of a gradient's run-time, log-normal and independent, with a median of 1 s; whole gradients are left out and
-not packets of them, and nothing is lost on the way. Full synchrony waits for all; cutoff SGD predicts how many to wait
-for, from the mean of the last updates; the time-out waits for three quarters of the workers, then a fifth of the median
-longer. All share the hyperparameters of `configs/digits.py`, and use as many gradients.
+are those of a gradient's compute time, log-normal and independent, with a median of 1 s; whole gradients are left out
+and not packets of them, and nothing is lost on the way. Full synchrony waits for all; cutoff SGD predicts how many to
+wait for, from the mean of the last updates; the time-out waits for three quarters of the workers, then a fifth of the
+median longer. All share the hyperparameters of `configs/digits.py`, and use as many gradients.
 
 The paper's claim is of time to accuracy, but its cause are tails of messages, of which a ring all-reduce waits for many
 in a row. So the time of a used gradient, which waiting alone decides, is judged too, and what could be saved of it is
-simulated: by the best fixed number of workers to wait for, and by one who knows all run-times in advance; and what the
-tails of its messages cost a ring. (The predictor of cutoff SGD, a running mean of five updates, has learned all that it
+simulated: by the best fixed number of workers to wait for, and by one who knows all compute times in advance; and what
+the tails of its messages cost a ring. (The predictor of cutoff SGD, a running mean of five updates, has learned all it
 can: in ten times as many updates it waits for as many of 8 workers, 6.3 at the longer tail, where 6 are best.)
 """
 
@@ -153,7 +153,7 @@ def savings(ratio: float, num_workers: int) -> dict[str, float]:
     """Return per cent of the time that could be saved, in simulated rounds; keys of `SAVINGS`.
 
     Args:
-      ratio: 99th percentile over the median of run-times, or of messages.
+      ratio: 99th percentile over the median of compute times, or of messages.
       num_workers: number of workers, or of machines in the ring.
     """
     spread = math.log(ratio) / _NORMAL_99

@@ -21,15 +21,15 @@
 Many workers train one network together. In every iteration each of them computes a gradient, and the server averages
 the gradients. If it waits for all workers, it waits for the slowest one, and all others are idle. If it continues after
 the first $c$ gradients and interrupts the other workers, it loses a few gradients and saves time. The best $c$ changes,
-because machines enter slow phases and recover. This notebook trains a model of a cluster on recorded run-times and
+because machines enter slow phases and recover. This notebook trains a model of a cluster on recorded compute times and
 predicts $c$ for every iteration, as in *High Throughput Synchronous Distributed Stochastic Gradient Descent* (Teng and
 Wood 2018).
 
-1. Get run-times: of a simulated cluster, or from your own trace.
+1. Get compute times: of a simulated cluster, or from your own trace.
 2. Measure the cost of waiting for all workers.
-3. Train a deep Markov model on the first part of the run-times.
-4. Predict the sorted run-times and the cutoff of iterations that were not used in training.
-5. Run the predictor as in production, where late run-times are not observed, and compare it with simpler methods.
+3. Train a deep Markov model on the first part of the compute times.
+4. Predict the sorted compute times and the cutoff of iterations that were not used in training.
+5. Run the predictor as in production, where late compute times are not observed, and compare it with simpler methods.
 6. Train a small network with the resulting schedule.
 7. Save and load the model.
 
@@ -95,16 +95,16 @@ folder = pathlib.Path(FOLDER)
 folder.mkdir(parents=True, exist_ok=True)
 
 # %% [markdown]
-# ## 1. Run-times
+# ## 1. Compute times
 #
 # A trace is a table with a row for every worker and step: `worker, step, duration`, in seconds. A table with one column
 # for each worker is accepted too, as is a `.npy` array of steps x workers. Enter the path of your trace in `TRACE`
 # above.
 #
-# Without a trace, a cluster like the paper's is simulated: 158 workers on 4 nodes, whose run-times have a mean of
+# Without a trace, a cluster like the paper's is simulated: 158 workers on 4 nodes, whose compute times have a mean of
 # 1.057 s and a standard deviation of 0.393 s. From time to time a node becomes slow and stays slow for about 20
-# iterations, together with all its workers. The run-times are written as a trace, which is then read in the same way as
-# your own.
+# iterations, together with all its workers. The compute times are written as a trace, which is then read in the same
+# way as your own.
 
 # %%
 trace = pathlib.Path(TRACE or folder / "trace.csv")
@@ -117,7 +117,7 @@ def simulate():
         num_nodes=NUM_NODES,
         mean=1.057,
         std=0.393,
-        slow_factor=1.8,  # ratio of slow and ordinary run-times
+        slow_factor=1.8,  # ratio of slow and ordinary compute times
         slow_share=0.15,  # share of the time in which a node is slow
         slow_steps=20.0,  # mean number of iterations of a slow phase
     )
@@ -130,7 +130,7 @@ if not TRACE:
     simulate()
 recording = sgdlab.cluster.recorded(trace)
 print(recording)
-runtimes = recording.complete().runtimes  # [steps, workers]: the steps for which all workers have a run-time
+runtimes = recording.complete().runtimes  # [steps, workers]: the steps for which all workers have a compute time
 num_steps, num_workers = runtimes.shape
 
 split = int(TRAINING_SHARE * num_steps)
@@ -153,22 +153,22 @@ axes.grid(visible=False)
 axes.set_xlabel("iteration")
 axes.set_ylabel("worker")
 axes.locator_params(integer=True)
-axes.set_title(f"Run-times of the first {len(shown)} iterations")
-figure.colorbar(image, label="run-time, s", extend="max")
+axes.set_title(f"Compute times of the first {len(shown)} iterations")
+figure.colorbar(image, label="compute time, s", extend="max")
 plt.show()
 
 # %%
 slowest, average = train.max(axis=1).mean(), train.mean()
-print(f"The mean run-time is {average:.2f} s, that of the slowest worker of an iteration {slowest:.2f} s.")
+print(f"The mean compute time is {average:.2f} s, that of the slowest worker of an iteration {slowest:.2f} s.")
 print(f"In full synchrony workers are idle for {1 - average / slowest:.0%} of the time.")
 
 # %% [markdown]
-# Let $x_{(1)} \le x_{(2)} \le \dots \le x_{(n)}$ be the run-times of an iteration in increasing order, its *order
+# Let $x_{(1)} \le x_{(2)} \le \dots \le x_{(n)}$ be the compute times of an iteration in increasing order, its *order
 # statistics*. After $x_{(c)}$ seconds $c$ gradients have arrived, so waiting for $c$ workers gives
 #
 # $$\Omega(c) = \frac{c}{x_{(c)}} \quad \text{gradients per second.}$$
 #
-# Left: sorted run-times of three iterations. Right: their throughput for each number of workers; dots mark the best.
+# Left: sorted times of three iterations. Right: their throughput for each number of workers; dots mark the best.
 
 # %%
 typical = np.argsort(train.mean(axis=1))[[len(train) // 20, len(train) // 2, -1 - len(train) // 20]]
@@ -183,9 +183,9 @@ for step, name, colour in zip(
     left.plot(best, ordered[best - 1], "o", color=colour)
     right.plot(count, count / ordered, color=colour)
     right.plot(best, best / ordered[best - 1], "o", color=colour)
-left.set_ylabel("run-time, s")
+left.set_ylabel("compute time, s")
 left.set_ylim(bottom=0)
-left.set_xlabel("workers in order of run-time")
+left.set_xlabel("workers in order of compute time")
 left.legend()
 right.set_ylabel("gradients per second")
 right.set_ylim(bottom=0)
@@ -197,8 +197,8 @@ plt.show()
 # %% [markdown]
 # ### Independent, identical workers
 #
-# If run-times were independent and all from one normal distribution, its mean and standard deviation would determine
-# the order statistics by Elfving's formula:
+# If compute times were independent and all from one normal distribution, its mean and standard deviation would
+# determine the order statistics by Elfving's formula:
 #
 # $$E[x_{(j)}] \approx \mu + \sigma\, \Phi^{-1}\left(\frac{j - \pi/8}{n - \pi/4 + 1}\right).$$
 #
@@ -216,7 +216,7 @@ axes.plot(count, ordered.mean(axis=0), color=BLUE, label="observed, mean")
 axes.plot(count, by_formula, color=ORANGE, linestyle="--", label="Elfving's formula")
 axes.set_xlabel("order statistic, j")
 axes.locator_params(axis="x", integer=True)
-axes.set_ylabel("j-th run-time, s")
+axes.set_ylabel("j-th compute time, s")
 axes.set_ylim(bottom=0)
 axes.legend()
 plt.show()
@@ -232,8 +232,8 @@ for name, c in (("all", num_workers), ("the best number by the formula", alike),
 # ## 3. A model of the cluster
 #
 # The best cutoff of an iteration depends on which nodes are slow. The *deep Markov model* has a hidden state $z_t$ of
-# the cluster that changes from iteration to iteration and determines the distribution of all run-times. Its functions
-# are small neural networks:
+# the cluster that changes from iteration to iteration and determines the distribution of all compute times. Its
+# functions are small neural networks:
 #
 # $$z_t \sim \mathcal N\big(\mu_\theta(z_{t-1}), \sigma_\theta(z_{t-1})\big), \qquad
 # x_t \sim \mathcal N\big(m_\theta(z_t), s_\theta(z_t)\big), \qquad x_t \in \mathbb R^n.$$
@@ -259,7 +259,7 @@ fitting = deep_markov.Fitting(
 
 def report(evaluation):
     """Prints how far the training is."""
-    print(f"step {int(evaluation['step']):,}: validation ELBO {evaluation['validation_elbo']:.3f} nats per run-time")
+    print(f"step {int(evaluation['step']):,}: validation ELBO {evaluation['validation_elbo']:.3f} nats per time")
 
 
 model = deep_markov.fit(train, widths, fitting, seed=SEED, report=report)
@@ -276,7 +276,7 @@ best = np.argmax(np.where(settled, validation, -np.inf))
 axes.plot(steps[best], validation[best], "o", color=BLUE, label="parameters of the model")
 axes.set_ylim(validation[settled].min() - 0.1, elbo.max() + 0.05)  # the first steps are far below
 axes.set_xlabel("training step")
-axes.set_ylabel("ELBO, nats per run-time")
+axes.set_ylabel("ELBO, nats per compute time")
 axes.legend()
 plt.show()
 
@@ -284,13 +284,13 @@ plt.show()
 # ## 4. Predict
 #
 # The guide draws 64 states given the last 20 iterations. For each of them the model draws the next state and all
-# run-times, which are sorted. The mean of the draws is $E[x_{(j)}]$, and the cutoff is
+# compute times, which are sorted. The mean of the draws is $E[x_{(j)}]$, and the cutoff is
 #
 # $$c = \arg\max_c \frac{c}{E[x_{(c)}]}.$$
 #
-# The picture shows four test iterations, each predicted from the 20 before it. They are chosen by the mean run-time of
-# the *previous* iteration, not by their own: the model cannot know yet that a node has just become slow or recovered.
-# The band is $\pm 2$ standard deviations.
+# The picture shows four test iterations, each predicted from the 20 before it. They are chosen by the mean compute time
+# of the *previous* iteration, not by their own: the model cannot know yet that a node has just become slow or
+# recovered. The band is $\pm 2$ standard deviations.
 
 # %%
 predictor = deep_markov.DeepMarkov(model, samples=64)
@@ -311,7 +311,7 @@ for axes, i in zip(panels, chosen, strict=True):
     axes.set_title(f"iteration {split + i}\nc = {foreseen.cutoff[i]}, best {predictors.best_cutoff(observed)}")
     axes.set_xlabel("order statistic, j")
     axes.locator_params(axis="x", integer=True)
-panels[0].set_ylabel("j-th run-time, s")
+panels[0].set_ylabel("j-th compute time, s")
 panels[0].set_ylim(bottom=0)
 figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
 plt.show()
@@ -322,8 +322,8 @@ print(f"{inside:.0%} of the order statistics of the {len(test)} test iterations 
 # %% [markdown]
 # ## 5. As in production
 #
-# A worker that is cut off is interrupted, so its run-time is not observed. The predictor draws the missing run-times
-# from its own prediction, given that they are longer than the cutoff,
+# A worker that is cut off is interrupted, so its compute time is not observed. The predictor draws the missing compute
+# times from its own prediction, given that they are longer than the cutoff,
 #
 # $$\tilde x_i \sim p(x_i \mid x_i > x_{(c)}),$$
 #
@@ -332,8 +332,8 @@ print(f"{inside:.0%} of the order statistics of the {len(test)} test iterations 
 #
 # * **full synchrony**, which waits for all workers;
 # * **static**, which always waits for the same number of workers, the best one of the training part;
-# * **running mean**, which predicts the mean of the last sorted run-times; their number is tuned on the training part;
-# * **oracle**, which knows the run-times in advance. No predictor has a larger $\Omega(c)$ in any iteration.
+# * **running mean**, which predicts the mean of the last sorted compute times; their number is tuned on the training
+# part; * **oracle**, which knows the compute times in advance. No predictor has a larger $\Omega(c)$ in any iteration.
 
 # %%
 tail = train[-500:]
@@ -393,8 +393,9 @@ plt.show()
 # %% [markdown]
 # ## 6. Train a network
 #
-# `sgdlab.protocols.cutoff` turns run-times and a predictor into a **schedule**: which worker computed which gradient on
-# which version of the network, and when it was used. Updates wait for all workers until the predictor's window is full.
+# `sgdlab.protocols.cutoff` turns compute times and a predictor into a **schedule**: which worker computed which
+# gradient on which version of the network, and when it was used. Updates wait for all workers until the predictor's
+# window is full.
 
 # %%
 run = runtimes[split - widths.lag : split + NETWORK_UPDATES]
@@ -461,7 +462,7 @@ plt.show()
 # ## 7. Save the model
 #
 # A saved model is a directory with the parameters of the networks, the number of workers and the scale of the
-# run-times. Run-times of a different number of workers raise a `ValueError`.
+# compute times. Compute times of a different number of workers raise a `ValueError`.
 
 # %%
 model.save(folder / "model")
@@ -472,12 +473,12 @@ print(f"The next iteration should wait for {again.predict(state).cutoff} of {loa
 try:
     again.start(test[-widths.lag :, :-1], seed=SEED)
 except ValueError as error:
-    print(f"Run-times of one worker less: {error}")
+    print(f"Compute times of one worker less: {error}")
 
 # %% [markdown]
 # In production: call `start` with the first full window. In every iteration call `predict`, wait for this number of
-# workers, interrupt the others, and pass to `observe` the run-times (NaN for workers that were cut off) and the time of
-# the cutoff:
+# workers, interrupt the others, and pass to `observe` the compute times (NaN for workers that were cut off) and the
+# time of the cutoff:
 #
 # ```python
 # state = predictor.start(window, seed=0)
@@ -509,5 +510,5 @@ except ValueError as error:
 # python -m experiments.cutoff.throughput
 # ```
 #
-# The parts used here: `sgdlab/cluster/` (run-times), `sgdlab/predictors/` and `sgdlab/deep_markov/` (predictors),
+# The parts used here: `sgdlab/cluster/` (compute times), `sgdlab/predictors/` and `sgdlab/deep_markov/` (predictors),
 # `sgdlab/protocols/cutoff.py` (the schedule), `sgdlab/replay/` (training).

@@ -179,9 +179,9 @@ plt.show()
 #
 # A comparison is a *sweep*: each method with each seed, and a single worker alone, whose accuracy the methods should
 # equal. All methods use the same learning rate, the same number of gradients and, of one seed, the same images
-# and run-times. Rules of a notebook run in this process, one run after the other. Runs are stored in `FOLDER`, with a
-# report; if you edit the rule and run the cells again, only its own runs are repeated. `sgdlab.compare` returns a table
-# with a row for each run, for questions of your own.
+# and compute times. Rules of a notebook run in this process, one run after the other. Runs are stored in `FOLDER`, with
+# a report; if you edit the rule and run the cells again, only its own runs are repeated. `sgdlab.compare` returns a
+# table with a row for each run, for questions of your own.
 
 # %%
 methods = ["delay_power", *(name.strip() for name in OTHERS.split(","))]

@@ -4,12 +4,12 @@ The model of this project has six additions that the paper does not have. Each r
 one row takes two that make up for each other, and the last takes all, which is the paper's form:
 
 * literal_guide: at step t the guide does not read x_t, as it is printed, so that at the last step, from which
-  everything is predicted, it does not know the newest run-times;
-* no_blind_share: all windows are trained with future run-times, though there are none where predictions are made;
+  everything is predicted, it does not know the newest compute times;
+* no_blind_share: all windows are trained with future compute times, though there are none where predictions are made;
 * no_annealing: the states' terms of the objective have full weight from the first step;
 * no_least_share: an iteration may wait for fewer than half of the workers;
-* own_scale: run-times are divided by twice the mean of the test run's first window, and not of the training run's;
-* literal_draws: predicted run-times may be shorter than all of the window, imputed ones have no upper bound.
+* own_scale: compute times are divided by twice the mean of the test run's first window, and not of the training run's;
+* literal_draws: predicted compute times may be shorter than all of the window, imputed ones have no upper bound.
 
 All are compared on the same test runs of configs/cutoff.py, censored as in production. The paper prints neither the
 widths of its networks nor Adam's rate: its form is trained with multiples of ours too (--widths, --rates), and what is

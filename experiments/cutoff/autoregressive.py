@@ -1,4 +1,4 @@
-r"""Purely autoregressive predictors: a perceptron or a GRU that maps the last run-times to the next ones (Flax).
+r"""Purely autoregressive predictors: a perceptron or a GRU that maps the last compute times to the next ones (Flax).
 
 .. math:: \log x_{t+1, i} \sim N(m_i, s_i^2), \qquad m_i = \mu_i + \sum_{k=1}^{l} w_k u_{t-k+1, i} + f_i(u), \qquad
     u_{t, i} = \log x_{t, i} - \mu_i
@@ -6,7 +6,7 @@ r"""Purely autoregressive predictors: a perceptron or a GRU that maps the last r
 with :math:`\mu_i` the mean of the worker's logarithms in the training run. The network f has the window of all workers
 as its input and gives s too; w is the same for all workers. Given the window, workers are independent: there is no
 state behind them. Trained by the likelihood, and selected by that of the last 15 % of the run, as the deep Markov
-model is; at least half of the workers are waited for, and run-times that were cut off are imputed, as there.
+model is; at least half of the workers are waited for, and compute times that were cut off are imputed, as there.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ EVERY, PATIENCE = 250, 8
 RATE, DECAY = 1e-3, 1e-3
 """Of AdamW; the rate decays to 0 by a cosine."""
 AT_LEAST, MOST = 0.5, 2.0
-"""The least share of workers that is waited for, and the longest imputed run-time over the longest observed one."""
+"""The least share of workers that is waited for, and the longest imputed compute time over the longest observed one."""
 
 
 class Network(nnx.Module):
@@ -126,11 +126,11 @@ class _State:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Autoregressive:
-    """Predicts the next run-times by a network that was fitted on another run.
+    """Predicts the next compute times by a network that was fitted on another run.
 
     Attributes:
       fitted: the network.
-      samples: number of draws of an iteration's run-times.
+      samples: number of draws of an iteration's compute times.
     """
 
     fitted: Fitted
@@ -149,7 +149,7 @@ class Autoregressive:
         return Prediction.of(expected, spread, rate, at_least=int(np.ceil(AT_LEAST * mean.size)))
 
     def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
-        """Return the state after one more iteration, with the run-times of workers that were cut off imputed."""
+        """Return the state after one more iteration, with the compute times of workers that were cut off imputed."""
         missing, filled = np.isnan(runtimes), np.array(runtimes, float)
         if missing.any():
             mean, std = (values[missing] for values in self.fitted.forecast(state.window))

@@ -24,8 +24,8 @@ class Test:
       runtimes: float64[T, N], seconds.
       history: float64[W, N], the iterations before the run, if it is the second part of a recording; None: the first
         window of the run is synchronous.
-      draw: draws of an iteration's run-times from the true law: iteration and generator -> float64[K, N]; None if the
-        law is unknown.
+      draw: draws of an iteration's compute times from the true law: iteration and generator -> float64[K, N]; None if
+        the law is unknown.
     """
 
     runtimes: np.ndarray
@@ -39,7 +39,7 @@ def configured(name: str, *, small: bool = False, trace: str = "") -> ConfigDict
     Args:
       name: one of `configs.cutoff.CLUSTERS`.
       small: 8 workers, short runs and a model that is hardly trained, to try the code.
-      trace: file of recorded run-times, for the cluster `recorded`.
+      trace: file of recorded compute times, for the cluster `recorded`.
 
     Raises:
       ValueError: if `recorded` has no trace, or another cluster has one.
@@ -66,8 +66,8 @@ def recovering(config: ConfigDict, iterations: int) -> ConfigDict:
     """The configuration of the run of Figures 2 and 3: the first node is slow until iteration `CHANGE`, no other is.
 
     Everything else is as in training: `mean` and `std` are set to the training law's `ordinary_mean` and
-    `ordinary_mean * noise`, so that ordinary run-times have the same mean and the same relative noise. The first window
-    of the model is the iterations before the first one, in which the node is slow too.
+    `ordinary_mean * noise`, so that ordinary compute times have the same mean and the same relative noise. The first
+    window of the model is the iterations before the first one, in which the node is slow too.
     """
     law, config = law_of(config.cluster), config.copy_and_resolve_references()
     config.cluster.test_steps = config.widths.lag + iterations

@@ -161,7 +161,7 @@ def online(
       kind: of the predictor.
       options: parameters of the predictor; None: its own defaults.
       model: directory of the trained model, of the deep Markov predictor.
-      censored: whether run-times after the cutoff are hidden from the predictor.
+      censored: whether compute times after the cutoff are hidden from the predictor.
       objective: "throughput" or "rate", as `sgdlab.predictors.run_online` takes it.
       seed: of the test run, and of the predictor's draws.
       showing: iterations, counted from 0, of which the order statistics are returned.
@@ -199,7 +199,7 @@ def errors(record: CutoffRecord) -> dict[str, float]:
     """Errors of the predicted order statistics: of all, of those up to the cutoff (`uncut`), and of that at the cutoff.
 
     `within` is the share, in %, inside of `WIDTH` predicted standard deviations; `error` the mean absolute error in
-    seconds and `relative` in % of the observed run-time.
+    seconds and `relative` in % of the observed compute time.
     """
     after = slice(record.warm_up, None)
     mean, std, observed = record.mean[after], record.std[after], record.observed[after]

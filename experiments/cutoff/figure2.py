@@ -1,14 +1,14 @@
-"""Throughput while a slow node recovers, and the run-times of all workers (Teng and Wood 2018, Figure 2).
+"""Throughput while a slow node recovers, and the compute times of all workers (Teng and Wood 2018, Figure 2).
 
 The cluster is the paper's, 158 workers on 4 nodes, in the iterations that the paper shows: until iteration 61 the 40
 workers of one node are slow, by a factor of 1.8, and afterwards as fast as the others. The model was trained on the law
 of configs/cutoff.py:two_state, in which every node sometimes enters the slow regime. Its first window is the 20
-iterations before the first one, in which all run-times are observed. Afterwards every iteration ends at the predicted
-cutoff, and later run-times are not observed but imputed.
+iterations before the first one, in which all compute times are observed. Afterwards every iteration ends at the
+predicted cutoff, and later compute times are not observed but imputed.
 
-The oracle knows the run-times of each iteration and takes the cutoff with the largest c / x_(c), which no predictor can
-reach because run-times are noisy. The throughput in the table is the number of gradients used, divided by the seconds,
-over all runs; the picture shows the first run.
+The oracle knows the compute times of each iteration and takes the cutoff with the largest c / x_(c), which no predictor
+can reach because compute times are noisy. The throughput in the table is the number of gradients used, divided by the
+seconds, over all runs; the picture shows the first run.
 """
 
 from collections.abc import Mapping
@@ -26,11 +26,11 @@ from experiments.thresholds import FIGURE2_IDLE, FIGURE2_RECOVERED
 from sgdlab.predictors import best_cutoff, elfving
 
 PANELS = (1, 50, 100, 150, 200)
-"""Iterations for which the run-times of all workers are shown."""
+"""Iterations for which the compute times of all workers are shown."""
 SMOOTHED = 5
 """Number of iterations over which shares of the oracle are averaged to see when the cutoff has recovered."""
 MAXIMUM, IDLE, ROUNDED = 2.1063, 1.049, 0.001
-"""The paper's longest run-time and idle time in seconds, by Elfving's formula (section 4.1), and what these and the
+"""The paper's longest compute time and idle time in seconds, by Elfving's formula (section 4.1), and what these and the
 printed mean are rounded by together."""
 SLOWEST, SECOND, SAVED = 10.0, 8.0, 20.0
 """The paper's example (section 3): seconds of the slowest worker and of the second slowest, and what is saved, in %."""
@@ -101,7 +101,7 @@ def followed(shown: ConfigDict, model: str, runs: int) -> tuple[Series, Series]:
 
 
 def expected_longest(config: ConfigDict) -> float:
-    """Expected longest run-time of as many independent normal workers, seconds, by Elfving's formula."""
+    """Expected longest compute time of as many independent normal workers, seconds, by Elfving's formula."""
     regimes = config.cluster.regimes
     return float(elfving(config.cluster.num_workers, mean=regimes.mean, std=regimes.std)[-1])
 
@@ -199,7 +199,7 @@ def example(num_workers: int) -> Claim:
 
 
 def draw(shown: ConfigDict, used: Series, seconds: Series) -> Figure:
-    """Draws the first run: run-times of some iterations, and throughput and seconds of every iteration."""
+    """Draws the first run: compute times of some iterations, and throughput and seconds of every iteration."""
     law, lag = cases.law_of(shown.cluster), shown.widths.lag
     runtimes = cases.test_run(shown.cluster, lag, 0).runtimes[lag:]
     drawn, _ = canvas(width=11.5, height=9.0)

@@ -1,14 +1,14 @@
-"""Predicted and observed order statistics of run-times, on two clusters (Teng and Wood 2018, Figure 3).
+"""Predicted and observed order statistics of compute times, on two clusters (Teng and Wood 2018, Figure 3).
 
 Every iteration of a test run is predicted from the 20 iterations before it. The panels show the model's mean of the
-j-th shortest run-time, ± 2 standard deviations of its draws, the observed run-time, and the resulting cutoff. Top: 158
-workers on 4 nodes, in the run of Figure 2 (one node is slow until iteration 61). Bottom: 2175 workers on 32 nodes, in
-the first test run, at the iterations with the most slow nodes, with a medium number, after the largest change, and with
-the fewest.
+j-th shortest compute time, ± 2 standard deviations of its draws, the observed compute time, and the resulting cutoff.
+Top: 158 workers on 4 nodes, in the run of Figure 2 (one node is slow until iteration 61). Bottom: 2175 workers on 32
+nodes, in the first test run, at the iterations with the most slow nodes, with a medium number, after the largest
+change, and with the fewest.
 
 The table is computed on whole test runs: the share of the observed order statistics within ± 2 predicted standard
 deviations, and the errors of the predicted means, uncensored (as in the paper's panels) and censored (as in production:
-run-times after the cutoff are not observed but imputed). It also has a predictor that knows the true law and the
+compute times after the cutoff are not observed but imputed). It also has a predictor that knows the true law and the
 regimes of the previous iteration; its errors are due to noise and to regimes that change.
 
 By how much a slow node is slower is not printed. Of a node that is slow for 15 % of the time, the printed mean and

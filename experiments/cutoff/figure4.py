@@ -1,8 +1,8 @@
 """Validation loss against time of cutoff, synchronous and asynchronous SGD (Teng and Wood 2018, Figure 4).
 
 Four methods, with the paper's names, train a network, at the size laptop a small conv net on the digits, on 158 workers
-whose run-times have the regimes of configs/cutoff.py:two_state (for each seed the same for all methods, and none of the
-model's training run):
+whose compute times have the regimes of configs/cutoff.py:two_state (for each seed the same for all methods, and none of
+the model's training run):
 
 * cutoff: every update waits for as many workers as the deep Markov model predicts, the first 20 updates for all;
 * sync: every update waits for all;

@@ -5,11 +5,11 @@
 
 On each cluster of configs/cutoff.py a deep Markov model is trained on one run, and the parameters of the other
 predictors are tuned on it. All predictors are compared on the same test runs, which none of them has seen, censored as
-in production: run-times after the cutoff are not observed but imputed, by Kalman and deep Markov from their own
+in production: compute times after the cutoff are not observed but imputed, by Kalman and deep Markov from their own
 predictions, and by all others from the worker's own last 20 iterations.
 
-The oracle knows the run-times of each iteration and takes the cutoff with the largest c / x_(c), as in the paper. Over
-a whole run the best cutoff maximises c - lambda x_(c), with lambda the rate of the run; this objective is compared too.
+The oracle knows the compute times of each iteration and takes the cutoff with the largest c / x_(c), as in the paper.
+Over a whole run the best cutoff maximises c - lambda x_(c), with lambda the run's rate; this objective is compared too.
 
 Two predictors are deep auto-regressors, a perceptron and a GRU (`autoregressive`): they are trained on the same run as
 the deep Markov model, and show whether a generative model is needed.
@@ -38,7 +38,7 @@ from sgdlab.runs.sweep import prepare
 
 Cluster = Literal["two_state", "memory", "large", "identical", "recorded"]
 LEARN_NOTHING = ("oracle", "informed", "static")
-"""Kinds of predictors that do not learn from the run-times that they observe: censoring changes nothing."""
+"""Kinds of predictors that do not learn from the compute times that they observe: censoring changes nothing."""
 MODELS = (*NOT_DEPLOYABLE, DEEP_MARKOV, "Kalman")
 """Titles of predictors with a generative model of the cluster, a hidden state that moves, and of the oracle."""
 OBSERVED = {
@@ -47,7 +47,7 @@ OBSERVED = {
     (True, "rate"): "% of the oracle, censored, objective of the run",
     (False, "rate"): "% of the oracle, uncensored, objective of the run",
 }
-"""Whether run-times are censored, and the objective -> words of the table."""
+"""Whether compute times are censored, and the objective -> words of the table."""
 USUAL = OBSERVED[True, "throughput"]
 
 PRIOR_ART = "dynamically adjusting the cutoff improves substantially over the static-cutoff prior art"
@@ -73,7 +73,7 @@ def throughput(
 
     Args:
       clusters: clusters of configs/cutoff.py.
-      trace: file of recorded run-times, for the cluster recorded.
+      trace: file of recorded compute times, for the cluster recorded.
       seeds: number of test runs of each simulated cluster.
       small: 8 workers and a model that is hardly trained, to try the code.
     """
@@ -105,7 +105,7 @@ def throughput(
 
 
 def measured(config: ConfigDict, model: str, seeds: int) -> pd.DataFrame:
-    """A row for each predictor, test run, objective, and whether run-times are censored: see `contenders.compared`."""
+    """A row for each predictor, test run, objective, and whether times are censored: see `contenders.compared`."""
     return contenders.compared(config, selected(config, model), count(config, seeds)).assign(cluster=config.name)
 
 

@@ -1,10 +1,10 @@
 """Speed-ups of asynchronous and synchronous SGD with up to 1,000 workers (Barkai et al. 2020, Figure 12).
 
-Run-times are gamma-distributed as in Figure 3. Asynchronous workers (ASGD) never wait; synchronous ones (SSGD) wait in
-every iteration for the slowest. The speed-up is gradients per second over those of one worker of the same environment;
-communication takes no time. Simulated speed-ups stand beside closed forms: N for ASGD, N over the expected time of the
-slowest of N iterations for SSGD. Where machines are unequal, the latter is a little below the mean speed-up of the
-runs, since it averages times rather than speeds.
+Compute times are gamma-distributed as in Figure 3. Asynchronous workers (ASGD) never wait; synchronous ones (SSGD) wait
+in every iteration for the slowest. The speed-up is gradients per second over those of one worker of the same
+environment; communication takes no time. Simulated speed-ups stand beside closed forms: N for ASGD, N over the expected
+time of the slowest of N iterations for SSGD. Where machines are unequal, the latter is a little below the mean speed-up
+of the runs, since it averages times rather than speeds.
 """
 
 from collections.abc import Sequence
@@ -209,6 +209,6 @@ def _workers_with(environment: str) -> int:
 
 
 def _spread() -> float:
-    """Return the spread of homogeneous run-times with which the ratio is what the paper names at most workers."""
+    """Return the spread of homogeneous compute times with which the ratio is what the paper names at most workers."""
     slowest = lambda within: run_times.expected_maximum(np.array(LARGEST), between=0.0, within=within)
     return scipy.optimize.brentq(lambda within: slowest(within) - PAPER["homogeneous"], 0.02, 0.1, xtol=1e-4)

@@ -1,4 +1,4 @@
-"""Gamma-distributed run-times (Barkai et al. 2020, C.3): closed forms, and speeds of simulated clusters."""
+"""Gamma-distributed compute times (Barkai et al. 2020, C.3): closed forms, and speeds of simulated clusters."""
 
 import functools
 import math
@@ -99,9 +99,9 @@ def asynchronous_rate(law: cluster.Gamma, *, num_gradients: int, seed: int) -> f
     """Gradients per second of workers who never wait: `num_gradients` over the time at which the last of them arrives.
 
     Args:
-      law: the run-times.
+      law: the compute times.
       num_gradients: how many gradients all workers make together.
-      seed: of the run-times.
+      seed: of the compute times.
 
     Example:
       >>> law = cluster.Gamma(num_workers=8, mean=1.0, task_variation=1e-6)

@@ -7,7 +7,7 @@ memory after t ticks or rounds of three processes of `protocols.gossip(kind="pul
 
 * step, then average: at a tick of a Poisson clock a node ends its step, taken at its own parameters, and averages it
   with its partner's parameters. This is the recursion of the appendix, theta <- D (theta - alpha g), and what nodes
-  with exponential run-times do;
+  with exponential compute times do;
 * average, then step: at a tick a node averages, takes the gradient at the average, and steps. This is Algorithm 3 made
   instantaneous;
 * rounds: all nodes average, then all step.

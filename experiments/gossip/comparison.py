@@ -43,7 +43,7 @@ ELASTIC = ("elastic_averaging", 10)
 ELASTICS = (("elastic_averaging", 1), ELASTIC)
 RATE, TASKS, MACHINES = "optimizer.learning_rate", "cluster.gamma.task_variation", "cluster.gamma.machine_variation"
 SCATTER = 0.1
-"""Coefficient of variation of a node's run-times."""
+"""Coefficient of variation of a node's compute times."""
 KEYS = ["p", "method", "tau", "seed"]
 NAMES = {"cluster.num_workers": "p", "protocol.gossip.period": "tau", RATE: "rate"}
 STYLES = dict.fromkeys(TITLES, ("-", "--")) | {"pull_gossip": ("-.", ":")}
@@ -106,7 +106,7 @@ def trained(
       seeds: number of seeds.
       rates: each method takes the one with the lowest test loss at the end with a further seed, which decides nothing
         else. None: all have that of the base.
-      scattered: further runs, whose run-times have another coefficient of variation.
+      scattered: further runs, whose compute times have another coefficient of variation.
 
     Returns:
       A row for each run, and a row for each evaluation, with the columns `KEYS`, `rate` and `scatter`.

@@ -9,8 +9,8 @@ At the size laptop, a small perceptron is trained on 20,000 pairs of digits, so 
 a validation loss on ImageNet does; at gpu, CIFAR-10 and ResNet-18 are trained for 15 epochs.
 
 Speed is the virtual time until the test loss of the nodes' average, or the training loss at the nodes, is at a target
-that is reached at the first learning rate or soon after. Run-times are gamma-distributed with 10 % scatter, and their
-mean in seconds is the number of examples of a node's batch. How much run-times
+that is reached at the first learning rate or soon after. Compute times are gamma-distributed with 10 % scatter, and
+their mean in seconds is the number of examples of a node's batch. How much compute times
 scatter is not in the paper, and decides how long all-reduce waits: what is said of its speed is looked at with other
 scatters too. Differences between methods are paired by seed, since machines are drawn for each seed and are the same
 for all methods.
@@ -102,7 +102,7 @@ def figure1(
       seeds: number of seeds.
       epochs: epochs of each run, counting used gradients.
       rates: first learning rates that each method is tuned over; none: all have the paper's.
-      scatters: coefficients of variation of run-times that speeds are looked at with, besides 0.1; none: that alone.
+      scatters: coefficients of variation of times that speeds are looked at with, besides 0.1; none: that alone.
       aggregate: examples of one step of all nodes.
       heterogeneous: whether machines differ in speed.
       pull: whether pull gossip is trained too, which the paper's figure does not show.
@@ -137,7 +137,7 @@ def claims(swept: Mapping[float, pd.DataFrame], words: Mapping[str, str]) -> lis
     """Return the paper's statements about 8 and 16 nodes, and about the largest number of nodes.
 
     Args:
-      swept: coefficient of variation of the run-times -> runs; those of the first one are looked at in all else.
+      swept: coefficient of variation of the compute times -> runs; those of the first one are looked at in all else.
       words: quantity -> its words.
     """
     runs, found = next(iter(swept.values())), []

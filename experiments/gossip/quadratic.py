@@ -18,10 +18,10 @@ from sgdlab.peer_schedule import PeerSchedule
 BETA = 0.5
 """Weight of the pulled parameters in an average."""
 TICKS, ROUNDS, RUN_TIMES = PROCESSES = "ticks", "rounds", "run-times"
-"""Run-times: at a tick of its Poisson clock a node ends its step, taken at its own parameters, and then averages with
-the parameters in its partner's memory: theta <- D (theta - alpha g), the recursion of the appendix. Ticks: at a tick a
-node averages, computes a gradient at the average and steps: Algorithm 3 made instantaneous. Rounds: all nodes do so
-together."""
+"""Compute times: at a tick of its Poisson clock a node ends its step, taken at its own parameters, and then averages
+with the parameters in its partner's memory: theta <- D (theta - alpha g), the recursion of the appendix. Ticks: at a
+tick a node averages, computes a gradient at the average and steps: Algorithm 3 made instantaneous. Rounds: all nodes do
+so together."""
 CLOCKS = {TICKS: "poisson", ROUNDS: "rounds", RUN_TIMES: "own"}
 """Process -> value of the argument `clock` of `protocols.gossip`."""
 
@@ -72,7 +72,7 @@ def partners(process: str, *, num_nodes: int, num_steps: int, runs: int, seed: i
       num_nodes: p.
       num_steps: T, number of ticks or rounds.
       runs: S.
-      seed: seed of the run-times and partners.
+      seed: seed of the compute times and partners.
 
     Example:
       >>> partners(TICKS, num_nodes=3, num_steps=5, runs=2, seed=0).partner.shape
@@ -88,7 +88,7 @@ def partners(process: str, *, num_nodes: int, num_steps: int, runs: int, seed: i
 
 
 def first_tick(process: str, num_nodes: int) -> int:
-    """Events before the first tick: with run-times and in rounds no node averages before its first gradient."""
+    """Events before the first tick: with compute times and in rounds no node averages before its first gradient."""
     return 0 if process == TICKS else num_nodes
 
 

@@ -3,7 +3,7 @@
 The normal scenario is a gamma distribution of mean 0.05 s and shape 2; the paper's injected delays make 0.16 % of the
 responses 4 s later. Shown are both densities and the delays that are drawn for one run: every response of 900
 iterations with 32 servers and 32 workers. Times that are the same for all responses, such as that of transmitting the
-parameters, are part of the run-times.
+parameters, are part of the compute times.
 """
 
 import math

@@ -80,8 +80,8 @@ def figures3_4(
       iterations: number of updates.
       seeds: number of seeds; the paper has 3.
       target: test error to which the time is measured.
-      mean_seconds: mean run-time of a gradient.
-      variation: coefficient of variation of the run-times.
+      mean_seconds: mean compute time of a gradient.
+      variation: coefficient of variation of the compute times.
       variations: others, which the claim without injected delays is looked at with; none: it is with that one only.
       blocks: number of blocks into which the parameters are split, each with a server.
       learning_rate: of an update of 32 gradients; an update of d gradients has d / 32 of it.

@@ -38,7 +38,7 @@ def identities(*, workers: Count = 32, servers: Count = 12, iterations: Count = 
       workers: N.
       servers: number of servers, at most one for each of the 12 parameters.
       iterations: number of updates.
-      seed: seed of run-times and noise.
+      seed: seed of compute times and noise.
     """
     generator = np.random.default_rng(seed)
     runtimes = generator.gamma(4.0, size=(iterations, workers))

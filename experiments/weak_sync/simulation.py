@@ -14,21 +14,21 @@ from sgdlab.schedule import Schedule
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """A model of the paper's cluster: gamma run-times, a small gamma delay of every response, and rare large delays.
+    """A model of the paper's cluster: gamma times, a small gamma delay of every response, and rare large delays.
 
-    The paper gives the injected delays, but neither the run-times nor the other delays. The mean run-time follows from
-    its two settings that almost never wait for a late response: their 139.95 and 136.54 minutes for 900 iterations are
-    9.3 and 9.1 s per iteration, which include message delays and the wait for the 28th or the 20th of 32 workers; this
-    gives 9.0 s. The coefficient of variation is less certain: the difference between the two settings, 2.5 % of the
-    time, would correspond to 3.5 %. The default of 2.5 % brings both running times within 1 % of the paper's; from 2 to
-    3.5 % no reduction of the running time changes by more than 0.7 points (two seeds). The base delay is the default of
-    `MessageDelays`.
+    The paper gives the injected delays, but neither the compute times nor the other delays. The mean compute time
+    follows from its two settings that almost never wait for a late response: their 139.95 and 136.54 minutes for 900
+    iterations are 9.3 and 9.1 s per iteration, which include message delays and the wait for the 28th or the 20th of 32
+    workers; this gives 9.0 s. The coefficient of variation is less certain: the difference between the two settings,
+    2.5 % of the time, would correspond to 3.5 %. The default of 2.5 % brings both running times within 1 % of the
+    paper's; from 2 to 3.5 % no reduction of the running time changes by more than 0.7 points (two seeds). The base
+    delay is the default of `MessageDelays`.
 
     Attributes:
       num_workers: N.
       iterations: T, number of updates; the paper's 90 epochs of 50,000 images in minibatches of 5120 are about 900.
-      mean_seconds: mean run-time of a gradient.
-      variation: coefficient of variation of the run-times.
+      mean_seconds: mean compute time of a gradient.
+      variation: coefficient of variation of the compute times.
       base_seconds: mean base delay of a response; its gamma distribution has shape 2.
       late_share: share of the responses that are late, if delays are injected.
       late_seconds: additional delay of a late response.
@@ -43,7 +43,7 @@ class Cluster:
     late_seconds: float = 4.0
 
     def runtimes(self, seed: int) -> np.ndarray:
-        """Draws the run-times, float64[T, N], in seconds."""
+        """Draws the compute times, float64[T, N], in seconds."""
         shape = 1 / self.variation**2
         return np.random.default_rng(seed).gamma(shape, self.mean_seconds / shape, (self.iterations, self.num_workers))
 
@@ -67,7 +67,7 @@ class Cluster:
 
         Args:
           late: whether delays are injected.
-          seed: seed of run-times and delays.
+          seed: seed of compute times and delays.
           num_servers: S, number of blocks of the parameters, and of responses to each worker in an iteration.
           **waits: of `partial`: the numbers that servers and workers wait for, and the like.
 
@@ -99,7 +99,7 @@ def simulate(
       push_at_least: c, number of gradients that a server waits for.
       pull_at_least: b, share of the servers that a worker waits for.
       late: whether delays are injected.
-      seed: seed of run-times and delays.
+      seed: seed of compute times and delays.
       num_servers: S, number of servers.
       timeout: tau1 and tau2, in seconds.
       keep_newer: whether workers also accept late blocks, unlike line 10 of Algorithm 1.

@@ -7,7 +7,7 @@ small perceptron on UCI digits, at gpu ResNet-20 and at paper ResNet-50 on CIFAR
 The learning rate is linear in the number of gradients of an update, as in the paper, and is multiplied by 0.1 after
 each third of the run; the momentum of 0.9 is not Nesterov's. The paper's numbers are those with injected delays.
 
-The paper does not print how much run-times scatter, nor the small delay of every response: what it says of running
+The paper does not print how much compute times scatter, nor the small delay of every response: what it says of running
 times is looked at with other values too.
 """
 
@@ -87,8 +87,8 @@ def table1(
       servers: numbers of servers; claims are about the first, the paper's.
       iterations: number of updates.
       seeds: number of seeds; the paper has 3.
-      mean_seconds: mean run-time of a gradient.
-      variation: coefficient of variation of the run-times.
+      mean_seconds: mean compute time of a gradient.
+      variation: coefficient of variation of the compute times.
       variations: others, which claims on running times are looked at with.
       base_delays: mean delays of a response in seconds, instead of 0.05, likewise.
       blocks: number of blocks into which the parameters are split, each with a server.

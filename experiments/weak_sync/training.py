@@ -25,8 +25,8 @@ TEST_EXAMPLE = {"laptop": 100 / 359, "gpu": 0.01, "paper": 0.01}
 """Points of per cent of one test example: no error is known to less."""
 STAND_IN = "UCI digits (8 x 8) and a perceptron in place of CIFAR-10 and ResNet-50"
 WHOLE = {"iterations": 879, "mean_seconds": 9.2, "learning_rate": 0.4}
-"""Arguments of figures at the paper's own size: 90 epochs of 50,000 images in minibatches of 5,120; the run-times with
-which as many iterations take the paper's times; and 0.02 x 5,120 / 256."""
+"""Arguments of figures at the paper's own size: 90 epochs of 50,000 images in minibatches of 5,120; the compute times
+with which as many iterations take the paper's times; and 0.02 x 5,120 / 256."""
 
 DIFFERS = (
     "At the size laptop the errors are those of a perceptron with 64 hidden units on UCI digits, 4 a gradient, instead "
@@ -73,7 +73,7 @@ def trained(
       push_at_least: c, number of gradients that a server waits for.
       pull_at_least: b, share of the servers that a worker waits for.
       late: whether delays are injected.
-      seed: seed of run-times and delays, and of the training.
+      seed: seed of compute times and delays, and of the training.
       blocks: number of blocks of the parameters, each with a server.
       learning_rate: learning rate of an update of all workers' gradients.
     """

@@ -1,6 +1,6 @@
-"""Clusters: laws of workers' run-times, recorded run-times, and delays of messages.
+"""Clusters: laws of workers' compute times, recorded compute times, and delays of messages.
 
-`draw(rows, seed=...)` gives run-times, float64[T, N] seconds; row t holds each worker's t-th gradient.
+`draw(rows, seed=...)` gives compute times, float64[T, N] seconds; row t holds each worker's t-th gradient.
 A number that is out of its range raises a ValueError that names it.
 """
 

@@ -1,4 +1,4 @@
-"""Exponential run-times: the ends of a worker's gradients are a Poisson process."""
+"""Exponential compute times: the ends of a worker's gradients are a Poisson process."""
 
 import dataclasses
 
@@ -11,13 +11,13 @@ from sgdlab.cluster.family import CLUSTERS
 @CLUSTERS.register("exponential", title="exponential run-times", source="Jin et al. 2016, section 6.2")
 @dataclasses.dataclass(frozen=True)
 class Exponential:
-    r"""Independent exponential run-times, :math:`t_{kj} \sim \operatorname{Exp}(1 / mean)`.
+    r"""Independent exponential compute times, :math:`t_{kj} \sim \operatorname{Exp}(1 / mean)`.
 
     Beginnings and ends of gradients are then the ticks of Poisson clocks, as the analysis of gossip assumes.
 
     Attributes:
       num_workers: N, number of workers.
-      mean: mean run-time, seconds.
+      mean: mean compute time, seconds.
 
     Source: Jin et al. 2016, section 6.2.
 

@@ -1,4 +1,4 @@
-"""The registry of laws of run-times, which say how long gradients take."""
+"""The registry of laws of compute times, which say how long gradients take."""
 
 from sgdlab.registry import Registry
 

@@ -1,4 +1,4 @@
-"""Run-times that never change: one number for each worker."""
+"""Compute times that never change: one number for each worker."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ class Fixed:
 
     Attributes:
       num_workers: N, number of workers.
-      seconds: run-time of each worker's gradients; one number for all, or N of them.
+      seconds: compute time of each worker's gradients; one number for all, or N of them.
 
     Raises:
       ValueError: where there are neither one nor N numbers, or one is not above 0.

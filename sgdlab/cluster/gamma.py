@@ -1,4 +1,4 @@
-"""Run-times from gamma distributions: homogeneous and heterogeneous clusters (Barkai et al. 2020, Appendix C.3)."""
+"""Compute times from gamma distributions: homogeneous and heterogeneous clusters (Barkai et al. 2020, Appendix C.3)."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ _LEAST, _MOST = 1e-6, 100.0
 @CLUSTERS.register("gamma", title="gamma-distributed run-times", source="Barkai et al. 2020, Appendix C.3")
 @dataclasses.dataclass(frozen=True)
 class Gamma:
-    r"""Gamma-distributed run-times, of machines of equal or unequal speed.
+    r"""Gamma-distributed compute times, of machines of equal or unequal speed.
 
     Homogeneous machines (Algorithm 12) share one mean :math:`q`, and each task scatters around it:
 
@@ -31,8 +31,8 @@ class Gamma:
     Attributes:
       num_workers: N, number of machines.
       batch_size: B, examples per gradient.
-      heterogeneous: whether machines have unequal mean run-times.
-      mean: mu, mean run-time, seconds; None: `batch_size` seconds.
+      heterogeneous: whether machines have unequal mean compute times.
+      mean: mu, mean compute time, seconds; None: `batch_size` seconds.
       task_variation: V_task, coefficient of variation of tasks.
       machine_variation: V_mach, coefficient of variation of machines; None: 0.6 if heterogeneous, else 0.1.
 
@@ -105,7 +105,7 @@ class GammaQuantiles:
     Attributes:
       num_workers: N, number of machines.
       batch_size: B, examples per gradient.
-      mean: mu, mean run-time, seconds; None: `batch_size` seconds.
+      mean: mu, mean compute time, seconds; None: `batch_size` seconds.
       task_variation: V_task, coefficient of variation of tasks.
       machine_variation: V_mach, coefficient of variation of machines.
 

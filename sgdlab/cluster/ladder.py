@@ -1,4 +1,4 @@
-"""Run-times that rise from worker to worker, as benchmarks of asynchronous methods have them."""
+"""Compute times that rise from worker to worker, as benchmarks of asynchronous methods have them."""
 
 import dataclasses
 

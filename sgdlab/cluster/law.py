@@ -1,4 +1,4 @@
-"""`Law`, the interface of clusters: a law from which run-times are drawn."""
+"""`Law`, the interface of clusters: a law from which compute times are drawn."""
 
 from typing import Protocol
 
@@ -20,7 +20,7 @@ class Law(Protocol):
         """N, number of workers."""
 
     def draw(self, rows: int, *, seed: int) -> np.ndarray:
-        """Run-times; more rows do not change the earlier ones.
+        """Compute times; more rows do not change the earlier ones.
 
         Args:
           rows: T, number of gradients of each worker.

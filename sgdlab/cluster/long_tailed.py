@@ -1,4 +1,4 @@
-"""Run-times with a long tail: nearly all gradients take about equally long, a few very much longer."""
+"""Compute times with a long tail: nearly all gradients take about equally long, a few very much longer."""
 
 import dataclasses
 
@@ -11,22 +11,22 @@ from sgdlab.cluster.family import CLUSTERS
 @CLUSTERS.register("long_tailed", title="long-tailed run-times", source="Chen et al. 2016, section 3.1")
 @dataclasses.dataclass(frozen=True)
 class LongTailed:
-    r"""Independent run-times with a log-normal body and a Pareto tail.
+    r"""Independent compute times with a log-normal body and a Pareto tail.
 
     .. math:: t = m e^{\sigma z} \;\text{with probability}\; 1 - p, \qquad
         P(t > x) = (x_0 / x)^{\alpha},\; x \ge x_0 \;\text{with probability}\; p
 
     The defaults are like the cluster that Chen et al. 2016 describe in section 3.1 and Figures 3 and 4: 100 workers
     whose k-th gradient arrives after 1.4 to 1.8 s for most k, and single ones after minutes; 85 % of the 98th and 25 %
-    of the last arrive within 2 s (theirs: 80 and 30 %, which no independent run-times can have both).
+    of the last arrive within 2 s (theirs: 80 and 30 %, which no independent compute times can have both).
 
     Attributes:
       num_workers: N, number of workers.
-      median: m, median run-time of the body, seconds.
-      spread: sigma, standard deviation of the logarithm of run-times in the body.
+      median: m, median compute time of the body, seconds.
+      spread: sigma, standard deviation of the logarithm of compute times in the body.
       tail_share: p, share of gradients in the Pareto tail.
-      tail_start: x_0, shortest run-time in the tail, seconds.
-      tail_index: alpha, exponent of the tail; the mean run-time is finite if it is above 1.
+      tail_start: x_0, shortest compute time in the tail, seconds.
+      tail_index: alpha, exponent of the tail; the mean compute time is finite if it is above 1.
 
     Source: Chen et al. 2016, section 3.1.
 

@@ -1,4 +1,4 @@
-"""Recorded run-times as a cluster: the trace is replayed and, if it is too short, can be extended by blocks of it."""
+"""Recorded times as a cluster: the trace is replayed and, if it is too short, can be extended by blocks of it."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ _DEFAULT = Options()
 @CLUSTERS.register("recorded", title="recorded run-times", files=("trace",))
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    r"""The run-times of a trace: row t is its t-th complete step, in which no worker is missing.
+    r"""The compute times of a trace: row t is its t-th complete step, in which no worker is missing.
 
     A trace is one of synchronous steps, each of which all workers begin together. In a replay, row t is each worker's
     t-th gradient, which it begins as soon as it has ended the one before, unless the protocol makes it wait. If it does
@@ -33,7 +33,7 @@ class Recorded:
 
     Attributes:
       num_workers: N, number of workers, which must be that of the trace.
-      trace: path of the file of recorded run-times; `sgdlab.cluster.recorded` describes the formats.
+      trace: path of the file of recorded compute times; `sgdlab.cluster.recorded` describes the formats.
       extend: what follows the recorded steps: nothing (None), or blocks of them drawn anew ("bootstrap").
       block: b, number of consecutive steps in a block of `extend="bootstrap"`.
 
@@ -131,23 +131,23 @@ def _complete(trace: str, modified: int) -> Recording:
 
 
 def recorded(path: str | os.PathLike[str], options: Options = _DEFAULT) -> Recording:
-    r"""Reads recorded run-times; the format, the columns and the units are recognised, and `docs/traces.md` lists them.
+    r"""Reads recorded times; the format, the columns and the units are recognised, and `docs/traces.md` lists them.
 
     * CSV (also with semicolons or tabs), JSON lines or Parquet in long form: columns `worker`, `step` and `duration`
       (seconds), or what usual logs call them; optionally `phase`, `node` and `start`. The phases of one worker's step
       are added up, except for communication.
     * The same with one file for each worker, in a directory or of a pattern.
     * CSV or Parquet of the operations of pipelines: `dp_rank`, `stage`, `step`, `optype`, `duration` and `start_ts`,
-      as in the traces of real language-model jobs. A data-parallel worker's run-time is its longest path to its last
-      backward computation; without `start_ts` the sum of its `*-compute` operations in a stage, the largest over the
-      stages, a lower bound.
+      as in the traces of real language-model jobs. A data-parallel worker's compute time is its longest path to its
+      last backward computation; without `start_ts` the sum of its `*-compute` operations in a stage, the largest over
+      the stages, a lower bound.
     * Wide CSV, JSON lines or Parquet, one row per step and one column per worker; a column `step` numbers the steps.
       The first line of a CSV names the workers, unless one of its cells is a number with a fraction or an exponent.
     * `.npy`: an array of steps x workers.
     * What profilers write: PyTorch's, JAX's, Chrome's trace events, the flight recorder of NCCL.
 
-    An empty cell, NaN or NA is a run-time that is missing. Nothing is unpickled. Errors name all bad rows, by the line
-    of a text file, from 1 in Parquet, from 0 in an array.
+    An empty cell, NaN or NA is a compute time that is missing. Nothing is unpickled. Errors name all bad rows, by the
+    line of a text file, from 1 in Parquet, from 0 in an array.
 
     Arguments and errors are those of `sgdlab.traces.read`.
 

@@ -20,7 +20,7 @@ class Contention:
     Attributes:
       period: number of steps from one contention to the next; 0 for no contention.
       steps: number of contended steps in a period.
-      factor: factor on run-times in contended steps.
+      factor: factor on compute times in contended steps.
       nodes: number of contended nodes, counted from the last.
     """
 
@@ -42,7 +42,7 @@ class Drift:
 
     Attributes:
       period: number of steps from one restart to the next; 0 for no drift.
-      factor: factor on run-times at the end of a period; it rises linearly from 1.
+      factor: factor on compute times at the end of a period; it rises linearly from 1.
       workers: number of drifting workers, the first worker of each of so many nodes.
     """
 
@@ -58,7 +58,7 @@ class Drift:
 
 @dataclasses.dataclass(frozen=True)
 class RegimeRun:
-    """Run-times, and the hidden state that they were drawn from.
+    """Compute times, and the hidden state that they were drawn from.
 
     Attributes:
       runtimes: float64[T, N], seconds.
@@ -81,26 +81,26 @@ class RegimeCluster:
 
     :math:`\ell` is the product of the node's regime (1, or `slow_factor`), contention and drift; a is the noise that a
     node's workers share, an AR(1) process of unit variance, b is white. m and :math:`\sigma` follow from `mean` and
-    `std`, which are those of all run-times together over a long run (before clipping at the minimum), as one would
+    `std`, which are those of all compute times together over a long run (before clipping at the minimum), as one would
     measure them on the cluster. The defaults of `num_nodes`, `mean` and `std` are those of Teng and Wood's first
     cluster (section 4.1), which has 158 workers; they do not describe the transitions between regimes.
 
     Attributes:
       num_workers: N, number of workers; worker i is on node i num_nodes // N, so that nodes have nearly equally many.
       num_nodes: number of nodes that the workers are on.
-      mean: mean of all run-times, seconds.
-      std: standard deviation of all run-times, seconds.
-      slow_factor: factor on the run-times of a slow node.
+      mean: mean of all compute times, seconds.
+      std: standard deviation of all compute times, seconds.
+      slow_factor: factor on the compute times of a slow node.
       slow_share: share of time that a node is slow.
       slow_steps: mean length of a slow regime, in steps; lengths are geometric.
-      warning_steps: W, number of steps before a slow regime in which run-times rise as a warning.
+      warning_steps: W, number of steps before a slow regime in which compute times rise as a warning.
       warning_rise: share of the rise to `slow_factor` that the last warning step has reached.
       slow_until: step at which the first node leaves the slow regime that it begins in; 0: it begins like the others.
       node_share: rho, share of the noise's variance that a node's workers have in common.
       node_memory: AR(1) coefficient of the nodes' noise.
       contention: some nodes are slow at regular intervals.
       drift: some workers become slower little by little.
-      minimum: shortest run-time, seconds, at which run-times are clipped.
+      minimum: shortest compute time, seconds, at which compute times are clipped.
 
     Raises:
       ValueError: where a number is out of its range, or `std` is less than that of the regimes alone.
@@ -166,16 +166,16 @@ class RegimeCluster:
 
     @property
     def ordinary_mean(self) -> float:
-        """m, seconds: mean run-time of a worker in the ordinary regime without contention and drift."""
+        """m, seconds: mean compute time of a worker in the ordinary regime without contention and drift."""
         return self.mean / self._moments()[0]
 
     @property
     def noise(self) -> float:
-        """sigma, relative to the mean run-time of the step."""
+        """sigma, relative to the mean compute time of the step."""
         return math.sqrt(self._noise_variance())
 
     def draw(self, rows: int, *, seed: int) -> np.ndarray:
-        """float64[rows, N], seconds: the run-times of `run`; more rows do not change the earlier ones."""
+        """float64[rows, N], seconds: the compute times of `run`; more rows do not change the earlier ones."""
         return self.run(arguments.whole("rows", rows), seed=seed).runtimes
 
     def run(self, num_steps: int, *, seed: int) -> RegimeRun:
@@ -216,7 +216,7 @@ class RegimeCluster:
         return RegimeRun(runtimes, states, offsets)
 
     def draw_next(self, run: RegimeRun, step: int, *, num_samples: int, generator: np.random.Generator) -> np.ndarray:
-        """Draws the run-times of a step, given the law and the hidden state of the step before.
+        """Draws the compute times of a step, given the law and the hidden state of the step before.
 
         Args:
           run: a run of this cluster.
@@ -270,7 +270,7 @@ class RegimeCluster:
         return self.slow_steps * (1 / self.slow_share - 1) - self.warning_steps
 
     def _rises(self) -> np.ndarray:
-        """float64[W + 2], factor on run-times in each state."""
+        """float64[W + 2], factor on compute times in each state."""
         warnings = self.warning_rise * np.arange(1, self.warning_steps + 1) / max(self.warning_steps, 1)
         return 1 + (self.slow_factor - 1) * np.concatenate([[0.0], warnings, [1.0]])
 

@@ -6,8 +6,8 @@
     sgdlab certificate --recording=runs/live/recording.npz
 
 R is the largest distance in the computation tree of Birch SGD: with it a theorem gives the number of gradients to a
-point with a small gradient, for L, D, sigma^2 and epsilon (1 unless flags say otherwise). Run-times are those of the
-configuration's cluster or of a recorded trace. Leaves certificate.json, .csv and .md in the work directory.
+point with a small gradient, for L, D, sigma^2 and epsilon (1 unless flags say otherwise). Compute times are those of
+the configuration's cluster or of a recorded trace. Leaves certificate.json, .csv and .md in the work directory.
 """
 
 import pathlib

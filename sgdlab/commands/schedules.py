@@ -44,7 +44,7 @@ def trace(argv: Sequence[str]) -> str | None:
         if value
     ]
     if len(named) > 1:
-        raise UsageError(f"--{named[1]}={given[named[1]].value} must be left out: --{named[0]} has the run-times")
+        raise UsageError(f"--{named[1]}={given[named[1]].value} must be left out: --{named[0]} has the compute times")
     path = shared_flags.trace_path(argv) if "trace" in named else None
     if path is not None:
         traced.refuse(launch.given_entries())

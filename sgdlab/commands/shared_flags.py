@@ -71,7 +71,7 @@ def trace_path(argv: Sequence[str]) -> str | None:
     found = [flag for flag, value in named.items() if value is not None]
     if not found:
         raise UsageError(
-            "--trace must name a file of recorded run-times, as in --trace=trace.csv; or --recording a run of `sgdlab "
+            "--trace must name a file of recorded times, as in --trace=trace.csv; or --recording a run of `sgdlab "
             "live`, as in --recording=runs/live/recording.npz"
         )
     if len(found) > 1:

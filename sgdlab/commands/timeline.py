@@ -4,8 +4,8 @@
     sgdlab timeline --methods=synchronous,backup_workers,asgd --workdir=runs/timelines
     sgdlab timeline steps.csv --first_step=300 --config.method=backup_workers
 
-Run-times are those of the configuration's cluster, or of a recorded trace, from its first step on. Leaves timeline.png,
-timeline.svg, schedule.npz, and trace.json for https://ui.perfetto.dev and chrome://tracing.
+Compute times are those of the configuration's cluster, or of a recorded trace, from its first step on. Leaves
+timeline.png, timeline.svg, schedule.npz, and trace.json for https://ui.perfetto.dev and chrome://tracing.
 """
 
 import math

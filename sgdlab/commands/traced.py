@@ -115,8 +115,8 @@ def window(path: str, options: Options, *, first_step: int | None, steps: int | 
 def schedule(experiment: "Experiment", recording: Recording) -> Drawn:
     """Return an experiment's method on recorded steps: as many gradients as they are enough for.
 
-    Row t of the run-times is each worker's t-th gradient, or local step; all of them begin with the first row at once.
-    The transfer of collectives counts as work of every worker.
+    Row t of the compute times is each worker's t-th gradient, or local step; all of them begin with the first row at
+    once. The transfer of collectives counts as work of every worker.
 
     Args:
       experiment: whose method and protocol are used, and whose cluster is not.
@@ -145,7 +145,7 @@ def schedule(experiment: "Experiment", recording: Recording) -> Drawn:
             predictor=experiment.predictor_of,
         )
     except NotEnoughRuntimes as error:
-        enough = error.rows * int(steps.max())  # a row of run-times is a message
+        enough = error.rows * int(steps.max())  # a row of compute times is a message
         raise UsageError(
             f"--steps={len(recording.runtimes)} must be about {enough} for --config.method={method}"
             + (f", whose {local.unit}s have {steps.max()} local steps: {error}" if steps.max() > 1 else f": {error}")

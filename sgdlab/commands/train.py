@@ -149,7 +149,7 @@ def show(summary: Mapping[str, Any]) -> None:
     outcome = "diverged" if summary["diverged"] else f"{metric.title} {metric.text(summary[metric.test])}"
     workers = f"{summary['num_workers']} worker{'s' * (summary['num_workers'] > 1)}"
     if summary.get("live"):
-        seconds, on = f"{summary['seconds']:,.1f} s", "on the recorded run-times"
+        seconds, on = f"{summary['seconds']:,.1f} s", "on the recorded compute times"
     else:
         seconds, on = f"{summary['seconds']:,.0f} s of virtual time", "at the same number of workers"
     unit = results.facts.unit(summary)

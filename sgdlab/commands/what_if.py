@@ -65,11 +65,11 @@ def _complete(path: str, options: Options, flag: str) -> tuple[Recording, str]:
     if steps < _LEAST_STEPS:
         who = fewest(recording)
         raise UsageError(
-            f"--{flag}={path} has {counted(steps, 'step')} without missing run-times; {_LEAST_STEPS} are needed"
+            f"--{flag}={path} has {counted(steps, 'step')} without missing compute times; {_LEAST_STEPS} are needed"
             f"{'; ' * bool(who)}{who}"
         )
     notes, excluded = recording.notes, recording.steps.size - steps
     if excluded:
         was = "was" if excluded == 1 else "were"
-        notes = (f"{counted(excluded, 'step')} with a missing run-time {was} excluded", *notes)
+        notes = (f"{counted(excluded, 'step')} with a missing compute time {was} excluded", *notes)
     return dataclasses.replace(recording.complete(), notes=notes), stopped

@@ -1,4 +1,4 @@
-"""A deep Markov model of run-times: training (`fit`), the model (`TrainedModel`), the predictor (`DeepMarkov`).
+"""A deep Markov model of compute times: training (`fit`), the model (`TrainedModel`), the predictor (`DeepMarkov`).
 
 NumPyro, Flax and Orbax take seconds to import: a module is imported at its first use.
 """

@@ -1,4 +1,4 @@
-"""`fit`: training of the deep Markov model by stochastic variational inference on windows of run-times; `Fitting`."""
+"""`fit`: training of the deep Markov model by stochastic variational inference on windows of times; `Fitting`."""
 
 import dataclasses
 import functools
@@ -79,8 +79,8 @@ def fit(
 ) -> TrainedModel:
     """Train a deep Markov model of a cluster.
 
-    Run-times are divided by twice the mean of the first window. The result has the parameters of the evaluation with
-    the best ELBO on the validation windows.
+    Compute times are divided by twice the mean of the first window. The result has the parameters of the evaluation
+    with the best ELBO on the validation windows.
 
     Args:
       runtimes: float64[T, N], seconds, complete; at least one window for training and one for validation.
@@ -92,7 +92,7 @@ def fit(
         last one. None: no checkpoints.
 
     Raises:
-      ValueError: if there are too few steps, run-times are not positive and finite, checkpoints are of another
+      ValueError: if there are too few steps, compute times are not positive and finite, checkpoints are of another
         training, or the training diverges.
 
     Source: Teng and Wood 2018, section 3.1.3.
@@ -215,7 +215,7 @@ def _inference(num_workers: int, widths: Architecture, fitting: Fitting, *, seed
 def _advance(
     num_workers: int, widths: Architecture, fitting: Fitting, data: _Data, optimizer: Any, step: jax.Array
 ) -> tuple[Any, Any, jax.Array, jax.Array]:
-    """Make the steps up to the next evaluation. Run-times and seed are data: trainings of a shape share the program."""
+    """Make the steps up to the next evaluation. Times and seed are data: trainings of a shape share the program."""
     inference = _inference(num_workers, widths, fitting)
     per_value = widths.lag * num_workers
     last = data.train.shape[0] - widths.lag

@@ -1,4 +1,4 @@
-"""The deep Markov model of a cluster's run-times: its networks, its guide, and both for NumPyro (`WindowModel`).
+"""The deep Markov model of a cluster's compute times: its networks, its guide, and both for NumPyro (`WindowModel`).
 
 Source: Teng and Wood 2018, section 3.1.3.
 """
@@ -18,12 +18,12 @@ from sgdlab import arguments
 MeanAndStd = tuple[jax.Array, jax.Array]
 
 _CENTER = 0.5
-"""The typical normalised run-time, which is subtracted from the inputs of layers that read all workers. Otherwise a
+"""The typical normalised compute time, which is subtracted from the inputs of layers that read all workers. Otherwise a
 step of Adam, which moves all weights equally far, moves their sums over all workers so far that all rectified units of
 a layer become negative, and stay so."""
 
 _LEAST_STD = 1e-3
-"""Least standard deviation of normalised run-times and states: densities stay finite for constant run-times."""
+"""Least standard deviation of normalised compute times and states: densities stay finite for constant compute times."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Architecture:
       scale: hidden width of the emission's standard deviation.
       recurrent: width of the guide's two recurrent networks.
       literal: whether to use the guide as printed, which at step t reads x up to t - 1 and from t + 1 on, but not x_t:
-        at the last step, from which everything is predicted, it does not know the newest run-times. By default it reads
-        x_t.
+        at the last step, from which everything is predicted, it does not know the newest compute times. By default it
+        reads x_t.
 
     Raises:
       ValueError: if a width is less than 1.
@@ -87,7 +87,7 @@ class Transition(nnx.Module):
 
 
 class Emission(nnx.Module):
-    r"""Normalised run-times given a state: a linear mean, and a standard deviation that is a function of the mean.
+    r"""Normalised compute times given a state: a linear mean, and a standard deviation that is a function of the mean.
 
     .. math:: I = A_2 A_1 z, \qquad J = softplus(MLP(I))
     """
@@ -100,7 +100,7 @@ class Emission(nnx.Module):
         self.std = nnx.Linear(widths.scale, num_workers, bias_init=fifth, rngs=rngs)
 
     def __call__(self, z: jax.Array) -> MeanAndStd:
-        """Return mean and standard deviation of normalised run-times, float[..., N] each, from float[..., Z]."""
+        """Return mean and standard deviation of normalised compute times, float[..., N] each, from float[..., Z]."""
         # With one batch axis: for two of them XLA takes four times as long for the weights' gradients on a CPU.
         rows = z.reshape(-1, z.shape[-1])
         mean = self.mean(self.inner(rows))
@@ -109,7 +109,7 @@ class Emission(nnx.Module):
 
 
 class Guide(nnx.Module):
-    r"""The amortised posterior of a state, given the previous state and summaries of earlier and later run-times.
+    r"""The amortised posterior of a state, given the previous state and summaries of earlier and later compute times.
 
     .. math:: h = \tfrac{1}{3} (\tanh(W z_{t-1}) + h_{left} + h_{right}), \quad \mu = K h, \quad
         \sigma = softplus(L \mu)
@@ -222,7 +222,7 @@ class StateSequence(dist.Distribution):
 
 
 class WindowModel:
-    """Model and guide of windows of run-times, as functions for NumPyro.
+    """Model and guide of windows of compute times, as functions for NumPyro.
 
     Args:
       num_workers: N.

@@ -17,11 +17,11 @@ from sgdlab.predictors.order_statistics import best_cutoff
 from sgdlab.predictors.predictor import Prediction
 
 _MOST = 2.0
-"""Upper bound of an imputed run-time, as a multiple of the longest observed one: draws from a model whose inputs are
-its own draws could otherwise grow without bound."""
+"""Upper bound of an imputed compute time, as a multiple of the longest observed one: draws from a model whose inputs
+are its own draws could otherwise grow without bound."""
 
 _SHORTEST = 1e-6
-"""Seconds, below which no expected run-time counts: those of draws that are used as they are can be negative."""
+"""Seconds, below which no expected compute time counts: those of draws that are used as they are can be negative."""
 
 
 class Forecast(NamedTuple):
@@ -31,7 +31,7 @@ class Forecast(NamedTuple):
       cutoff: int32[], c.
       mean: float32[N], means of the order statistics.
       std: float32[N], standard deviations of the order statistics.
-      worker_mean: float32[K, N], means; each worker's run-time is a mixture of K normal distributions.
+      worker_mean: float32[K, N], means; each worker's compute time is a mixture of K normal distributions.
       worker_std: float32[K, N], standard deviations of these distributions.
     """
 
@@ -48,29 +48,29 @@ class _State:
     seed: int
     step: int
     divisor: float
-    longest: float  # seconds, the longest observed run-time
+    longest: float  # seconds, the longest observed compute time
     made: dict[float | None, Forecast] = dataclasses.field(default_factory=dict)  # by the rate of the prediction
 
 
 class DeepMarkov:
-    r"""Predicts the next run-times of all workers together by a trained deep Markov model.
+    r"""Predicts the next compute times of all workers together by a trained deep Markov model.
 
     .. math:: z_T^{(k)} \sim q(z_T | x_{T-l:T}), \quad z_{T+1}^{(k)} \sim p(z | z_T^{(k)}), \quad
         x^{(k)} \sim p(x | z_{T+1}^{(k)}), \qquad c = \arg\max_c c / \tfrac1K \sum_k x^{(k)}_{(c)}
 
-    The run-time of a worker that was cut off is drawn from its predicted distribution, truncated below.
+    The compute time of a worker that was cut off is drawn from its predicted distribution, truncated below.
 
     Args:
       trained: the model.
       samples: K, number of draws.
-      at_least: least share of the workers that every iteration waits for. Run-times that are not observed are imputed
-        from the model's own prediction: a model that observes few can confirm its own error forever, for example in a
-        regime that it was not trained on.
-      literal_scale: whether to divide run-times by twice the mean of the first window of the run, as in the paper, so
-        that the model can be used with networks and batch sizes that take longer. By default the divisor is that of the
-        training, which is right for run-times on the same scale, whatever regime the run begins in.
-      literal_draws: whether run-times are used as they are drawn, as in the paper. By default those of a prediction are
-        at least as long as the shortest of the window, and imputed ones at most twice as long as the longest observed.
+      at_least: least share of the workers that every iteration waits for. Compute times that are not observed are
+        imputed from the model's own prediction: a model that observes few can confirm its own error forever, for
+        example in a regime that it was not trained on.
+      literal_scale: whether to divide compute times by twice the mean of the first window of the run, as in the paper,
+        so that the model can be used with networks and batch sizes that take longer. By default the divisor is that of
+        the training, which is right for compute times on the same scale, whatever regime the run begins in.
+      literal_draws: whether compute times are used as they are drawn, as in the paper. By default those of a prediction
+        are at least as long as the shortest of the window, and imputed ones at most twice as long as the longest seen.
 
     Raises:
       ValueError: if `samples` is not at least 1, or `at_least` is not from 0 to 1.
@@ -113,7 +113,7 @@ class DeepMarkov:
         return Prediction(cutoff, mean, np.asarray(forecast.std, float))
 
     def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
-        """Return the state after one more iteration, with the run-times of workers that were cut off imputed."""
+        """Return the state after one more iteration, with the compute times of workers that were cut off imputed."""
         missing = np.isnan(runtimes)
         filled = np.array(runtimes, float)
         if missing.any():
@@ -147,7 +147,7 @@ class DeepMarkov:
         Args:
           parameters: parameters of the networks.
           window: float[lag, N], seconds.
-          divisor: seconds, by which run-times are divided.
+          divisor: seconds, by which compute times are divided.
           index: seed and step, uint32, which determine the random numbers.
           rate: gradients per second; NaN for the objective of the paper.
         """
@@ -189,7 +189,7 @@ def _compiled(
     state = mean + std * jax.random.normal(for_next, mean.shape, mean.dtype)
     mean, std = networks.emission(state)
     runtimes = mean + std * jax.random.normal(for_runtimes, mean.shape, mean.dtype)
-    # Normal run-times can be near zero or negative, where c / x is unbounded: at least the shortest of the window.
+    # Normal compute times can be near zero or negative, where c / x is unbounded: at least the shortest of the window.
     least = jnp.where(literal_draws, -jnp.inf, window.min())
     runtimes = _sorted(jnp.maximum(runtimes, least)) * divisor
     expected, spread = runtimes.mean(axis=0), runtimes.std(axis=0)

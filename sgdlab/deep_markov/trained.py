@@ -25,7 +25,7 @@ class TrainedModel:
     Attributes:
       widths: widths of the networks.
       num_workers: N, number of workers of the cluster that it was trained on.
-      divisor: seconds, by which run-times are divided: twice the mean of the first training window.
+      divisor: seconds, by which compute times are divided: twice the mean of the first training window.
       parameters: parameters of the networks, nested dictionaries of arrays.
       history: one mapping for each evaluation of the validation windows during the training.
     """
@@ -37,7 +37,7 @@ class TrainedModel:
     history: tuple[dict[str, float], ...] = ()
 
     def check(self, runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
-        """Return run-times as float64[T, N], if they have this model's number of workers.
+        """Return compute times as float64[T, N], if they have this model's number of workers.
 
         Args:
           runtimes: [T, N], seconds.

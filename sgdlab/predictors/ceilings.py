@@ -1,4 +1,4 @@
-"""Upper bounds for predictors: `Oracle` knows all run-times, `Informed` the true law of the cluster."""
+"""Upper bounds for predictors: `Oracle` knows all compute times, `Informed` the true law of the cluster."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from sgdlab.runtimes import checked
 
 
 class Oracle:
-    """Predicts the actual run-times, which it knows beforehand.
+    """Predicts the actual compute times, which it knows beforehand.
 
     Args:
       runtimes: float64[T, N], seconds, of the iterations to predict, in order.
@@ -38,14 +38,14 @@ class Oracle:
         return len(window) if self._whole else 0
 
     def predict(self, state: int, *, rate: float | None = None) -> Prediction:
-        """Return the order statistics of the actual run-times as a prediction."""
+        """Return the order statistics of the actual compute times as a prediction."""
         return Prediction.of(self._ordered[state], np.zeros(self._ordered.shape[1]), rate)
 
     def observe(self, state: int, runtimes: np.ndarray, cut_at: float) -> int:
         """Return the index of the next iteration.
 
         Raises:
-          ValueError: if the run-times differ from the known ones, for example because the oracle was given the first
+          ValueError: if the times differ from the known ones, for example because the oracle was given the first
             window too.
         """
         del cut_at
@@ -60,13 +60,13 @@ class Oracle:
 
 @PREDICTORS.register(title="oracle")
 def oracle(*, runtimes: np.ndarray) -> Oracle:
-    """Predicts the actual run-times of the run, which it knows beforehand.
+    """Predicts the actual compute times of the run, which it knows beforehand.
 
     Args:
       runtimes: float64[T, N], seconds, of all iterations, beginning with the first window.
 
     Raises:
-      ValueError: if run-times are not positive and finite.
+      ValueError: if compute times are not positive and finite.
 
     Example:
       >>> predictor = oracle(runtimes=np.array([[1.0, 1.0, 1.0], [1.0, 1.1, 9.0]]))
@@ -80,8 +80,8 @@ class Informed:
     """Knows the true law of the cluster, and its hidden state in the previous iteration.
 
     Args:
-      draw: (iteration, generator) -> float64[K, N], seconds, samples of the run-times of an iteration given the state
-        of the previous one, such as `RegimeCluster.draw_next` returns.
+      draw: (iteration, generator) -> float64[K, N], seconds, samples of the compute times of an iteration given the
+        state of the previous one, such as `RegimeCluster.draw_next` returns.
 
     Example:
       >>> predictor = Informed(lambda step, generator: np.array([[1.0, 1.1, 9.0]]))

@@ -1,4 +1,4 @@
-"""Imputation of censored run-times: those of workers that were cut off are drawn from truncated distributions."""
+"""Imputation of censored compute times: those of workers that were cut off are drawn from truncated distributions."""
 
 import numpy as np
 
@@ -66,13 +66,13 @@ def truncated_mixture(
 
 
 def from_window(generator: np.random.Generator, window: np.ndarray, runtimes: np.ndarray, cut_at: float) -> np.ndarray:
-    """Impute the run-times of workers that were cut off, from the mean and deviation of each worker in a window.
+    """Impute the compute times of workers that were cut off, from the mean and deviation of each worker in a window.
 
-    For predictors that have no distribution of the run-times of each worker.
+    For predictors that have no distribution of the compute times of each worker.
 
     Args:
       generator: source of the random numbers.
-      window: float64[W, N], seconds, complete run-times of the iterations before.
+      window: float64[W, N], seconds, complete compute times of the iterations before.
       runtimes: float64[N], seconds; NaN for workers that were cut off.
       cut_at: seconds, when they were cut off.
 
@@ -87,7 +87,7 @@ def from_window(generator: np.random.Generator, window: np.ndarray, runtimes: np
     missing = np.isnan(runtimes)
     filled = np.array(runtimes)
     own = window[:, missing]
-    # A worker whose run-times were constant may still vary: by a hundredth of its mean.
+    # A worker whose compute times were constant may still vary: by a hundredth of its mean.
     spread = np.maximum(own.std(axis=0), 0.01 * own.mean(axis=0))
     filled[missing] = truncated_normal(generator, own.mean(axis=0), spread, cut_at)
     return filled

@@ -9,13 +9,13 @@ from sgdlab import arguments
 from sgdlab.predictors.predictor import Prediction, Predictor
 
 FACTOR = 2.0
-"""How many times its usual run-time every worker that was seen takes in a pause."""
+"""How many times its usual compute time every worker that was seen takes in a pause."""
 
 LASTING = 3
 """Most consecutive pauses. What lasts longer is a change of the cluster, which has to be learned."""
 
 _MEMORY = 20
-"""Number of iterations over which the usual run-times are averaged."""
+"""Number of iterations over which the usual compute times are averaged."""
 
 
 def calm(runtimes: np.ndarray, *, factor: float = FACTOR, lasting: int = LASTING) -> np.ndarray:
@@ -51,14 +51,14 @@ class _State:
 class Guarded:
     r"""Hides pauses from a predictor.
 
-    A step is a pause if every worker that was seen takes at least `factor` times its usual run-time. Workers that were
-    cut off took longer than all that were seen, so that the fastest worker decides. The usual run-time of a worker is
-    a moving average, in which no run-time counts for more than `factor` times the average before it:
+    A step is a pause if every worker that was seen takes at least `factor` times its usual compute time. Workers that
+    were cut off took longer than all that were seen, so that the fastest worker decides. The usual compute time of a
+    worker is a moving average, in which no compute time counts for more than `factor` times the average before it:
 
     .. math:: u_n \leftarrow u_n + (\min(x_n, f u_n) - u_n) / 20
 
     If more than `lasting` steps in a row are like that, the cluster has changed: the predictor learns from all of them,
-    and the usual run-times begin anew.
+    and the usual compute times begin anew.
 
     Args:
       predictor: the predictor.

@@ -1,4 +1,4 @@
-"""`Kalman`: a Kalman filter for each worker, whose run-time is a level that reverts to its mean, plus noise."""
+"""`Kalman`: a Kalman filter for each worker, whose compute time is a level that reverts to its mean, plus noise."""
 
 import dataclasses
 
@@ -41,7 +41,7 @@ def fit(runtimes: np.ndarray) -> KalmanParameters:
       runtimes: float64[T, N], seconds, complete.
 
     Raises:
-      ValueError: if run-times are not positive and finite.
+      ValueError: if compute times are not positive and finite.
 
     Example:
       >>> from sgdlab import cluster
@@ -67,11 +67,11 @@ def fit(runtimes: np.ndarray) -> KalmanParameters:
 
 
 def _likelihood(scaled: np.ndarray, memory: float, share: float) -> np.ndarray:
-    """Return the log-likelihood of each worker's run-times, up to a constant, if all workers have one memory and share.
+    """Return the log-likelihood of each worker's times, up to a constant, if all workers have one memory and share.
 
     The gains of filters with the same memory and share are the same, since variances do not depend on what is observed;
-    so are the variances of run-times in units of their standard deviations, to which run-times, float64[T, N], are
-    scaled.
+    so are the variances of compute times in units of their standard deviations, to which compute times, float64[T, N],
+    are scaled.
     """
     level, noise, drift = share, 1 - share, share * (1 - memory**2)
     gains, variances = [], []
@@ -92,7 +92,7 @@ def _likelihood(scaled: np.ndarray, memory: float, share: float) -> np.ndarray:
 
 
 def log_density(law: KalmanParameters, runtimes: np.ndarray) -> np.ndarray:
-    """Return the one-step predictive log densities, float64[T, N], of complete run-times."""
+    """Return the one-step predictive log densities, float64[T, N], of complete compute times."""
     state = _stationary(law)
     densities = np.empty(runtimes.shape)
     for step, row in enumerate(runtimes):
@@ -122,7 +122,7 @@ class _State:
 class Kalman:
     """Predicts each worker by its own Kalman filter; order statistics are sampled assuming independent workers.
 
-    The run-time of a worker that was cut off is drawn from its predicted distribution, truncated below.
+    The compute time of a worker that was cut off is drawn from its predicted distribution, truncated below.
 
     Args:
       law: the law of each worker, as `fit` returns it. None: fitted on the first window of every run.

@@ -71,7 +71,7 @@ def run_online(
       window: number of first iterations that wait for all workers.
       objective: "throughput", the paper's, or "rate": c - lambda E[x_(c)], with lambda the run's gradients per second
         so far.
-      censored: whether run-times past the cutoff are hidden from the predictor, as in production.
+      censored: whether compute times past the cutoff are hidden from the predictor, as in production.
       history: float64[W, N], seconds, complete earlier iterations, which replace the first window.
       num_gradients: the run ends with the iteration in which the gradients used reach this number. None: after all T
         iterations.
@@ -79,7 +79,7 @@ def run_online(
 
     Raises:
       ValueError: if an argument is out of its range.
-      NotEnoughRuntimes: (a ValueError) if the run-times are too few; it says how many rows would be enough.
+      NotEnoughRuntimes: (a ValueError) if the compute times are too few; it says how many rows would be enough.
 
     Source: Teng and Wood 2018, Algorithm 1.
 
@@ -117,7 +117,7 @@ def run_online(
         rate = (earlier + used) / seconds if objective == "rate" else None
         prediction = asking.predict(predictor, state, rate=rate, workers=workers)
         cutoff[step], mean[step], std[step] = prediction.cutoff, prediction.mean, prediction.std
-        # Run-times that differ by less than the clock can tell come at one instant, by worker number.
+        # Compute times that differ by less than the clock can tell come at one instant, by worker number.
         ends = now + runtimes[step]
         order = by_time(ends)
         in_time, now = order[: prediction.cutoff], ends[order[prediction.cutoff - 1]]

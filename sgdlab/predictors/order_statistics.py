@@ -1,4 +1,4 @@
-"""Expected order statistics of run-times (`normal`, `elfving`, `monte_carlo`), and the best cutoff (`best_cutoff`)."""
+"""Expected order statistics of times (`normal`, `elfving`, `monte_carlo`), and the best cutoff (`best_cutoff`)."""
 
 import math
 
@@ -12,7 +12,7 @@ trapezoidal rule converges faster than any power of the step."""
 
 
 def normal(num_workers: int, *, mean: float = 0.0, std: float = 1.0) -> np.ndarray:
-    r"""Return the expected order statistics of independent normal run-times, by numerical integration.
+    r"""Return the expected order statistics of independent normal compute times, by numerical integration.
 
     .. math:: E[x_{(j)}] = \mu + \sigma \frac{n!}{(j-1)!\,(n-j)!}
         \int z\, \Phi(z)^{j-1} (1 - \Phi(z))^{n-j} \varphi(z)\, dz
@@ -51,7 +51,7 @@ def normal(num_workers: int, *, mean: float = 0.0, std: float = 1.0) -> np.ndarr
 
 
 def elfving(num_workers: int, *, mean: float = 0.0, std: float = 1.0) -> np.ndarray:
-    r"""Return the expected order statistics of independent normal run-times, by Elfving's approximation.
+    r"""Return the expected order statistics of independent normal compute times, by Elfving's approximation.
 
     .. math:: E[x_{(j)}] \approx \mu + \sigma\, \Phi^{-1}\!\left(\frac{j - \pi/8}{n - \pi/4 + 1}\right)
 
@@ -75,7 +75,7 @@ def monte_carlo(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean and standard deviation of every order statistic of any model, from its samples.
 
     Args:
-      samples: float64[K, N], joint draws of the run-times.
+      samples: float64[K, N], joint draws of the compute times.
 
     Returns:
       float64[N] and float64[N], seconds, ascending in the first.

@@ -27,7 +27,7 @@ class Prediction(NamedTuple):
 
 
 class Predictor(Protocol):
-    """Predicts the run-times of the next iteration from those before it.
+    """Predicts the compute times of the next iteration from those before it.
 
     A predictor holds what was fitted before the run; what it learns during a run is in its state, any value that
     `start` makes and `observe` replaces. One predictor can be used in many runs.
@@ -42,7 +42,7 @@ class Predictor(Protocol):
         """Return the state after the first window.
 
         Args:
-          window: float64[W, N], seconds, complete run-times of the iterations before the first prediction.
+          window: float64[W, N], seconds, complete compute times of the iterations before the first prediction.
           seed: seed of the random numbers of the run.
 
         Raises:
@@ -65,6 +65,6 @@ class Predictor(Protocol):
         Args:
           state: the state that the iteration was predicted from.
           runtimes: float64[N], seconds; NaN for workers that were cut off.
-          cut_at: seconds, a lower bound of the run-times of workers that were cut off.
+          cut_at: seconds, a lower bound of the compute times of workers that were cut off.
         """
         ...

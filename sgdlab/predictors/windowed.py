@@ -1,6 +1,6 @@
 """Predictors that use the last iterations alone: `RunningMean`, `Elfving`, `Deadline`; and the `Static` cutoff.
 
-Run-times of workers that were cut off are imputed by `censoring.from_window` from the last `IMPUTATION` iterations.
+Compute times of workers that were cut off are imputed by `censoring.from_window` from the last `IMPUTATION` iterations.
 """
 
 import dataclasses
@@ -14,10 +14,10 @@ from sgdlab.predictors.family import PREDICTORS
 from sgdlab.predictors.predictor import Prediction
 
 _ROUNDING = 1e-9
-"""Relative tolerance of the deadline: means of equal run-times differ from them by rounding."""
+"""Relative tolerance of the deadline: means of equal compute times differ from them by rounding."""
 
 IMPUTATION = 20
-"""Number of iterations from which a missing run-time is imputed, independent of the window of the predictor."""
+"""Number of iterations from which a missing compute time is imputed, independent of the window of the predictor."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class _State:
 
 
 class _Windowed:
-    """Base of predictors whose state is the run-times of the last iterations, completed by imputation."""
+    """Base of predictors whose state is the compute times of the last iterations, completed by imputation."""
 
     title: str
 
@@ -42,7 +42,7 @@ class _Windowed:
         return _State(kept, np.sort(kept[-self._size :], axis=1), seed, 0)
 
     def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
-        """Return the state after one more iteration, with the run-times of workers that were cut off imputed."""
+        """Return the state after one more iteration, with the compute times of workers that were cut off imputed."""
         generator = np.random.default_rng((state.seed, state.step))
         filled = censoring.from_window(generator, state.window[-IMPUTATION:], runtimes, cut_at)
         window = _appended(state.window, filled, max(self._size, IMPUTATION))
@@ -88,7 +88,7 @@ class RunningMean(_Windowed):
 
 @PREDICTORS.register("elfving", title="Elfving", source="Teng and Wood 2018, equation 3")
 class Elfving(_Windowed):
-    """Assumes independent, identical normal run-times with the mean and deviation of the window (`order` in the paper).
+    """Assumes independent, identical normal times with the mean and deviation of the window (`order` in the paper).
 
     Args:
       window: number of iterations.
@@ -107,13 +107,13 @@ class Elfving(_Windowed):
         """Return the prediction of the next iteration, without deviations of the order statistics."""
         seen = self._seen(state)
         mean = order_statistics.elfving(seen.shape[1], mean=float(seen.mean()), std=float(seen.std()))
-        # Normal run-times can be negative, which real ones cannot: at least the shortest run-time of the window.
+        # Normal times can be negative, which real ones cannot: at least the shortest compute time of the window.
         return Prediction.of(np.maximum(mean, seen.min()), np.full(seen.shape[1], np.nan), rate)
 
 
 @PREDICTORS.register("deadline", title="median + k MAD")
 class Deadline(_Windowed):
-    r"""Waits for as many workers as finished by a deadline: the median of the last run-times plus k deviations.
+    r"""Waits for as many workers as finished by a deadline: the median of the last compute times plus k deviations.
 
     .. math:: d = \mathrm{median}(x) + k\, \mathrm{MAD}(x), \qquad c = \#\{j : \overline{x_{(j)}} \le d\}
 

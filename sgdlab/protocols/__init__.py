@@ -1,11 +1,11 @@
 """Protocols: whom to wait for. A protocol is its policy, which decides event by event, in simulation and on processes.
 
-Here `rennala(runtimes, ...)` is the schedule that the policy makes of run-times, float64[T, N] seconds: a `Schedule` or
-a `PeerSchedule`. All are `protocol(runtimes, *, num_gradients=None, **own)`, and all of a protocol's own arguments have
-defaults. `sgdlab.policies.rennala(num_workers=...)` is the policy itself.
+Here `rennala(runtimes, ...)` is the schedule that the policy makes of compute times, float64[T, N] seconds: a
+`Schedule` or a `PeerSchedule`. All are `protocol(runtimes, *, num_gradients=None, **own)`, and all of a protocol's own
+arguments have defaults. `sgdlab.policies.rennala(num_workers=...)` is the policy itself.
 
-All raise a ValueError that names the argument and its value where a number is out of its range, or a run-time is not
-positive and finite; and `NotEnoughRuntimes` where run-times end first, which says how many rows would be enough.
+All raise a ValueError that names the argument and its value where a number is out of its range, or a compute time is
+not positive and finite; and `NotEnoughRuntimes` where times end first, which says how many rows would be enough.
 """
 
 from sgdlab.protocols.cutoff import cutoff_with_record

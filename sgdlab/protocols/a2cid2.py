@@ -18,7 +18,7 @@ from sgdlab.protocols.in_seconds import in_seconds
 from sgdlab.runtimes import NotEnoughRuntimes, checked, too_short
 
 SAMPLE = 16
-"""Run-times of each node by which the unit of time is judged: more rows change nothing."""
+"""Compute times of each node by which the unit of time is judged: more rows change nothing."""
 
 
 @PROTOCOLS.register(
@@ -55,8 +55,8 @@ def a2cid2(
     Between two events of a node its variables mix by :math:`\exp(\eta\, dt \left(\begin{smallmatrix} -1 & 1 \\ 1 & -1
     \end{smallmatrix}\right))`; a gradient is a step of both; an averaging makes the pair their mean, and moves the
     second variables by :math:`\tilde\alpha` times the difference. The unit of time is :math:`N / \sum_i 1 / \tau_i`,
-    with :math:`\tau_i` the mean of a node's first 16 run-times: in it N gradients are computed, however slow one node
-    is. With `eta` 0 there is no momentum: pairs average as in AD-PSGD, by a clock instead of after gradients.
+    with :math:`\tau_i` the mean of a node's first 16 compute times: in it N gradients are computed, however slow one
+    node is. With `eta` 0 there is no momentum: pairs average as in AD-PSGD, by a clock instead of after gradients.
 
     Args:
       runtimes: float64[T, N], seconds; row t holds each node's t-th gradient.
@@ -66,9 +66,9 @@ def a2cid2(
       eta: how fast the two variables mix, per unit of time. None: 1 / (2 sqrt(chi_1 chi_2)) of the graph.
       weight: alpha-tilde, of the second variable at an averaging. None: sqrt(chi_1 / chi_2) / 2 of the graph.
       clock: whether a node takes its gradient at what it has when it begins to compute ("own"), or rests until it
-        steps, and takes the gradient there ("poisson": with exponential run-times the equation above).
+        steps, and takes the gradient there ("poisson": with exponential compute times the equation above).
       num_gradients: how many gradients to compute, in order of their ends. None: until a node that has to begin runs
-        out of run-times.
+        out of compute times.
       seed: of the averagings, and of a random graph.
 
     Returns:

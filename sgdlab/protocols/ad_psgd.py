@@ -99,7 +99,7 @@ def ad_psgd(
       graph: who averages with whom, one of `sgdlab.graphs.GRAPHS`; its edges are used both ways.
       density: of a random graph, the probability of an edge.
       num_gradients: how many gradients to compute, in order of their beginning. None: until a node that has to begin
-        runs out of run-times.
+        runs out of compute times.
       seed: of the partners, and of a random graph.
 
     Source: Lian et al. 2018 (arXiv:1710.06952), Algorithm 1 with pairs for its averaging matrices; a reconstruction

@@ -124,7 +124,7 @@ def _fast(policy: BoundedStaleness, runtimes: np.ndarray, num_gradients: int | N
     order = np.arange(finished.size).reshape(rows, workers).T.ravel()[by_time(finished.T.ravel())]
     rank = np.empty(order.size + 1, np.int64)  # index in the order of arrival
     rank[order], rank[-1] = np.arange(order.size), -1
-    # The arrival after which each worker would begin a gradient that has no run-time: its own last, or the slowest's.
+    # The arrival after which each worker would begin a gradient without a compute time: its own last, or the slowest's.
     again = rank[(rows - 1) * workers + every]
     if rows > bound:
         row = rows - bound - 1
@@ -167,7 +167,7 @@ def bounded_staleness(*, num_workers: Count, bound: Whole = 2) -> BoundedStalene
 
     with s and f the beginning and the end of a worker's k-th gradient. With a bound of 0 every gradient reads all
     gradients of the round before, as in `synchronous`; with a large one it is `asynchronous`. Without a number of
-    gradients the schedule has all T N of its run-times. The method of this name is plain SGD, as in the paper.
+    gradients the schedule has all T N of its compute times. The method of this name is plain SGD, as in the paper.
 
     Args:
       num_workers: N.

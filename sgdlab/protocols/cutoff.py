@@ -37,7 +37,7 @@ class Cutoff(Rounds):
       window: number of rounds before the first prediction.
       objective: what the cutoff maximises, "throughput" or "rate".
       seed: of the predictor's random numbers.
-      history: run-times of the rounds of the first window, seconds.
+      history: compute times of the rounds of the first window, seconds.
       seen: worker -> seconds, of the open round.
       late: workers that joined during the open round.
       used: number of gradients of the rounds that taught something.
@@ -148,7 +148,7 @@ def cutoff(
     Args:
       num_workers: N.
       predictor: one of `sgdlab.predictors`, or anything with its `start`, `predict` and `observe`; for a schedule, also
-        a function that makes one from the run-times.
+        a function that makes one from the compute times.
       window: number of updates, from the first, that wait for all workers.
       objective: what the cutoff maximises: gradients per second of the iteration ("throughput", the paper's), or of the
         whole run ("rate").

@@ -33,7 +33,7 @@ def d_psgd(
       density: of a random graph, the probability of an edge.
       fresh: whether the gradient is taken at the averaged parameters; else at the node's own before.
       num_gradients: how many gradients to compute; the first nodes have one more than the others, if N does not divide
-        it. None: until a node that has to begin runs out of run-times.
+        it. None: until a node that has to begin runs out of compute times.
       seed: of a random graph.
 
     Raises:

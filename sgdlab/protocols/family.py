@@ -20,8 +20,8 @@ class ProtocolFacts(Facts):
       no_policy: why there is none.
       peers: whether its policy is a `PeerPolicy`, and its schedule a `PeerSchedule`.
       fast: an array program, `(policy, runtimes, num_gradients) -> Schedule`; it returns None where it does not apply.
-      ends: what `num_gradients=None` means: until a worker that has to begin again runs out of run-times ("first"), an
-        update for each row of run-times ("rows"), or all T N gradients ("all").
+      ends: what `num_gradients=None` means: until a worker that has to begin again runs out of compute times ("first"),
+        an update for each row of compute times ("rows"), or all T N gradients ("all").
       never_waits: whether no worker ever waits, so that its throughput is the largest there is.
       blocks: the entry that says how many blocks of parameters there are.
       averages: how many parameters are averaged at once, `(entries, num_workers) -> int`.

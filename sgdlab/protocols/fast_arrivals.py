@@ -25,7 +25,7 @@ def arrivals(runtimes: np.ndarray, num_gradients: int | None, *, multiple: int =
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
       num_gradients: how many gradients are to arrive, rounded up to a multiple. None: until the first worker runs out
-        of run-times, rounded down.
+        of compute times, rounded down.
       multiple: `num_gradients` is rounded to a multiple of this number.
 
     Raises:

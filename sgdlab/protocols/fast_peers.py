@@ -95,7 +95,7 @@ def _events(runtimes: np.ndarray, period: int, clock: str, num_gradients: int | 
     else:
         finished = accumulated(runtimes)
         started = np.concatenate([np.zeros((1, nodes)), finished[:-1]])
-        # After the first node has run out of run-times, it is not known what those that begin later would read.
+        # After the first node has run out of compute times, it is not known what those that begin later would read.
         first = int(finished[-1].argmin())
         when = finished if at_the_end else started
         known = when < finished[-1, first]

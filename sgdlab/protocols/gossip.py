@@ -112,12 +112,12 @@ def gossip(
     * "own": every node runs at its own pace. A pull gets what the partner has in memory at that instant, the parameters
       that the partner is computing on; a push is buffered until its receiver averages again.
     * "rounds": all nodes wait for each other before they average, and read parameters of the end of the round before.
-    * "poisson": a node rests for its run-time; then it averages with the partner's newest parameters, takes its
-      gradient and steps, all at once. With exponential run-times that is a Poisson clock.
+    * "poisson": a node rests for its compute time; then it averages with the partner's newest parameters, takes its
+      gradient and steps, all at once. With exponential compute times that is a Poisson clock.
 
-    Jin et al.'s theorem bounds the distance from the minimum with `include_self`. With exponential run-times "own" is
-    the recursion of their appendix, for which the printed bound fails for small steps: the averaging and the gradient
-    share the node that ticks. "poisson" is their Algorithm 3 made instantaneous, for which it holds
+    Jin et al.'s theorem bounds the distance from the minimum with `include_self`. With exponential compute times "own"
+    is the recursion of their appendix, for which the printed bound fails for small steps: the averaging and the
+    gradient share the node that ticks. "poisson" is their Algorithm 3 made instantaneous, for which it holds
     (`experiments.gossip.bounds`).
 
     Args:
@@ -131,7 +131,7 @@ def gossip(
       fresh: whether the gradient is taken at the averaged parameters; else at the node's own before averaging, as in
         the appendix, where gossip and gradient use the same parameters.
       num_gradients: how many gradients to compute, in order of their averaging (in rounds: rounded up to whole rounds).
-        None: until the first node runs out of run-times.
+        None: until the first node runs out of compute times.
       seed: of the partners.
 
     Source: Jin et al. 2016, Algorithms 3 (pull) and 4 (push), and sections 6.1 and 6.2.

@@ -20,7 +20,7 @@ def in_seconds(protocol: Callable[..., Any]) -> Callable[..., Schedule | PeerSch
 
     Returns:
       The protocol, with that argument. It raises a `ValueError` where both are given, and `NotEnoughRuntimes` where the
-      run-times end before the instant.
+      compute times end before the instant.
 
     Example:
       >>> from sgdlab import protocols

@@ -43,11 +43,11 @@ def layerwise(
 
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
-      num_gradients: how many gradients to apply in all blocks. None: until the first worker runs out of run-times.
+      num_gradients: how many gradients to apply in all blocks. None: until the first worker runs out of compute times.
       num_blocks: L, number of layers, each a block of parameters, from bottom to top.
       reads: when layers are read: all at the "start" of the gradient, or one by one in the "forward" pass.
       pushes: when layers are sent: all at the "end" of the gradient, or one by one in the "backward" pass.
-      backward_share: beta, the share of the backward pass in a gradient's run-time, above 0 and at most 1.
+      backward_share: beta, the share of the backward pass in a gradient's compute time, above 0 and at most 1.
 
     Returns:
       A `Schedule` that ends when the last of `num_gradients` gradients has arrived in all blocks; gradients in flight

@@ -85,7 +85,7 @@ def partial(  # noqa: PLR0913 (its entries are those of the method: what servers
       after the last update of all are pending. T rows suffice for T updates.
 
     Raises:
-      ValueError: where run-times are not positive and finite, delays are negative or of another shape, or another
+      ValueError: where compute times are not positive and finite, delays are negative or of another shape, or another
         argument is out of its range.
       NotEnoughRuntimes: (a ValueError) where T updates of some block use fewer gradients; it says how many rows would
         be enough.

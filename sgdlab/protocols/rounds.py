@@ -108,7 +108,7 @@ def rounds_in_arrays(
       A `Schedule`. A worker begins at most one gradient per update, so T rows suffice for T updates.
 
     Raises:
-      ValueError: where a run-time does not advance the clock.
+      ValueError: where a compute time does not advance the clock.
       NotEnoughRuntimes: where T updates use fewer gradients; it says how many rows would be enough.
     """
     rows, workers = runtimes.shape
@@ -121,7 +121,7 @@ def rounds_in_arrays(
     applied = np.empty(rows)
     update, done = 0, 0  # numbers of updates made, and of gradients that they have used
     now, closed_by = 0.0, _TIMER
-    begun = np.zeros(workers, np.int64)  # number of run-times that each worker has used
+    begun = np.zeros(workers, np.int64)  # number of compute times that each worker has used
     free = np.zeros(workers)  # time when each worker can read again
     while update < rows and done < wanted:
         starts = np.maximum(free, now)
@@ -193,7 +193,7 @@ _rounds = functools.partial(register, families=("Rounds: fresh gradients",), fas
 def synchronous(*, num_workers: Count) -> Rounds:
     """Every update waits for one gradient of every worker, all of them computed on the newest version.
 
-    Without a number of gradients the schedule has all T N of its run-times.
+    Without a number of gradients the schedule has all T N of its compute times.
 
     Args:
       num_workers: N.
@@ -218,7 +218,7 @@ def backup_workers(*, num_workers: Count, backups: int = 1) -> Rounds:
 
     A late worker is not interrupted: it finishes its stale gradient, the server drops it, and the worker reads the
     newest version and begins again. It can miss several updates. A worker begins at most one gradient per update, so
-    that run-times of T rows are enough for T updates.
+    that compute times of T rows are enough for T updates.
 
     Args:
       num_workers: N + b, all workers.

@@ -42,7 +42,7 @@ def sgp(
       density: of a random graph, the probability of an edge.
       overlap: whether messages travel while gradients are computed (OSGP), and are used a step later.
       num_gradients: how many gradients to compute; the first nodes have one more than the others, if N does not divide
-        it. None: until a node that has to begin runs out of run-times.
+        it. None: until a node that has to begin runs out of compute times.
       seed: of a random graph.
 
     Source: Assran et al. 2019 (arXiv:1811.10792), checked against its code, facebookresearch/stochastic_gradient_push

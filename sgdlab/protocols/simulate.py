@@ -32,10 +32,10 @@ def simulate(
     num_updates: int | None = None,
     idle_at_end: bool = False,
 ) -> Schedule:
-    """Return the schedule of a policy on given run-times: that of `protocols`, for the policies of sgdlab.
+    """Return the schedule of a policy on given compute times: that of `protocols`, for the policies of sgdlab.
 
     Gradients that come at one instant come by worker number, a timer of that instant before them. A gradient that is
-    interrupted at the instant at which it began was not begun, and its run-time is the worker's next.
+    interrupted at the instant at which it began was not begun, and its compute time is the worker's next.
 
     Each protocol has its own meaning of `num_gradients=None`: those in rounds stop after T updates (`num_updates=T`
     here), `bounded_staleness` after all T N gradients (`idle_at_end=True`), the others as here.
@@ -44,17 +44,17 @@ def simulate(
       make_policy: called with `num_workers`, N; it makes a new policy.
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
       num_gradients: how many gradients to use; the run ends with the update that reaches this number. None: whole
-        updates, until a worker that has to begin again runs out of run-times.
+        updates, until a worker that has to begin again runs out of compute times.
       num_updates: most updates that the run may have. None: any number.
-      idle_at_end: whether a worker that runs out of run-times has done its work, rather than ends the run.
+      idle_at_end: whether a worker that runs out of compute times has done its work, rather than ends the run.
 
     Returns:
       A `Schedule`; interrupted gradients are dropped, and those in flight at the end are pending.
 
     Raises:
-      ValueError: where run-times are not positive and finite, a number is below 1, the policy does what cannot be
+      ValueError: where compute times are not positive and finite, a number is below 1, the policy does what cannot be
         done, such as to begin a gradient of a busy worker, or it gives up 1000 gradients for each worker in a row.
-      NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.
+      NotEnoughRuntimes: (a ValueError) where compute times end first; it says how many rows would be enough.
 
     Example:
       >>> import functools
@@ -115,9 +115,9 @@ class _Run:
         self.held: Callable[[], Collection[int]] | None = getattr(policy, "held", None)
         self.kept: Collection[int] = ()  # versions that were held when the last event was over
         self.given_up = 0  # gradients since one has come
-        self.shortest = math.inf  # run-time of these
+        self.shortest = math.inf  # compute time of these
         self.ended = False
-        self.ran_out = False  # a worker that has to begin has no run-time, which ends the run
+        self.ran_out = False  # a worker that has to begin has no compute time, which ends the run
         self.exhausted = False  # the same, but it idles
         self.acts: dict[type, Callable[[Any, float], None]] = {
             Begin: self._begin,
@@ -129,7 +129,7 @@ class _Run:
         }
 
     def until_it_ends(self) -> None:
-        """Until enough gradients are used or updates made, or a worker that has to begin runs out of run-times."""
+        """Until enough gradients are used or updates made, or a worker that has to begin runs out of compute times."""
         policy, heap, current, read, worker_of = self.policy, self.heap, self.current, self.read, self.worker
         is_base = isinstance(policy, Base)
         prepare = None if getattr(type(policy), "prepare", None) is Base.prepare else policy.prepare

@@ -19,7 +19,7 @@ _SOURCE = np.dtype([("node", np.int32), ("version", np.int32), ("weight", np.flo
 def simulate_peers(
     make_policy: Callable[..., PeerPolicy], runtimes: np.ndarray, *, num_gradients: int | None = None
 ) -> PeerSchedule:
-    """Return the schedule of a policy of peers on given run-times; that of `protocols`, field by field.
+    """Return the schedule of a policy of peers on given compute times; that of `protocols`, field by field.
 
     Gradients that come at one instant come by node number. In rounds, the protocols' `num_gradients=None` means all T N
     gradients; elsewhere it means what it means here.
@@ -27,11 +27,11 @@ def simulate_peers(
     Args:
       make_policy: called with `num_workers`, N, and `num_gradients`; it makes a new policy.
       runtimes: float64[T, N], seconds; row t holds each node's t-th gradient.
-      num_gradients: how many gradients to begin. None: until a node that has to begin runs out of run-times.
+      num_gradients: how many gradients to begin. None: until a node that has to begin runs out of compute times.
 
     Raises:
-      ValueError: where run-times are not positive and finite, or `num_gradients` is below 1.
-      NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.
+      ValueError: where compute times are not positive and finite, or `num_gradients` is below 1.
+      NotEnoughRuntimes: (a ValueError) where compute times end first; it says how many rows would be enough.
 
     Example:
       >>> from sgdlab import policies
@@ -68,7 +68,7 @@ class _Run:
         self.ran_out = False
 
     def perform(self, actions: Sequence[PeerAction], now: float) -> bool:
-        """Tell whether all of the actions could be done; else a node that has to begin has no run-time."""
+        """Tell whether all of the actions could be done; else a node that has to begin has no compute time."""
         for action in actions:
             match action:
                 case Step(node) | Keep(node):

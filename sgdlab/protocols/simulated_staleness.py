@@ -35,7 +35,7 @@ def simulated_staleness(
     within 1 of the average's. It rises linearly over the first epochs: training could diverge if it began large.
 
     Args:
-      runtimes: float64[T, N], seconds; those of the first worker are the run-times of all gradients.
+      runtimes: float64[T, N], seconds; those of the first worker are the compute times of all gradients.
       num_gradients: G, gradients and updates. None: T.
       average: a, mean staleness after the ramp, in updates; 0 is serial SGD. None: N - 1, that of N equal workers.
       ramp_epochs: epochs over which the staleness rises from 0.
@@ -45,8 +45,8 @@ def simulated_staleness(
       A `Schedule` of one worker.
 
     Raises:
-      ValueError: where run-times are not positive and finite, a number is out of its range, or a ramp has no length.
-      NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.
+      ValueError: where times are not positive and finite, a number is out of its range, or a ramp has no length.
+      NotEnoughRuntimes: (a ValueError) where compute times end first; it says how many rows would be enough.
 
     Source: Chen et al. 2016, section 2.1 and Figure 2.
 

@@ -146,7 +146,7 @@ class _Run:
         self.idle: list[tuple[np.ndarray, ...]] = []  # the same of rounds since, which made no update
 
     def next_round(self) -> bool:
-        """Makes a round; False where a worker runs out of run-times in it."""
+        """Makes a round; False where a worker runs out of compute times in it."""
         learning = len(self.learned) < self.policy.window
         threshold = math.inf if learning else self.threshold
         deadline = self.now + threshold
@@ -209,7 +209,7 @@ class _Run:
             )
 
     def _shortest(self) -> float:
-        """Run-time of the gradients since the last update."""
+        """Compute time of the gradients since the last update."""
         numbers = np.bincount(np.concatenate([worker for worker, *_ in self.idle]), minlength=self.workers)
         spans = enumerate(zip(self.begun - numbers, self.begun, strict=True))
         return min(self.runtimes[first:end, worker].min(initial=math.inf) for worker, (first, end) in spans)

@@ -41,9 +41,9 @@ def compare(values: np.ndarray, *, higher_is_better: bool = False, resolution: f
     .. math:: \bar d_{ij} \pm q\, \hat\sigma_{ij} / \sqrt S, \qquad
         P\Bigl(\max_{ij} \frac{|\bar d_{ij}|}{\hat\sigma_{ij} / \sqrt S} \le q\Bigr) = 0.98
 
-    with d the differences of methods i and j on the S seeds, which share run-times, batches and initial parameters, and
-    sigma their standard deviation. The quantile q is that of normal values of independent methods; what all methods of
-    a seed have in common falls out of the differences. A method is first unless its interval against some other lies
+    with d the differences of methods i and j on the S seeds, which share compute times, batches and initial parameters,
+    and sigma their standard deviation. The quantile q is that of normal values of independent methods; what all methods
+    of a seed have in common falls out of the differences. A method is first unless its interval against some other lies
     wholly on the worse side.
 
     Args:

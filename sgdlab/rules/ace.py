@@ -140,7 +140,7 @@ def aced(
 
     A worker whose gradients always come more than tau updates old is never heard after the first steps, and its data
     are not learned from: weights are equal among the workers in A alone. Where all are to be heard, tau must be above
-    the staleness of the slowest: n - 1 times its run-time over the others', or so.
+    the staleness of the slowest: n - 1 times its compute time over the others', or so.
 
     Args:
       learning_rate: eta, or an optax schedule counted in updates.

@@ -44,14 +44,14 @@ def rescaled(
     .. math:: \theta_{k+1} = \theta_k - \eta_k s_i g_k, \qquad
         s_i = \frac{\tau_i}{n} \sum_{j=1}^{n} \frac{1}{\tau_j} \approx \frac{c + (n - 1) / 2}{n c_i}
 
-    :math:`\tau_i` is the run-time of worker i. A worker that sends half as often moves the parameters twice as far each
-    time, so that all n losses have the same weight in the long run. No table is needed. With given run-times the mean
-    of s over the gradients is 1, and with equal ones it is `asgd`.
+    :math:`\tau_i` is the compute time of worker i. A worker that sends half as often moves the parameters twice as far
+    each time, so that all n losses have the same weight in the long run. No table is needed. With given compute times
+    the mean of s over the gradients is 1, and with equal ones it is `asgd`.
 
-    Where no run-times are given, the server estimates them by how often workers send: :math:`c_i` of the c gradients so
-    far are of worker i, and each other worker counts half a gradient more, as it is on its way. So if equally fast
-    workers send in turn, the mean of s is 1 in every turn, from the first; within it, s is from 1 - q to 1 + q, with q
-    below 1 / (2 m) in the m-th turn. With one worker it is `asgd`.
+    Where no compute times are given, the server estimates them by how often workers send: :math:`c_i` of the c
+    gradients so far are of worker i, and each other worker counts half a gradient more, as it is on its way. So if
+    equally fast workers send in turn, the mean of s is 1 in every turn, from the first; within it, s is from 1 - q to 1
+    + q, with q below 1 / (2 m) in the m-th turn. With one worker it is `asgd`.
 
     Args:
       learning_rate: eta, or an optax schedule counted in updates.

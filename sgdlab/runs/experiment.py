@@ -23,7 +23,7 @@ _OFF_BY_DEFAULT = ("budget", "seconds", "until_target", "spacing", "split")
 """Entries on the first level that make no difference at their defaults."""
 
 STREAMS = ("parameters", "batches", "runtimes", "protocol", "augmentation", "shares")
-"""What is random of a run: its network, order and shares of examples, run-times, and what its protocol draws."""
+"""What is random of a run: its network, order and shares of examples, compute times, and what its protocol draws."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Seeds:
 
 @dataclasses.dataclass(frozen=True)
 class RunTimes:
-    """The run-times of the gradients of a run, each of a number of examples, by the law of its cluster."""
+    """The compute times of the gradients of a run, each of a number of examples, by the law of its cluster."""
 
     used: UsedPart
     workers: Workers
@@ -55,7 +55,7 @@ class RunTimes:
 
     @functools.cached_property
     def law(self) -> Any:
-        """Return its law, which draws run-times."""
+        """Return its law, which draws compute times."""
         return self.used.make(num_workers=self.workers.cluster, batch_size=self.batch_size)
 
     def runtimes(self, steps: np.ndarray, rows: int) -> np.ndarray:
@@ -69,7 +69,7 @@ class RunTimes:
         return times if each == 1 else local_steps.of_messages(times, steps)
 
     def rows(self, gradients: int, steps: np.ndarray) -> int:
-        """Return how many rows of run-times to begin with: about as many as are needed; a trace that ends, whole.
+        """Return how many rows of compute times to begin with: about as many as are needed; a trace that ends, whole.
 
         Such a trace may be long enough, though the guess at what is needed is longer.
         """
@@ -281,7 +281,7 @@ class Experiment:
         return self.local.rate_is_constant or self.rule.facts.own_schedule
 
     def predictor_of(self, times: np.ndarray) -> Any:
-        """Return the predictor, for a run of these run-times, float64[T, N], seconds."""
+        """Return the predictor, for a run of these compute times, float64[T, N], seconds."""
         return self.parts["predictor"].make(runtimes=times)
 
     def inner_rate(self, steps_per_update: float) -> InnerRate | None:

@@ -26,7 +26,7 @@ from sgdlab.runs.store import plain
 from sgdlab.types import Tree
 
 _CLAIRVOYANT = ("oracle", "informed")
-"""Predictors that know run-times before they happen."""
+"""Predictors that know compute times before they happen."""
 
 
 def work(argument: Mapping[str, Any]) -> Work:
@@ -233,7 +233,7 @@ def policy_of(plan: Plan) -> Policy:
         if kind in _CLAIRVOYANT:
             fair = ", ".join(name for name in PREDICTORS if name not in _CLAIRVOYANT)
             raise UsageError(
-                f"--config.predictor.kind={kind} knows run-times before they happen, which nobody does on processes: "
+                f"--config.predictor.kind={kind} knows times before they happen, which nobody does on processes: "
                 f"it must be one of {fair}"
             )
         given["predictor"] = experiment.predictor_of(_times(experiment))
@@ -256,7 +256,7 @@ def _check(plan: Plan) -> None:
 
 
 def _times(experiment: Experiment) -> np.ndarray:
-    """Return float64[T, N], seconds: run-times of the cluster, about twice as many as the run needs."""
+    """Return float64[T, N], seconds: compute times of the cluster, about twice as many as the run needs."""
     cluster, steps = experiment.cluster, experiment.steps
     return cluster.runtimes(steps, cluster.rows(experiment.num_gradients, steps))
 

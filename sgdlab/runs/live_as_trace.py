@@ -50,7 +50,7 @@ def live_run(*, path: pathlib.Path, options: Options) -> Recording:
     except ValueError as error:
         raise BadTrace(str(error).removeprefix(f"path={str(path)!r} ")) from error
     if not np.isfinite(times).any():
-        raise BadTrace("must have run-times; no gradient has come")
+        raise BadTrace("must have compute times; no gradient has come")
     names = tuple(f"worker {number}" for number in range(times.shape[1]))
     note = "row t holds each worker's t-th gradient, from when it was begun to when it was there"
     return Recording(times, np.arange(len(times)), names, notes=(note,))

@@ -16,7 +16,7 @@ from sgdlab.rules.accumulators import in_float32
 
 OPTIMIZERS = ("sgd", "adamw")
 SAMPLE = 64
-"""Run-times by which the speed of a worker is judged: the first so many of each."""
+"""Compute times by which the speed of a worker is judged: the first so many of each."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,7 +226,7 @@ def steps_by_worker(local: Local, runtimes: np.ndarray) -> np.ndarray:
 
     .. math:: H_i = \max\left(H_{least}, \left\lfloor \frac{v_i}{\max_j v_j} H \right\rfloor\right)
 
-    with v the speeds, the inverse of the mean run-times; without `by_speed` all make H.
+    with v the speeds, the inverse of the mean compute times; without `by_speed` all make H.
 
     Args:
       local: the configuration's.
@@ -242,7 +242,7 @@ def steps_by_worker(local: Local, runtimes: np.ndarray) -> np.ndarray:
     if not local.by_speed:
         return np.full(workers, local.steps)
     seconds = runtimes[:SAMPLE].mean(axis=0)
-    # Equal run-times must give equal steps: a quotient just below a whole number is that number.
+    # Equal compute times must give equal steps: a quotient just below a whole number is that number.
     return np.maximum(local.least_steps, np.floor(seconds.min() / seconds * local.steps * (1 + 1e-12)).astype(int))
 
 

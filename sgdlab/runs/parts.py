@@ -36,7 +36,7 @@ _ROWS = 64
 """Most rows that are drawn twice, and twice as many once, of a law that has not been used before."""
 
 _ROUNDING = 1e-5
-"""Run-times that differ by this fraction are the same: a product of matrices rounds as their shapes have it."""
+"""Compute times that differ by this fraction are the same: a product of matrices rounds as their shapes have it."""
 
 _asked: set[tuple[type, str, int]] = set()
 """Laws of this process that have been asked, with their seeds."""
@@ -112,7 +112,7 @@ def drawn(part: Part, law: Any, rows: int, workers: int, seed: int) -> np.ndarra
     """Return what a law of a part draws, float64[rows, workers], seconds; more of both where the law draws more.
 
     Raises:
-      UsageError: where it draws no matrix, or one of fewer rows or columns; where a custom law draws run-times
+      UsageError: where it draws no matrix, or one of fewer rows or columns; where a custom law draws compute times
         that are not positive and finite, other ones for the same seed, or other first rows where more are asked for.
         Errors that the law itself raises pass as they are, with the flag in front of a `ValueError`.
     """
@@ -150,7 +150,7 @@ def _ask(part: Part, law: Any, rows: int, workers: int, seed: int) -> None:
         once, again = (_checked(part, each, rows, workers, seed)[:rows] for each in times[:2])
         if not _same(once, again):
             raise UsageError(
-                f"{_flag(part)}: `draw` must return the same run-times for the same seed; draw all random numbers from "
+                f"{_flag(part)}: `draw` must return the same times for the same seed; draw all random numbers from "
                 f"np.random.default_rng(seed) ({part.where})"
             )
         for more in times[2:]:

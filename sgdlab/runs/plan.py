@@ -301,7 +301,7 @@ def _used(schedule: Any) -> int:  # AnySchedule
 def _schedule(
     experiment: Experiment, protocol: UsedPart, steps: np.ndarray, gradients: int, per_epoch: float | None = None
 ) -> AnySchedule:
-    """Return a protocol's schedule on as few run-times as it needs."""
+    """Return a protocol's schedule on as few compute times as it needs."""
     given = {
         "num_gradients": gradients,
         "gradients_per_epoch": gradients / experiment.epochs if per_epoch is None else per_epoch,
@@ -380,7 +380,7 @@ def _peak(experiment: Experiment, schedule: AnySchedule) -> float:
 
 
 def check_memory(experiment: Experiment, gradients: int) -> None:
-    """Raise a `UsageError` where run-times and a schedule of so many gradients will not fit this machine's memory."""
+    """Raise a `UsageError` where times and a schedule of so many gradients will not fit this machine's memory."""
     workers, protocol = experiment.cluster.workers.cluster, experiment.protocol
     blocks, averages = protocol.facts.blocks, protocol.facts.averages
     graph = graphs.Size(0) if averages is None else averages(protocol.entries, experiment.num_workers)
@@ -393,7 +393,7 @@ def check_memory(experiment: Experiment, gradients: int) -> None:
     if times + rest > limit:
         raise UsageError(
             f"--config.cluster.num_workers={workers} with {gradients:,} gradients would take about "
-            f"{in_words(times + rest)} for run-times and schedule, and {in_words(limit)} are free; fewer workers or "
+            f"{in_words(times + rest)} for times and schedule, and {in_words(limit)} are free; fewer workers or "
             "epochs take less, and --config.memory=GIB sets another limit"
         )
 

@@ -53,8 +53,8 @@ def plan_of(config: ConfigDict, recording: LiveRecording) -> Plan:
     """Return the plan that replays a recording.
 
     Learning rates are those of the run: by the number of the update, as planned from the configuration. The speed-up is
-    over synchronous SGD on the run-times that were recorded, as far as all workers have them. The configuration is the
-    recording's own, or one with other rules.
+    over synchronous SGD on the compute times that were recorded, as far as all workers have them. The configuration is
+    the recording's own, or one with other rules.
 
     Raises:
       UsageError: where the configuration cannot be that of a replay of these gradients.
@@ -102,10 +102,10 @@ def _events_of(plan: Plan, recording: LiveRecording) -> RecordedEvents:
 
 
 def speedup(recording: LiveRecording, steps: np.ndarray) -> float:
-    """Return the used gradients per second, over those of synchronous SGD on the recorded run-times; NaN if unknown.
+    """Return the used gradients per second, over those of synchronous SGD on the recorded times; NaN if unknown.
 
-    Row t of the run-times is each worker's t-th gradient; rows in which one is missing are left out. Of local steps,
-    int[N] for each worker's gradients, steps are counted, each of which has taken its part of a gradient's time.
+    Row t of the compute times is each worker's t-th gradient; rows in which one is missing are left out. Of local
+    steps, int[N] for each worker's gradients, steps are counted, each of which has taken its part of a gradient's time.
     """
     times, schedule = recording.runtimes(), recording.schedule
     times = times[~np.isnan(times).any(axis=1)] / steps[: times.shape[1]]

@@ -31,11 +31,11 @@ class SplitRecording:
 
     Attributes:
       name: name of the file without its ending.
-      recording: the whole recording, without workers that stopped; missing run-times are NaN.
-      complete: the steps in which no run-time is missing.
+      recording: the whole recording, without workers that stopped; missing compute times are NaN.
+      complete: the steps in which no compute time is missing.
       pauses: the complete steps that were slow for all workers.
       train_steps: number of the complete steps, from the first on, that are tuning steps, common pauses included.
-      live: whether it is a run of `sgdlab live`, whose server measured the run-times.
+      live: whether it is a run of `sgdlab live`, whose server measured the compute times.
       stopped: a sentence on the workers that stopped recording and are left out; empty if none did.
     """
 
@@ -82,7 +82,7 @@ class SplitRecording:
 
     @property
     def left_out(self) -> int:
-        """Number of steps that are excluded because a run-time is missing."""
+        """Number of steps that are excluded because a compute time is missing."""
         return self.recording.steps.size - self.complete.steps.size
 
     @property
@@ -98,7 +98,7 @@ class SplitRecording:
         return float(self.complete.transfer().sum() / self.runtimes.max(axis=1).sum())
 
     def facts(self) -> list[tuple[str, str]]:
-        """Pairs of a name and a description: size, run-times, phases, gaps, missing values, pauses and the split."""
+        """Pairs of a name and a description: size, times, phases, gaps, missing values, pauses and the split."""
         recording, steps = self.recording, self.complete.steps
         pairs = [
             (
@@ -106,11 +106,11 @@ class SplitRecording:
                 f"{recording.steps.size} steps x {len(self.workers)} workers{self._nodes()}, steps "
                 f"{recording.steps[0]} to {recording.steps[-1]}",
             ),
-            ("run-times", self._runtimes()),
+            ("compute times", self._runtimes()),
             ("phases", self._phases()),
             ("communication", self._communication()),
             ("sampling", self._gaps()),
-            ("missing run-times", self._missing()),
+            ("missing compute times", self._missing()),
             ("pauses of all", self.pauses.describe(steps) if self.pauses.rows.size else "none"),
             ("tuning steps", self._tuning()),
             ("evaluation steps", f"{len(self.test)} steps, {steps[self.train_steps]} to {steps[-1]}"),
@@ -236,7 +236,7 @@ def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5
     steps = complete.steps.size
     if live and steps < 2 * LEAST_STEPS:
         raise ValueError(
-            f"is too short: {steps} rows hold a run-time of every worker; {2 * LEAST_STEPS} are needed"
+            f"is too short: {steps} rows hold a compute time of every worker; {2 * LEAST_STEPS} are needed"
             f"{_because(recording)}; a longer run would do, or a protocol that interrupts nobody"
         )
     first = round(train_share * steps)
@@ -245,7 +245,7 @@ def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5
     if min(len(parts.train), steps - first) < LEAST_STEPS:
         raise ValueError(
             f"with --train_share={train_share:g} has {len(parts.train)} tuning steps and {steps - first} evaluation "
-            f"steps without missing run-times; there must be at least {LEAST_STEPS} of each{_because(recording)}"
+            f"steps without missing compute times; there must be at least {LEAST_STEPS} of each{_because(recording)}"
         )
     return parts
 
@@ -259,11 +259,11 @@ _SHARE, _LEAST = 0.1, 4
 """Share and number of the last steps without which a worker has stopped."""
 
 _LONGER = 4
-"""Many times its longest gap before: where run-times are often missing, a gap at the end means nothing."""
+"""Many times its longest gap before: where compute times are often missing, a gap at the end means nothing."""
 
 
 def left_out(recording: Recording) -> tuple[Recording, str]:
-    """Leaves out the workers that have no run-times in the last steps, if at least two others have.
+    """Leaves out the workers that have no compute times in the last steps, if at least two others have.
 
     Only the steps of all workers can be compared: with a worker that stopped, nothing after its last step would be.
     Beside the recording without them stands a sentence: who stopped and when, and that the results are of the others,
@@ -273,7 +273,7 @@ def left_out(recording: Recording) -> tuple[Recording, str]:
       >>> times = np.ones((50, 3))
       >>> times[20:, 1] = np.nan
       >>> left_out(Recording(times, np.arange(50), ("a", "b", "c")))[1]
-      'Worker b has no run-times since step 20: it is left out, and the results are of the other 2 workers.'
+      'Worker b has no compute times since step 20: it is left out, and the results are of the other 2 workers.'
     """
     missing = np.isnan(recording.runtimes)
     last = {worker: _last(column) for worker, column in enumerate(missing.T) if column[-1]}
@@ -288,7 +288,7 @@ def left_out(recording: Recording) -> tuple[Recording, str]:
         names = causes.named(recording.workers, workers)
         verb = "have" if len(workers) > 1 else "has"
         # pyrefly: ignore[unsupported-operation]  # those without were left out above
-        groups.append(f"{names} {verb} no run-times since step {recording.steps[row + 1]}")
+        groups.append(f"{names} {verb} no compute times since step {recording.steps[row + 1]}")
     gone = "it is" if len(last) == 1 else "they are"
     text = f"{some(groups)}: {gone} left out, and the results are of the other {left} workers."
     return recording.select(workers=kept), text[:1].upper() + text[1:]
@@ -317,17 +317,17 @@ def _short(recording: Recording) -> str:
 
 
 def fewest(recording: Recording) -> str:
-    """Name who has the fewest run-times, for messages on too few complete steps; empty if none is missing."""
+    """Name who has the fewest compute times, for messages on too few complete steps; empty if none is missing."""
     if not recording.missing:
         return ""
     known = (~np.isnan(recording.runtimes)).sum(axis=0)
     worker = int(known.argmin())
     name = causes.named(recording.workers, [worker])
-    return f"{name} has run-times in {known[worker]} of {recording.steps.size} steps, fewest of all"
+    return f"{name} has compute times in {known[worker]} of {recording.steps.size} steps, fewest of all"
 
 
 def _last(missing: np.ndarray) -> int | None:
-    """The last row with a run-time of a worker that stopped; None if it did not stop, or never began."""
+    """The last row with a compute time of a worker that stopped; None if it did not stop, or never began."""
     known = np.flatnonzero(~missing)
     if not known.size:
         return None

@@ -1,8 +1,8 @@
-"""Repairs of a recorded trace: run-times as they would have been without one cause of waiting.
+"""Repairs of a recorded trace: compute times as they would have been without one cause of waiting.
 
 A repair only shortens times: whoever was faster than the median stays as fast. So no repair can make full synchrony
-slower, and repairs can be made one after the other, in any order. Each returns a copy of the run-times, float64[T, N];
-those of whole steps take operations of pipelines too, float64[O, T, N].
+slower, and repairs can be made one after the other, in any order. Each returns a copy of the compute times, float64[T,
+N]; those of whole steps take operations of pipelines too, float64[O, T, N].
 
 Source: Lin et al. 2025, "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI), replays a
 trace with the times of some operations replaced by ideal ones. That a time is replaced only where the ideal one is
@@ -53,7 +53,7 @@ class AtMedian:
     rows: slice | np.ndarray = dataclasses.field(default_factory=lambda: slice(None))
 
     def __call__(self, runtimes: np.ndarray) -> np.ndarray:
-        """Return the run-times, float64[T, N], with the repair made.
+        """Return the compute times, float64[T, N], with the repair made.
 
         Raises:
           ValueError: where no worker is left to take the median of.
@@ -120,7 +120,7 @@ def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.nd
 
     Args:
       runtimes: float64[..., T, N], seconds.
-      factor: what the run-times of these steps are divided by, at least 1.
+      factor: what the compute times of these steps are divided by, at least 1.
       rows: the steps, as a slice, indices or bool[T].
 
     Raises:

@@ -1,4 +1,4 @@
-"""Files of recorded run-times: `read(path)` recognises the format, the columns and the units.
+"""Files of recorded compute times: `read(path)` recognises the format, the columns and the units.
 
 Each format is a part of the registry `TRACES`, in a module of its own; `docs/traces.md` describes them.
 """

@@ -20,7 +20,7 @@ MISSING = ("", "na", "nan", "null", "none")
 
 _A_DATE = "it must be a date, as in other rows, or the cell empty if it is missing"
 
-IMPOSSIBLE = "a run-time must be positive and finite, or its cell empty if it is missing"
+IMPOSSIBLE = "a compute time must be positive and finite, or its cell empty if it is missing"
 
 _LARGEST_WHOLE = 2.0**53
 """Not all whole numbers above are float64."""
@@ -221,7 +221,7 @@ class Cells:
         values = self.numbers[column]
         with np.errstate(invalid="ignore"):
             fine = np.isnan(values) | (np.isfinite(values) & ((values >= 0) if zero else (values > 0)))
-        self.add_bad("run-times that are not positive and finite", column, ~fine, IMPOSSIBLE)
+        self.add_bad("compute times that are not positive and finite", column, ~fine, IMPOSSIBLE)
         return values
 
     def add_bad(self, kind: str, column: str, bad: np.ndarray, right: str) -> None:

@@ -33,7 +33,7 @@ class ColumnLayout:
     Attributes:
       kind: "long", "wide" or "operations".
       columns: part -> the column's name; of a wide table `step` and `start`, if it has them.
-      workers: of a wide table, the columns that hold run-times.
+      workers: of a wide table, the columns that hold compute times.
       unit: of the durations.
       guessed: parts that were recognised by another name than ours, and "unit" if the unit was recognised.
       parts: of a long table with several columns of times, what they make; `columns["duration"]` is the first then.

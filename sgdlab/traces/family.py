@@ -1,4 +1,4 @@
-"""Formats of recorded run-times: their registry."""
+"""Formats of recorded compute times: their registry."""
 
 import dataclasses
 import pathlib
@@ -37,4 +37,4 @@ TRACES = Registry(
         "sgdlab.traces.chrome",
     ),
 )
-"""Formats of recorded run-times: `(*, path, options) -> Recording`; `options` is given to one that names it."""
+"""Formats of recorded compute times: `(*, path, options) -> Recording`; `options` is given to one that names it."""

@@ -21,7 +21,7 @@ def joined(recordings: Mapping[str, Recording]) -> Recording:
     is missing (NaN) for the workers of the others; nodes, and when steps began, are kept where all files have them.
 
     Raises:
-      BadTrace: where two files have a run-time of the same worker in the same step.
+      BadTrace: where two files have a compute time of the same worker in the same step.
 
     Example:
       >>> first = Recording(np.array([[1.0], [2.0]]), np.array([0, 1]), ("0",))
@@ -47,7 +47,7 @@ def joined(recordings: Mapping[str, Recording]) -> Recording:
             row, column = np.argwhere(twice)[0]
             other = list(recordings)[owner[place][row, column]]
             raise BadTrace(
-                f"{list(recordings)[number]} and {other} both have a run-time of worker {each.workers[column]} in step "
+                f"{list(recordings)[number]} and {other} both have a time of worker {each.workers[column]} in step "
                 f"{each.steps[row]}; each must be in one file"
             )
         owner[place] = np.where(np.isnan(each.runtimes), owner[place], number)

@@ -21,12 +21,12 @@ stages and the devices of one worker."""
 def build_operations(cells: Cells, *, skip: bool) -> Recording:
     r"""Build the recording of a table of operations, such as those of real language-model jobs.
 
-    With the column `start_ts`, operations make a graph (`sgdlab.pipelines`): a worker's run-time is its longest path to
-    its last backward computation, alone, and the communication of a step is what the longest path of all takes beyond
-    the slowest worker: collectives and the optimiser.
+    With the column `start_ts`, operations make a graph (`sgdlab.pipelines`): a worker's compute time is its longest
+    path to its last backward computation, alone, and the communication of a step is what the longest path of all takes
+    beyond the slowest worker: collectives and the optimiser.
 
-    Without it, or where the order of the operations is not understood, a worker's run-time is the sum of its operations
-    `*-compute` in a stage, the largest over its stages s, which is a lower bound:
+    Without it, or where the order of the operations is not understood, a worker's compute time is the sum of its
+    operations `*-compute` in a stage, the largest over its stages s, which is a lower bound:
 
     .. math:: x_{t n} = \max_s \sum_{o \text{ in stage } s} d_o
 
@@ -66,9 +66,9 @@ def build_operations(cells: Cells, *, skip: bool) -> Recording:
 
     kept = ~rows.bad & np.isin(names.codes, [*compute.values()])
     if not kept.any():
-        raise BadTrace("must have run-times; no row can be used")
+        raise BadTrace("must have compute times; no row can be used")
     axes = [indexed(column[kept])[0] for column in indices]
-    # Operations of steps and workers that have computed nothing belong to no run-time.
+    # Operations of steps and workers that have computed nothing belong to no compute time.
     kept = ~rows.bad & np.all([np.isin(column, axis) for column, axis in zip(indices, axes, strict=True)], axis=0)
     place = [np.searchsorted(axis, column[kept]) for column, axis in zip(indices, axes, strict=True)]
     shape, seconds, codes = tuple(axis.size for axis in axes), duration[kept] / layout.per_second, names.codes[kept]

@@ -1,4 +1,4 @@
-"""Options of reading a file of recorded run-times, for what cannot be recognised."""
+"""Options of reading a file of recorded compute times, for what cannot be recognised."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Reads a file of recorded run-times, or a directory or a glob of one file a worker, in a format that is recognised."""
+"""Reads a file of recorded times, or a directory or a glob of one file a worker, in a format that is recognised."""
 
 import dataclasses
 import os
@@ -21,7 +21,7 @@ from sgdlab.traces.recording import Recording
 DEFAULT = Options()
 
 _SHORTEST, _LONGEST = 1e-6, 86_400.0
-"""A usual run-time below or above, in seconds, is likely to be in another unit."""
+"""A usual compute time below or above, in seconds, is likely to be in another unit."""
 
 _LEAST_STEPS_OF_A_CLOCK = 8
 
@@ -30,7 +30,7 @@ _REGULAR = 0.9
 
 
 def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str = "path") -> Recording:
-    r"""Reads recorded run-times.
+    r"""Reads recorded compute times.
 
     Args:
       path: of a file, of a directory that holds one file for each worker, or a pattern such as `logs/rank*.csv`.
@@ -62,7 +62,7 @@ def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str 
             raise BadTrace("it is empty")
         recording = _made(part, path, options)
         if np.isnan(recording.runtimes).all():
-            raise BadTrace("must have run-times; all are missing")
+            raise BadTrace("must have compute times; all are missing")
     except BadTrace as error:
         raise ValueError(f"{argument}: {error}") from None
     except UnicodeDecodeError as error:
@@ -164,7 +164,7 @@ def _doubts(recording: Recording) -> list[str]:
         doubts.append(f"every {ordinal(usual)} step was recorded")
     seconds = float(np.nanmedian(times[:: max(times.shape[0] // 1_000, 1)]))  # NaN fails every comparison
     if seconds > _LONGEST or seconds < _SHORTEST:
-        doubts.append(f"the usual run-time is {seconds:.3g} s: is it in seconds? --unit=ms, us or ns says otherwise")
+        doubts.append(f"the usual time is {seconds:.3g} s: is it in seconds? --unit=ms, us or ns says otherwise")
     if len(times) >= _LEAST_STEPS_OF_A_CLOCK and (np.diff(times, axis=0) > 0).all():
-        doubts.append("every run-time is longer than the one before it: are they times since the start of the run?")
+        doubts.append("every compute time is longer than the one before it: are they times since the start of the run?")
     return doubts

@@ -1,4 +1,4 @@
-"""Recorded run-times, the parts of which they consist, and the time inside collectives."""
+"""Recorded compute times, the parts of which they consist, and the time inside collectives."""
 
 import dataclasses
 import os
@@ -19,7 +19,7 @@ _ROUNDING = 1e-6
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recording:
-    """Recorded run-times, NaN where one is missing.
+    """Recorded compute times, NaN where one is missing.
 
     Attributes:
       runtimes: float64[T, N], seconds of a worker's own work in a step, before it waits for others; NaN where a worker
@@ -27,18 +27,18 @@ class Recording:
       steps: int64[T], the recorder's step numbers, rising but not always consecutive.
       workers: names of the N workers.
       nodes: the machine of each worker; empty if that is unknown.
-      phases: name -> float64[T, N], seconds: parts of the run-times, which add up to them; empty if they are unknown.
+      phases: name -> float64[T, N], seconds: parts of the times, which add up to them; empty if they are unknown.
       communication: collective -> float64[T, N], seconds inside it, the waiting for other workers included; NaN where
         it was not recorded.
       began: float64[T], seconds of the recorder's clock at which the first worker began each step, NaN where that is
         missing; None if it is unknown.
       notes: what was decided or skipped when the file was read, in sentences.
-      job: operations of the pipelines of which the run-times are the longest paths; None where only these are known.
+      job: operations of the pipelines of which the times are the longest paths; None where only these are known.
       unseen: what else took time that the trace cannot show, half a sentence; empty where nothing is known.
 
     Raises:
       ValueError: where the shapes do not fit, a name is no text or number or is there twice, steps do not rise, a
-        run-time is not above 0 or not finite, or a phase is below 0 or not finite.
+        compute time is not above 0 or not finite, or a phase is below 0 or not finite.
     """
 
     runtimes: Float64[np.ndarray, "T N"]
@@ -104,7 +104,7 @@ class Recording:
 
     @property
     def missing(self) -> int:
-        """Number of missing run-times among the T x N."""
+        """Number of missing compute times among the T x N."""
         return int(np.isnan(self.runtimes).sum())
 
     @property
@@ -121,7 +121,7 @@ class Recording:
         whole = ~np.isnan(self.runtimes).any(axis=1)
         if not whole.any():
             raise ValueError(
-                f"none of the {self.steps.size} recorded steps has run-times of all {len(self.workers)} workers"
+                f"none of the {self.steps.size} recorded steps has compute times of all {len(self.workers)} workers"
             )
         return self if whole.all() else self.select(rows=whole)
 
@@ -184,7 +184,7 @@ class Recording:
         return total
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a long table, Parquet, CSV or JSON lines by the path's ending; missing run-times have an empty cell.
+        """Writes a long table, Parquet, CSV or JSON lines by the path's ending; missing times have an empty cell.
 
         `sgdlab.traces.read` reads it back, without any option, except for the notes.
 
@@ -202,15 +202,15 @@ class Recording:
     def __str__(self) -> str:
         times = self.runtimes[~np.isnan(self.runtimes)]
         sampled = f", sampled: {self.gaps} between them were not recorded" if self.gaps else ""
-        missing = f", {self.missing} run-times missing" if self.missing else ", none missing"
+        missing = f", {self.missing} compute times missing" if self.missing else ", none missing"
         shape = f"{self.steps.size} steps x {len(self.workers)} workers"
         return f"Recording: {shape}, mean {times.mean():.4g} s{sampled}{missing}"
 
 
 def from_schedule(schedule: Schedule) -> Recording:
-    """Return the run-times of a schedule: row t is each worker's t-th gradient.
+    """Return the compute times of a schedule: row t is each worker's t-th gradient.
 
-    Gradients that were interrupted or are pending have no known run-time: they are missing. (A gradient that was
+    Gradients that were interrupted or are pending have no known compute time: they are missing. (A gradient that was
     dropped at the very instant of an update is taken as interrupted.)
 
     Args:

@@ -14,7 +14,7 @@ from sgdlab.traces.problems import BadTrace, CheckedRows
 from sgdlab.traces.recording import Recording
 
 WHOLE = "compute"
-"""The phase of run-times whose parts are unknown, beside phases of communication."""
+"""The phase of compute times whose parts are unknown, beside phases of communication."""
 
 _MOST_EMPTY = 100
 """So many cells a row, at most: with more, a column was mistaken for that of the steps or of the workers."""
@@ -36,7 +36,7 @@ def build_long(cells: Cells, *, skip: bool) -> Recording:
     notes += rows.left_out(skip=skip)
     kept = np.flatnonzero(~rows.bad & ~left_out)
     if not kept.size:
-        raise BadTrace("must have run-times; no row can be used")
+        raise BadTrace("must have compute times; no row can be used")
     nodes = _nodes(cells.names[columns["node"]], kept, table, notes) if "node" in columns else ()
     table = table.at(kept)
     used = np.bincount(table.worker, minlength=len(workers)) > 0
@@ -96,7 +96,7 @@ class _Table:
         if steps.size * len(self.workers) > _MOST_EMPTY * max(self.worker.size, 100_000):
             raise BadTrace(
                 f"has {self.worker.size:,} rows of {steps.size:,} steps and {len(self.workers):,} workers, so that "
-                "nearly all run-times are missing: --columns=WORKER,STEP,DURATION names the right columns"
+                "nearly all compute times are missing: --columns=WORKER,STEP,DURATION names the right columns"
             )
         step *= len(self.workers)
         step += self.worker
@@ -150,7 +150,7 @@ def own_times(cells: Cells) -> np.ndarray:
 
 
 def _parts(cells: Cells, kept: np.ndarray, table: _Table, steps: np.ndarray, place: np.ndarray) -> dict[str, Any]:
-    """The fields of a recording that several columns of times are, beside the run-times."""
+    """The fields of a recording that several columns of times are, beside the compute times."""
     own = np.isfinite(table.duration)
 
     def times(names: Sequence[str], known: np.ndarray | bool) -> dict[str, np.ndarray]:
@@ -163,7 +163,7 @@ def _parts(cells: Cells, kept: np.ndarray, table: _Table, steps: np.ndarray, pla
 
 
 def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, column: str, notes: list[str]) -> np.ndarray:
-    """Mark rows of a worker's step (and phase) that has one already, and return those that merely repeat a run-time.
+    """Mark rows of a worker's step (and phase) that has one already, and return those that merely repeat a time.
 
     Of phases, a second time that is the same may be that of another micro-batch: such rows are marked too.
     """
@@ -187,12 +187,12 @@ def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, column: s
 
     def second(row: int) -> str:
         worker, both = table.workers[table.worker[row]], f"({rows.both(earlier[row], row)})"
-        what, cure = "run-times", "delete one, or a column `phase` tells parts apart"
+        what, cure = "compute times", "delete one, or a column `phase` tells parts apart"
         if table.phase is not None:
             what, cure = f"times of phase {table.phases[table.phase[row]]!r}", "delete one"
         return f"worker {worker} has two {what} in {column} {table.step[row]:.0f} {both}: {cure}"
 
-    rows.add("second run-times of a step, of which the first is kept", later[~same], second)
+    rows.add("second compute times of a step, of which the first is kept", later[~same], second)
     if table.phase is not None:
         rows.add("repeated rows", later[same], copied)
     copies = later[same & (table.phase is None)]
@@ -217,7 +217,7 @@ def _find_impossible_sums(rows: CheckedRows, table: _Table, kept: np.ndarray, co
     bad = np.flatnonzero(~(np.isnan(total) | (np.isfinite(total) & (total > 0))))
     sums = dict(zip(kept[bad].tolist(), total[bad].tolist(), strict=True))
     rows.add(
-        "run-times that are not positive and finite",
+        "compute times that are not positive and finite",
         kept[bad],
         lambda row: f"{rows.name(row)}, column {column!r} adds up to {sums[row]:g}; {IMPOSSIBLE}",
     )

@@ -79,7 +79,7 @@ class Dialect:
     """Says how a CSV file is written.
 
     Attributes:
-      header: names of the columns; their numbers from 0 where the first line holds run-times.
+      header: names of the columns; their numbers from 0 where the first line holds compute times.
       separator: of the cells.
       comma: whether decimals stand behind a comma.
       first: the number of the first line below the header, from 1.
@@ -254,7 +254,7 @@ def _csv_by_line(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
             elif written.trailing and line[-1].strip():
                 raise BadTrace(f"column {width} must have a name in the first line")
             else:
-                good[number_of] = line or [""]  # of a single column, a blank line is a missing run-time
+                good[number_of] = line or [""]  # of a single column, a blank line is a missing compute time
     except csv.Error as error:
         raise BadTrace(f"row {before + reader.line_num} cannot be read: {error}") from error
     by_name = dict(zip(written.header, zip(*good.values(), strict=True) if good else [()] * width, strict=False))

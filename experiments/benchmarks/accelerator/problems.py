@@ -182,7 +182,7 @@ def _task(name: str, dtype: str, channels: tuple[int, int]) -> tasks.NetworkTask
 
 
 def _runtimes(scale: Scale) -> np.ndarray:
-    """Return run-times that suffice: every worker, as often as all together are to compute."""
+    """Return compute times that suffice: every worker, as often as all together are to compute."""
     rows = -(-scale.gradients // scale.workers)
     return cluster.gamma(num_workers=scale.workers, num_gradients=rows, heterogeneous=True, seed=0)
 

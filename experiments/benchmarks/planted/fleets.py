@@ -1,4 +1,4 @@
-"""Fleets without any cause: run-times of workers that differ only by chance."""
+"""Fleets without any cause: compute times of workers that differ only by chance."""
 
 import dataclasses
 
@@ -21,15 +21,15 @@ _MEMORY = 0.5
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fleet:
-    """Run-times without a cause.
+    """Compute times without a cause.
 
     Attributes:
       runtimes: float64[T, N], seconds; about 1 on average.
       nodes: the machine of each worker; empty if it is unknown.
-      noise: relative deviation of a worker's run-time in a step, of the median worker.
+      noise: relative deviation of a worker's compute time in a step, of the median worker.
       common: relative deviation of what all workers of a step have in common.
       law: of the noise.
-      clean: float64[T, N], the run-times before anything is planted.
+      clean: float64[T, N], the compute times before anything is planted.
     """
 
     runtimes: np.ndarray

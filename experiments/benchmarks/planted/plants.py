@@ -22,7 +22,7 @@ class Plant:
     """A fleet with one cause.
 
     Attributes:
-      fleet: with the cause in its run-times.
+      fleet: with the cause in its compute times.
       kind: of the cause, as in `sgdlab.stragglers.diagnosis.causes`; None if there is none.
       workers: that are slow; empty if all are.
       since: first slow row; None if the cause has no beginning.
@@ -169,7 +169,7 @@ def pauses_without_period(generator: np.random.Generator, law: str | None) -> Pl
 
 
 def heavy_tail(generator: np.random.Generator, law: str | None) -> Plant:
-    """1 to 4 % of the run-times, of any worker, are 2 to 4 times as long; at least 10 are."""
+    """1 to 4 % of the compute times, of any worker, are 2 to 4 times as long; at least 10 are."""
     fleet = fleets.draw(generator, law)
     share = max(generator.uniform(0.01, 0.04), 10 / fleet.runtimes.size)
     hit = generator.random(fleet.runtimes.shape) < share

@@ -1,4 +1,4 @@
-"""Rules by which others tell a slow worker, as they publish them, on recorded run-times; and sgdlab's own diagnosis.
+"""Rules by which others tell a slow worker, as they publish them, on recorded times; and sgdlab's own diagnosis.
 
 Each looks at windows of `WINDOW` steps, as the tools do at what came since their last report. What a rule does not say
 (since when, what it costs) is None in its answers.
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 Rule = Callable[[np.ndarray, Sequence[str]], list[Answer]]
-"""`(run-times [T, N], nodes)` -> what is slow, what to look at first at first; nothing where nothing is wrong."""
+"""`(compute times [T, N], nodes)` -> what is slow, what to look at first at first; nothing where nothing is wrong."""
 
 
 def sgdlab(runtimes: np.ndarray, nodes: Sequence[str]) -> list[Answer]:
@@ -95,7 +95,7 @@ _LEADS, _EXPOSED = 0.5, 0.05
 def stage_frontier(runtimes: np.ndarray, nodes: Sequence[str]) -> list[Answer]:
     """Return the worker at the frontier of most steps of a window, if it exposes 5 % of its time.
 
-    The frontier of a step is the cumulative time of whoever is furthest; in run-times without parts, of the slowest. A
+    The frontier of a step is the cumulative time of whoever is furthest; in times without parts, of the slowest. A
     reconstruction: the accounting is as the abstract describes it; that a leader of more than half of the steps of a
     window, by 5 % of their time, is named, is ours, since the paper ranks suspects and leaves it to the reader whether
     one is to blame.

@@ -12,13 +12,13 @@ from sgdlab.stragglers.recording import SplitRecording
 from sgdlab.traces import Recording
 
 ANSWERED = "answered.parquet"
-"""File of the run-times that the proposed commands use."""
+"""File of the compute times that the proposed commands use."""
 
 _DIGITS_BATCHES = 179
 """Gradients in an epoch of configs/digits.py. Runs with more workers than that are not proposed."""
 
 _MOST_STEPS, _MOST_VALUES = 4000, 1_000_000
-"""Most steps and run-times that are written: 20 epochs of digits use fewer, if an update has several gradients."""
+"""Most steps and compute times that are written: 20 epochs of digits use fewer, if an update has several gradients."""
 
 _MOST_PROCESSES = 16
 """Most workers for which a run on processes of one machine is proposed."""
@@ -57,7 +57,7 @@ def commands(findings: Findings, workdir: str) -> list[tuple[str, str]]:
         )
         pairs.append(("Draw who computes, waits and is dropped in typical evaluation steps", draw))
         if epochs and chosen.backups != 0:
-            purpose = "Train a small network on digits with this protocol and these run-times, to see the loss"
+            purpose = "Train a small network on digits with this protocol and these compute times, to see the loss"
             pairs.append((purpose, f"sgdlab train {method} {cluster} --workdir={where}/digits"))
             if workers <= _MOST_PROCESSES:
                 purpose = (

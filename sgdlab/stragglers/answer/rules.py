@@ -37,7 +37,7 @@ METHODS = {
     ),
     "median + k MAD": _Method(
         2,
-        "After each step, take the run-times of the last {window} steps and their median; in the next step wait for as "
+        "After each step, take the times of the last {window} steps and their median; in the next step wait for as "
         "many workers as finished, on average, before that median plus {deviations} times the median distance from it, "
         f"{_INTERRUPT}.",
         "sgdlab.predictors.Deadline(deviations={deviations}, window={window})",
@@ -45,27 +45,27 @@ METHODS = {
     ),
     "running mean": _Method(
         2,
-        "After each step, sort the run-times of each of the last {window} steps and average the shortest, the second "
+        "After each step, sort the times of each of the last {window} steps and average the shortest, the second "
         f"shortest, and so on; in the next step wait {_MOST} c-th average, {_INTERRUPT}.",
         "sgdlab.predictors.RunningMean(window={window})",
     ),
     "Elfving": _Method(
         2,
-        "After each step, take mean and standard deviation of the run-times of the last {window} steps; in the next "
-        f"step wait {_MOST} expected c-th of as many normal run-times, {_INTERRUPT}.",
+        "After each step, take mean and standard deviation of the times of the last {window} steps; in the next "
+        f"step wait {_MOST} expected c-th of as many normal compute times, {_INTERRUPT}.",
         "sgdlab.predictors.Elfving(window={window})",
         "Elfving's formula",
     ),
     "Kalman filter": _Method(
         3,
-        "Before each step, a Kalman filter predicts the run-time of each worker; wait "
-        f"{_MOST} expected c-th run-time, {_INTERRUPT}.",
+        "Before each step, a Kalman filter predicts the compute time of each worker; wait "
+        f"{_MOST} expected c-th compute time, {_INTERRUPT}.",
         "sgdlab.predictors.Kalman(sgdlab.predictors.kalman.fit(history))",
     ),
     DEEP_MARKOV: _Method(
         3,
-        "Before each step, the trained model predicts the run-times of all workers; wait "
-        f"{_MOST} expected c-th run-time, {_INTERRUPT}.",
+        "Before each step, the trained model predicts the compute times of all workers; wait "
+        f"{_MOST} expected c-th compute time, {_INTERRUPT}.",
         "sgdlab.deep_markov.DeepMarkov(sgdlab.deep_markov.TrainedModel.load({model!r}))",
     ),
 }
@@ -93,7 +93,7 @@ def rule(protocol: Protocol, workers: int) -> str:
     Example:
       >>> from sgdlab.stragglers import comparison
       >>> rule(comparison.Protocol("Kalman filter", "", comparison.DEPLOYABLE, {}), 16).partition(";")[0]
-      'Before each step, a Kalman filter predicts the run-time of each worker'
+      'Before each step, a Kalman filter predicts the compute time of each worker'
     """
     if protocol.backups == 0:
         return ""

@@ -74,11 +74,11 @@ def memory(findings: Findings) -> str:
     found = findings.diagnosis
     if found.memory is None:
         return "There are too few consecutive recorded steps to estimate how long slowness lasts."
-    reading = "the run-time of a step hardly depends on that of the step before, so no model can predict it well"
+    reading = "the compute time of a step hardly depends on that of the step before, so no model can predict it well"
     if found.memory >= _LASTING:
         reading = "slowness lasts for several steps, so a model of the dynamics can predict it"
     return (
-        "The correlation of a worker's relative run-time (less its own mean) between consecutive steps is "
+        "The correlation of a worker's relative compute time (less its own mean) between consecutive steps is "
         f"{found.memory:.2f}, from {found.pairs} pairs of steps: {reading}."
     )
 
@@ -98,7 +98,7 @@ def alternatives(findings: Findings) -> str:
     deep = [row for row in findings.comparison.by_role(DEPLOYABLE) if row.method == DEEP_MARKOV]
     sentences += [
         f"The deep Markov cutoff gives {interval(*table.relative(row.paper))} times the gradients per second of full "
-        f"synchrony, {percent(table.share_of_oracle(row.paper))} of what would be possible if all run-times were known "
+        f"synchrony, {percent(table.share_of_oracle(row.paper))} of what would be possible if all times were known "
         f"in advance.{why * trained_once}"
         for row in deep
         if not verdict.is_of(row)
@@ -163,7 +163,7 @@ def limits(findings: Findings) -> str:
         "dynamics learns less from them than from consecutive steps."
         if parts.recording.gaps
         else "",
-        f"{counted(parts.left_out, 'step')} with a missing run-time {was} excluded." if parts.left_out else "",
+        f"{counted(parts.left_out, 'step')} with a missing compute time {was} excluded." if parts.left_out else "",
         findings.comparison.note,
         f"The intervals (90 %, from {len(parts.test)} steps) cover the variation between the recorded steps, not a "
         "later change of the cluster.",
@@ -182,10 +182,10 @@ def communication(parts: SplitRecording) -> str:
         )
     if parts.live:
         return (
-            "The run-times are those that the server of the live run waited: the way there and back is in them, the "
+            "The times are those that the server of the live run waited: the way there and back is in them, the "
             "server's own time is not."
         )
     return (
-        "Of communication the times contain what the recorder counted as a worker's run-time; the transfer of a "
+        "Of communication the times contain what the recorder counted as a worker's compute time; the transfer of a "
         "collective and the server's own time are not recorded by themselves."
     )

@@ -38,8 +38,8 @@ class Halves:
       first: number of the first evaluation step.
       steps: how many evaluation steps there are.
       level: seconds of the median worker in the median step before and after; None if they do not differ measurably.
-      spread: run-time of the slowest worker over the step's median, in the median step, before and after; or None.
-      workers: name -> the worker's run-time over the step's median, before and after; those that differ most first.
+      spread: compute time of the slowest worker over the step's median, in the median step, before and after; or None.
+      workers: name -> the worker's compute time over the step's median, before and after; those that differ most first.
       causes: causes of the diagnosis, dated by one change or two, that show in different shares of the two parts: who
         is slow, and in which share of the tuning and of the evaluation steps.
     """
@@ -95,10 +95,10 @@ class Halves:
 def find_difference(parts: SplitRecording, causes: Sequence[Cause] = ()) -> Halves | None:
     """Compares the two parts; None if they do not differ measurably.
 
-    Three things are compared: the level (the logarithm of each step's median), the spread (of the slowest run-time over
-    this median), and each worker's run-time over this median. Each part is cut into blocks of consecutive steps, and
-    the medians of the blocks are compared by Welch's t-test. The error probability `LEVEL` is shared by all tests
-    (Bonferroni), half of it by those of the workers.
+    Three things are compared: the level (the logarithm of each step's median), the spread (of the slowest compute time
+    over this median), and each worker's compute time over this median. Each part is cut into blocks of consecutive
+    steps, and the medians of the blocks are compared by Welch's t-test. The error probability `LEVEL` is shared by all
+    tests (Bonferroni), half of it by those of the workers.
 
     These tests are for changes between the parts. A change inside a part makes its blocks differ, and little of the
     medians; the diagnosis has found and dated it, so that only the shares of its steps are compared.
@@ -170,7 +170,7 @@ def _differ(before: np.ndarray, after: np.ndarray, level: float) -> np.ndarray:
 
     difference = np.abs(after.mean(axis=0) - before.mean(axis=0))
     parts = [np.maximum(values.var(axis=0, ddof=1) / len(values), 1e-20) for values in (before, after)]
-    variance = parts[0] + parts[1]  # above 0: run-times that are rounded can be constant
+    variance = parts[0] + parts[1]  # above 0: compute times that are rounded can be constant
     degrees = variance**2 / (parts[0] ** 2 / (len(before) - 1) + parts[1] ** 2 / (len(after) - 1))
     # The blocks are not independent where slowness lasts: then there are as many fewer of them.
     fewer = _inflation(before, after)

@@ -50,7 +50,7 @@ _SHOWN_EVERY = 0.2
 """Seconds from one look at the training to the next."""
 
 _MOST_PREDICTED = 20_000_000
-"""Most run-times of the evaluation steps that the model is used on: some minutes."""
+"""Most compute times of the evaluation steps that the model is used on: some minutes."""
 
 
 @dataclasses.dataclass(frozen=True)

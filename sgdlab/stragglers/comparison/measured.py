@@ -1,4 +1,4 @@
-"""Measures protocols on run-times, float64[T, N] in seconds, and the intervals of the ratio of two of them."""
+"""Measures protocols on compute times, float64[T, N] in seconds, and the intervals of the ratio of two of them."""
 
 import dataclasses
 import math
@@ -122,7 +122,7 @@ def finishing(runtimes: np.ndarray, backups: int) -> Measured:
     """
     steps, workers = runtimes.shape
     wanted, every = workers - backups, np.arange(workers)
-    flat, position = np.ascontiguousarray(runtimes).reshape(-1), every.copy()  # of each worker's next run-time
+    flat, position = np.ascontiguousarray(runtimes).reshape(-1), every.copy()  # of each worker's next compute time
     free = np.zeros(workers)  # when each worker has finished the gradient that it began last
     last = np.zeros(workers)  # seconds of that gradient
     applied = np.empty(steps)
@@ -161,9 +161,9 @@ def finishing(runtimes: np.ndarray, backups: int) -> Measured:
 def asynchronous(runtimes: np.ndarray) -> Measured:
     """Measures asynchronous SGD, in which no worker waits.
 
-    Gradients per second are those of an infinite run that repeats the run-times, that is the sum of the workers' mean
-    rates, so that they do not depend on the gradients in flight at the end. The staleness is that of the schedule up to
-    the first worker that runs out of run-times.
+    Gradients per second are those of an infinite run that repeats the compute times, that is the sum of the workers'
+    mean rates, so that they do not depend on the gradients in flight at the end. The staleness is that of the schedule
+    up to the first worker that runs out of compute times.
     """
     gradients = arrivals(runtimes, None)
     staleness = np.arange(gradients.count) - gradients.seen[: gradients.count]

@@ -72,10 +72,10 @@ def static(train: np.ndarray, test: np.ndarray, every: int) -> np.ndarray:
 def cutoffs(
     train: np.ndarray, test: np.ndarray, every: int, tuned: Callable[[np.ndarray], Tuned], *, seed: int
 ) -> np.ndarray:
-    """The cutoffs of a predictor that is tuned again every n steps, on the complete run-times of the steps before.
+    """The cutoffs of a predictor that is tuned again every n steps, on the complete compute times of the steps before.
 
-    The steps between two fits are cut off, and the predictor sees of them what production sees. The complete run-times
-    for the fit are those of the recording; a job has them if it waits for all workers now and then.
+    The steps between two fits are cut off, and the predictor sees of them what production sees. The complete compute
+    times for the fit are those of the recording; a job has them if it waits for all workers now and then.
 
     Args:
       train: float64[T1, N], seconds, the tuning steps.

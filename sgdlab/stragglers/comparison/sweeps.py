@@ -1,4 +1,4 @@
-"""Backup workers with every number b of them, and the upper bounds, if run-times are known in advance."""
+"""Backup workers with every number b of them, and the upper bounds, if compute times are known in advance."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

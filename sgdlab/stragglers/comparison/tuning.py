@@ -24,7 +24,7 @@ _WARM_UP = 5
 """Least number of first updates that wait for all workers in a run without history."""
 
 _MOST_STEPS, _MOST_RUNTIMES = 2000, 192_000
-"""Most tuning steps, and run-times in them, that predictors are tuned on; of more, evenly spaced blocks of steps."""
+"""Most tuning steps, and times in them, that predictors are tuned on; of more, evenly spaced blocks of steps."""
 
 _BLOCK = 32
 """Predicted steps of a block."""
@@ -81,7 +81,7 @@ def deadline(train: np.ndarray) -> Tuned:
 
 
 def running_mean(train: np.ndarray, objective: str) -> Tuned:
-    """The running mean of the sorted run-times, with the window tuned."""
+    """The running mean of the sorted compute times, with the window tuned."""
     return _windowed(predictors.RunningMean, "running_mean", train, objective)
 
 

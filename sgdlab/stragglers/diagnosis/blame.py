@@ -1,6 +1,6 @@
-"""The suspects of a recording: causes of slow steps, each with what mending it would make of the run-times.
+"""The suspects of a recording: causes of slow steps, each with what mending it would make of the compute times.
 
-Single slow run-times have an owner, or strike any worker by chance.
+Single slow compute times have an owner, or strike any worker by chance.
 """
 
 import dataclasses
@@ -21,19 +21,19 @@ from sgdlab.stragglers.diagnosis.pauses import Pauses
 from sgdlab.traces import Recording
 
 Repair = Callable[[np.ndarray], np.ndarray]
-"""From run-times, float64[T, N], to those without a cause."""
+"""From compute times, float64[T, N], to those without a cause."""
 
 HEAVY = 0.02
-"""Least share of full synchrony's time that single slow run-times cost if tails are called heavy."""
+"""Least share of full synchrony's time that single slow compute times cost if tails are called heavy."""
 
 _MOST = 16
 """Most groups of workers that are weighed."""
 
 _DEVIATIONS = 5.0
-"""Deviations above the median (from the upper quartile) from which a run-time is an outlier."""
+"""Deviations above the median (from the upper quartile) from which a compute time is an outlier."""
 
 _LEAST = 1.2
-"""Smallest multiple of the usual from which a run-time is an outlier."""
+"""Smallest multiple of the usual from which a compute time is an outlier."""
 
 _CERTAIN = 0.002
 """Probability that in a fleet whose outliers strike by chance any worker is called their owner."""
@@ -49,12 +49,12 @@ _BEYOND = 1.5
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tails:
-    """Single slow run-times.
+    """Single slow compute times.
 
     Attributes:
       outlier: bool[T, N].
       owners: indices of the workers that have many more of them than the others.
-      limit: float64[N], multiple of the step's usual run-time from which a run-time is an outlier.
+      limit: float64[N], multiple of the step's usual compute time from which a compute time is an outlier.
     """
 
     outlier: np.ndarray
@@ -63,16 +63,16 @@ class Tails:
 
 
 def find_outliers(relative: np.ndarray, slow: np.ndarray) -> Tails:
-    r"""Finds single slow run-times.
+    r"""Finds single slow compute times.
 
-    A run-time is an outlier if, relative to the usual of its step, it exceeds :math:`1 + 5 \sigma_i`, where
+    A compute time is an outlier if, relative to the usual of its step, it exceeds :math:`1 + 5 \sigma_i`, where
     :math:`\sigma_i` is the distance of the worker's upper quartile from 1 over that of the standard normal law, or the
     median of the workers' distances, or that of their upper tenths, whichever is largest. Workers are owners if a
     Poisson law with twice the typical number of the workers' outliers does not explain theirs,
     and half of theirs are 1.5 times as far from the usual as the limit.
 
     Args:
-      relative: float64[T, N], run-times over the usual of their step.
+      relative: float64[T, N], compute times over the usual of their step.
       slow: bool[T, N], stretches in which workers are slow; they are not searched.
 
     Source: own definition.
@@ -228,7 +228,7 @@ def _of_tail(tail: Tails, slow: np.ndarray, relative: np.ndarray, rows: _Rows) -
     hit = np.count_nonzero(single.any(axis=0))
     who = "any worker" if hit > single.shape[1] / 2 else f"{hit} of the {single.shape[1]} workers"
     evidence = (
-        f"single slow steps come by chance: {100 * single.mean():.2g} % of the run-times, of {who}, take "
+        f"single slow steps come by chance: {100 * single.mean():.2g} % of the compute times, of {who}, take "
         f"{factor:.2f} times the median of their step; no machine is to blame, and waiting for fewer workers helps"
     )
     cause = Cause(HEAVY_TAIL, (), None, None, None, factor, 0.0, evidence)

@@ -25,7 +25,7 @@ MOST = 12
 """Most causes."""
 
 LARGE = 2_000_000
-"""Run-times from which what repairs save is computed by the longest run-times alone, many times faster."""
+"""Compute times from which what repairs save is computed by the longest compute times alone, many times faster."""
 
 _PAIRS = 5
 """Smallest number of pairs of consecutive recorded steps from which the correlation is estimated."""
@@ -39,8 +39,8 @@ class Diagnosis:
       causes: what slows full synchrony, what costs most of the steps in which it shows first; empty if nothing
         stands out.
       histories: for each worker the stretches of steps in which it was slow; empty if it never was.
-      memory: correlation between consecutive steps of a worker's relative run-time, less the worker's own mean; None
-        if too few recorded steps are consecutive.
+      memory: correlation between consecutive steps of a worker's relative compute time, less the worker's own mean;
+        None if too few recorded steps are consecutive.
       pairs: number of pairs of consecutive steps that `memory` is estimated from.
     """
 
@@ -92,9 +92,9 @@ def weigh_repairs(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.nda
     """
     now, least = _seconds(runtimes, transfer), _seconds(repairs.in_turn(runtimes, made), transfer)
     groups = [repair for repair in made if isinstance(repair, AtMedian)]
-    # The median of the others is at most the longest run-time of the workers that are in no group, if these are more
-    # than half of all: no worker at that median can be the slowest of its step. In large recordings, the repairs that
-    # come afterwards are taken to leave the order of the workers of a step as it is.
+    # The median of the others is at most the longest compute time of the workers that are in no group, if these are
+    # more than half of all: no worker at that median can be the slowest of its step. In large recordings, the repairs
+    # that come afterwards are taken to leave the order of the workers of a step as it is.
     few = sum(len(group.workers) for group in groups) < (runtimes.shape[1] + 1) // 2
     if groups and few and runtimes.size >= LARGE:
         alone, others = _by_columns(groups, made[len(groups) :], runtimes, transfer)
@@ -119,7 +119,7 @@ def _without_each(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.nda
 def _by_columns(
     groups: Sequence[AtMedian], later: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray
 ) -> tuple[list[float], list[float]]:
-    """Seconds of all steps with each repair alone, and with all but each, from the longest run-times of each group."""
+    """Seconds of all steps with each repair alone, and with all but each, from the longest times of each group."""
     cells = [np.ix_(np.arange(len(runtimes))[group.rows], group.workers) for group in groups]
     outside = runtimes.copy()  # of the workers that no group repairs; later repairs leave what is infinite as it is
     for of_group in cells:

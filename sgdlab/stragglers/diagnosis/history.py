@@ -1,4 +1,4 @@
-"""Stretches of steps in which workers were slow: change points of their run-times relative to the step."""
+"""Stretches of steps in which workers were slow: change points of their compute times relative to the step."""
 
 import dataclasses
 import itertools
@@ -33,7 +33,7 @@ class Episode:
     Attributes:
       first: first row.
       last: last row, inclusive.
-      factor: median of its run-time over that of the workers of the step that are not slow.
+      factor: median of its compute time over that of the workers of the step that are not slow.
     """
 
     first: int
@@ -54,7 +54,7 @@ class Histories:
       episodes: for each worker its slow stretches, in order.
       slow: bool[T, N], whether a worker was in a slow stretch.
       usual: float64[T], seconds: median of the step over the workers that were not slow.
-      noise: of the logarithms of the relative run-times.
+      noise: of the logarithms of the relative compute times.
     """
 
     episodes: tuple[tuple[Episode, ...], ...]
@@ -169,10 +169,10 @@ def _episodes(series: np.ndarray, deviation: float, critical: float) -> tuple[Ep
 
 
 def _jumped(logs: np.ndarray, middle: np.ndarray) -> np.ndarray:
-    """bool[T, N]: workers whose own run-times jumped at a step where so many others did that the median jumped too.
+    """bool[T, N]: workers whose own compute times jumped at a step where so many others did that the median jumped too.
 
     Where half of the workers or more become slow together, they are near the median, and the others seem to have
-    become fast. Their own run-times before and after tell: those of the others did not change.
+    become fast. Their own compute times before and after tell: those of the others did not change.
     """
     slow = np.zeros(logs.shape, bool)
     noise = change_points.noise(middle[:, None], memory=0.0)
@@ -213,7 +213,7 @@ def reference(runtimes: np.ndarray, slow: np.ndarray) -> np.ndarray:
 
     Args:
       runtimes: float64[T, N], seconds.
-      slow: bool[T, N], the run-times to leave out.
+      slow: bool[T, N], the compute times to leave out.
 
     Returns:
       float64[T], seconds.

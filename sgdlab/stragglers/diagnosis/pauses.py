@@ -12,17 +12,17 @@ from sgdlab.stragglers.diagnosis.periods import Period
 from sgdlab.traces import Recording
 
 _LEAST_FACTOR, _SURE_FACTOR = 1.2, 1.5
-"""A run-time is long from the first multiple of the usual on if the run-times vary little, from the second in any case
-(and from `_DEVIATIONS` of the steps' medians on)."""
+"""A compute time is long from the first multiple of the usual on if the compute times vary little, from the second in
+any case (and from `_DEVIATIONS` of the steps' medians on)."""
 
 _DEVIATIONS, _OWN_DEVIATIONS = 6.0, 4.0
-"""Deviations of the steps' medians, and of the run-times, from which a run-time is long."""
+"""Deviations of the steps' medians, and of the compute times, from which a compute time is long."""
 
 _LEAST_SHARE = 0.25
 """Least share of the workers that a pause hits."""
 
 _CHANCE = 0.01
-"""Largest expected number of steps that independent slow run-times would turn into a pause."""
+"""Largest expected number of steps that independent slow compute times would turn into a pause."""
 
 _LONGEST = 5
 """Most consecutive rows of one pause; a longer stretch is a slow time of the cluster, not a pause."""
@@ -31,7 +31,7 @@ _OFTEN = 0.8
 """Share of the pauses from which a worker is hit always."""
 
 _SAMPLE = 2048
-"""Rows from which the deviation of the run-times is estimated."""
+"""Rows from which the deviation of the compute times is estimated."""
 
 _WINDOWS = 1000
 """About so many windows are looked at: of many pauses, neighbours share one."""
@@ -91,16 +91,16 @@ def find_pauses(recording: Recording) -> Pauses:
     r"""Find the pauses among the complete steps of a recording.
 
     Those that come every n-th step, n at least 2, are found first (`periods.of_all`). The usual time :math:`u_t`
-    of a step is the median of the medians of the 51 other steps around it. A run-time is long if it exceeds
+    of a step is the median of the medians of the 51 other steps around it. A compute time is long if it exceeds
 
     .. math:: u_t \exp(\max\{6 s, \min\{\log 1.5, \max\{\log 1.2, 4 d\}\}\})
 
     with s the deviation (from the median absolute one) of the :math:`\log(\mathrm{median}_i x_{ti} / u_t)`, and d
     that of the :math:`\log(x_{ti} / u_t)`. A step is a pause too if so many of its workers take long that chance would
-    not bring them together in one step (a binomial law with the share of the long run-times of the other steps), at
-    least a quarter of them, and not always the same ones, if they are a minority. Their run-times must be long by the
-    worker's own median of the 51 steps too. A worker paused in one of all these steps if it took more than half of the
-    pause's seconds longer than its own median, or so much that the noise d explains the difference.
+    not bring them together in one step (a binomial law with the share of the long compute times of the other steps), at
+    least a quarter of them, and not always the same ones, if they are a minority. Their compute times must be long by
+    the worker's own median of the 51 steps too. A worker paused in one of all these steps if it took more than half of
+    the pause's seconds longer than its own median, or so much that the noise d explains the difference.
 
     Returns:
       The `Pauses`.

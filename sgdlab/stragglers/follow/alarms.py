@@ -33,7 +33,7 @@ class Alarm:
       workers: their names; empty where it concerns all.
       node: of a slow node, its name.
       factor: how many times slower; seconds of a pause, or without steps, over a usual step's; None of silence.
-      against_fleet: the workers' run-time since then over the others' median; None where it says nothing.
+      against_fleet: the workers' compute time since then over the others' median; None where it says nothing.
       against_itself: the same over the workers' own best; None where it says nothing.
       count: how many pauses there were.
       period: every how many steps they come; None if that is unknown.

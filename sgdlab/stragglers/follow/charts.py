@@ -1,7 +1,7 @@
 r"""`Charts`, sequential tests of which workers are slow: cumulative sums over blocks of steps, for all workers at once.
 
-Let x be a worker's mean logarithm of its run-time over the step's median, in a block of steps. A chart adds up by how
-many standard deviations x exceeds what is normal and an allowance a, and forgets what is below:
+Let x be a worker's mean logarithm of its compute time over the step's median, in a block of steps. A chart adds up by
+how many standard deviations x exceeds what is normal and an allowance a, and forgets what is below:
 
 .. math:: S_b = \max(0, S_{b-1} + (x_b - \mu - a) / \sigma), \qquad a = \max(\log 1.1, \sigma / 2)
 
@@ -101,7 +101,7 @@ class Charts:
         """Adds a block.
 
         Args:
-          x: float32[N], NaN where a worker has no run-time in the block.
+          x: float32[N], NaN where a worker has no compute time in the block.
 
         Returns:
           bool[N], who has become slow, and bool[N], who is back to normal.

@@ -69,12 +69,12 @@ class Gain:
 def find_gains(runtimes: np.ndarray, causes: Mapping[str, Sequence[int]]) -> list[Gain]:
     r"""Find what the best number of backup workers, and leaving out the workers to blame, gain over full synchrony.
 
-    With run-times in order, :math:`t_{(1)} \le \dots \le t_{(N)}`, an update that waits for k of N workers takes
+    With compute times in order, :math:`t_{(1)} \le \dots \le t_{(N)}`, an update that waits for k of N workers takes
     :math:`t_{(k)}`, and brings k gradients. Over the steps, the gain is
 
     .. math:: \frac{k \, / \sum t_{(k)}}{N \, / \sum t_{(N)}}
 
-    Workers that are missing in a step, and the time of communication, which the run-times do not contain, are not
+    Workers that are missing in a step, and the time of communication, which the compute times do not contain, are not
     counted: the latter makes gains smaller.
 
     Args:

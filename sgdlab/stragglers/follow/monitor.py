@@ -35,7 +35,7 @@ class Monitor:
 
     Steps are tested in blocks of `BLOCK`, wherever the calls of `observe` end: a run gives the same alarms however it
     is cut. A worker is slow where a sequential test says so (`sgdlab.stragglers.follow.charts`), against the fleet or
-    against itself; the first blocks are tested together, when they tell how much run-times vary.
+    against itself; the first blocks are tested together, when they tell how much compute times vary.
 
     Args:
       workers: names of the N workers.
@@ -45,8 +45,8 @@ class Monitor:
       steps: how many were observed.
       newest: the number of the last one; None before.
       blocks: how many were tested.
-      missing: how many run-times were not there, in blocks that were tested.
-      strip: float32[STRIP, N], the last blocks' mean logarithms of run-times over the step's median, block b in row
+      missing: how many compute times were not there, in blocks that were tested.
+      strip: float32[STRIP, N], the last blocks' mean logarithms of compute times over the step's median, block b in row
         b modulo STRIP.
 
     Raises:
@@ -79,7 +79,7 @@ class Monitor:
         self.grow(workers, nodes)
 
     def grow(self, workers: Sequence[str], nodes: Sequence[str] = ()) -> None:
-        """Adds workers, which have no run-times in the steps so far.
+        """Adds workers, which have no compute times in the steps so far.
 
         Args:
           workers: all of them, those that were there first.
@@ -128,7 +128,7 @@ class Monitor:
 
     @property
     def usual(self) -> float:
-        """Return the seconds of a usual step, the median of its slowest worker's run-time; nan before a block."""
+        """Return the seconds of a usual step, the median of its slowest worker's compute time; nan before a block."""
         longest = np.fmax.reduce(self.recent.rows(WINDOW)[1], axis=1, initial=np.nan)
         return float(arrays.known_medians(longest[None])[0])
 

@@ -24,7 +24,7 @@ class ParsedRows:
       names: of workers, each once; some may have no row.
       worker: int64[R], indices among the names.
       step: int64[R].
-      seconds: float64[R], NaN where a run-time is said to be missing.
+      seconds: float64[R], NaN where a compute time is said to be missing.
       nodes: machine of a worker, by the worker's name.
     """
 
@@ -46,7 +46,7 @@ class Parser:
 
     Attributes:
       bad: how many rows were left out, by what was wrong with them.
-      has_phases: whether several rows make a run-time.
+      has_phases: whether several rows make a compute time.
       skips: whether the first line names columns, and is no row.
       sorts: whether workers are to be sorted by name.
       in_order: whether a worker's steps are surely in order.
@@ -151,7 +151,7 @@ class Parser:
         seconds = np.stack([cells.numbers[name][kept] for name in names], axis=1) / self.layout.per_second
         impossible = (seconds <= 0) | np.isinf(seconds)
         if impossible.any():  # of one worker: those of others in the row count
-            self.bad["run-times that are not positive and finite"] += int(impossible.sum())
+            self.bad["compute times that are not positive and finite"] += int(impossible.sum())
             seconds[impossible] = np.nan
         worker = np.tile(np.arange(len(names)), len(seconds))
         return ParsedRows(names, worker, np.repeat(step[kept].astype(np.int64), len(names)), seconds.ravel())

@@ -12,7 +12,7 @@ BLOCK = 10
 STEPS = 500
 """So many of the last steps are kept."""
 WINDOW = 100
-"""A worker's recent run-time is its median over so many steps."""
+"""A worker's recent compute time is its median over so many steps."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class RecentScores:
     """Tells who is late now.
 
     Attributes:
-      seconds: float64[N], the median of each worker's last run-times; NaN without any.
+      seconds: float64[N], the median of each worker's last compute times; NaN without any.
       against_fleet: float64[N], that over the median of all workers; 1 is as fast as the others.
       against_itself: float64[N], that over its own best, the least of its medians over some windows of steps so far.
     """
@@ -66,7 +66,7 @@ class Recent:
             self._best = np.fmin(self._best, self._window())
 
     def rows(self, last: int = STEPS, *, pauses: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the last steps, R at most: their numbers int64[R], run-times float32[R, N] and medians float32[R].
+        """Return the last steps, R at most: their numbers int64[R], compute times float32[R, N] and medians float32[R].
 
         Those that were slow for all are left out, unless `pauses` is true.
         """
@@ -80,7 +80,7 @@ class Recent:
         """Return the two scores of every worker.
 
         Args:
-          blamed: bool[N], workers whose run-times say nothing of what is usual, unless they are all.
+          blamed: bool[N], workers whose compute times say nothing of what is usual, unless they are all.
         """
         seconds = self._window().astype(np.float64)
         there = np.isfinite(seconds)
@@ -90,7 +90,7 @@ class Recent:
         return RecentScores(seconds, seconds / fleet, np.where(there, seconds / best, np.nan))
 
     def against_best(self, workers: np.ndarray, since: int) -> float | None:
-        """Return the median of some workers' run-times over their own best, from a step on; None without any."""
+        """Return the median of some workers' compute times over their own best, from a step on; None without any."""
         numbers, runtimes, _ = self.rows()
         ratios = runtimes[numbers >= since][:, workers] / self._best[workers]
         score = float(arrays.known_medians(ratios.reshape(1, -1))[0])

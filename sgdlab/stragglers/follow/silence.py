@@ -1,4 +1,4 @@
-"""`Silence`, workers that have no run-times any more: by the steps that the others have, or by the clock."""
+"""`Silence`, workers that have no compute times any more: by the steps that the others have, or by the clock."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,13 +11,13 @@ from sgdlab.stragglers.follow.naming import Naming
 from sgdlab.stragglers.follow.recent import BLOCK, Recent
 
 SILENT_BLOCKS = 3
-"""A worker without any run-time in so many blocks of steps that the others have is silent."""
+"""A worker without any compute time in so many blocks of steps that the others have is silent."""
 MOST_BLOCKS = 10
 """Where most workers have none, so many blocks are waited for: the trace may be sampled."""
 
 
 class Silence:
-    """Finds workers that had run-times, and have none any more.
+    """Finds workers that had compute times, and have none any more.
 
     Where more than half of the N workers are silent, that is one alarm.
     """
@@ -34,7 +34,7 @@ class Silence:
         self._since = np.pad(self._since, (0, more), constant_values=np.iinfo(np.int64).min)
 
     def observe(self, first: int, last: int, there: np.ndarray) -> list[Alarm]:
-        """Adds a block, of its oldest and its newest step, and which workers have a run-time in it: bool[N]."""
+        """Adds a block, of its oldest and its newest step, and which workers have a compute time in it: bool[N]."""
         there = there & (first >= self._since)  # what came before a silence that the clock has told
         self._heard |= there
         gone = self._heard & ~there

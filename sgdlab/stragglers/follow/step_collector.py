@@ -19,10 +19,10 @@ class StepCollector:
 
     A step is given out when all known workers have it: those that are more than `WINDOW` steps behind, or overdue by
     the clock, are not waited for, until they have newer ones, and neither is one that has a step much later. With
-    phases, of which a run-time is the sum, workers must have a later step too.
+    phases, of which a compute time is the sum, workers must have a later step too.
 
     Attributes:
-      has_phases: whether several rows make a run-time.
+      has_phases: whether several rows make a compute time.
       in_order: whether a worker that has a step has no earlier one any more.
       sorts: whether the workers that were seen in the first steps are sorted by name.
       workers: names; those that were not seen in the first steps stand behind the others, as they came.
@@ -81,7 +81,7 @@ class StepCollector:
     def take(
         self, *, oldest_unread: int | None = None, overdue: np.ndarray | None = None, end: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Steps that are ready: their numbers int64[B], and run-times float64[B, N] of the `workers`.
+        """Steps that are ready: their numbers int64[B], and compute times float64[B, N] of the `workers`.
 
         Args:
           oldest_unread: workers are not behind with steps from this one on, because they may stand in a part of a file

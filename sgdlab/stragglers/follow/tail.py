@@ -168,8 +168,8 @@ class Tail:
           end: nothing more comes: lines without an end, and steps that are not whole, are used too.
 
         Returns:
-          Numbers int64[B] and run-times float64[B, N], seconds, of `steps.workers`; None where all begins anew, because
-          of what `why` says: the job was started again, or files are read from their beginning again.
+          Numbers int64[B] and compute times float64[B, N], seconds, of `steps.workers`; None where all begins anew,
+          because of what `why` says: the job was started again, or files are read from their beginning again.
 
         Raises:
           ValueError: where a file has not the columns of a trace.

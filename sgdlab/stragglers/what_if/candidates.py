@@ -34,7 +34,7 @@ class Times:
     Attributes:
       seconds: float64[T, N], of each worker's own work.
       transfer: float64[T], seconds of communication.
-      scale: what earlier repairs have left of the recorded run-times, float64[T, N] or 1.
+      scale: what earlier repairs have left of the recorded compute times, float64[T, N] or 1.
     """
 
     seconds: np.ndarray
@@ -189,7 +189,7 @@ def of_phases(recording: Recording) -> dict[str, Repair]:
 
 
 def _mend_phase(times: Times, phase: np.ndarray, usual: float) -> Times:
-    """A phase takes at most a usual time; by earlier repairs it is taken to have shrunk as the run-times have."""
+    """A phase takes at most a usual time; by earlier repairs it is taken to have shrunk as the compute times have."""
     saved = np.maximum(phase - usual, 0.0)
     saved *= times.scale
     return dataclasses.replace(times, seconds=np.maximum(times.seconds - saved, 0.0, out=saved))

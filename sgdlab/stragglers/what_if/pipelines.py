@@ -3,7 +3,7 @@ r"""Repairs of a job of pipelines: slow stages of a rank, links, long data, a lo
 Each repair changes the seconds of operations, and the longest path through each step is taken again. The order is
 fixed, since one cause hides another: a slow machine would be taken for long data, and long data for a long stage.
 
-1. **Pauses** of all ranks, as the diagnosis of run-times finds them. Mended, their operations take the median of the
+1. **Pauses** of all ranks, as the diagnosis of times finds them. Mended, their operations take the median of the
    other steps.
 2. **Workers**, a stage of a data-parallel rank each, that compute longer than the same stage of the other ranks: found
    by the diagnosis (`sgdlab.stragglers.diagnosis`) in the medians over micro-batches. Mended, all of them take the
@@ -59,7 +59,7 @@ def order(recording: Recording, job: PipelineJob) -> Iterator[tuple[Repair, Pipe
 
 
 def _of_ranks(job: PipelineJob, recording: Recording) -> tuple[Recording, pauses.Pauses]:
-    """The run-times of the ranks, with what follows their last backward computation, and their pauses."""
+    """The compute times of the ranks, with what follows their last backward computation, and their pauses."""
     rest = job.steps - job.runtimes.max(axis=1)
     steps = dataclasses.replace(recording, runtimes=job.runtimes + rest[:, None], phases={})
     return steps, pauses.find_pauses(steps)

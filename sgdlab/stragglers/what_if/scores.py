@@ -24,14 +24,14 @@ class WorkerScores:
     r"""Tells how slow each of N workers is, and what that costs; above 1 is slower.
 
     Attributes:
-      against_fleet: float64[N], median of the worker's run-times over the median of all workers' medians.
+      against_fleet: float64[N], median of the worker's compute times over the median of all workers' medians.
       against_itself: float64[N], its median in the last window of steps over its own best, the 10 % quantile of its
         medians in all windows; it is above 1 too where the work of all workers has grown.
-      slowdown: float64[N], S_w, the time of full synchrony if only this worker kept its run-times and every other took
-        at most the median of the step, over the time if all did.
+      slowdown: float64[N], S_w, the time of full synchrony if only this worker kept its compute times and every other
+        took at most the median of the step, over the time if all did.
       last: float64[N], share of the steps in which the worker finishes last.
       waited: float64[N], seconds that full synchrony waits for this worker alone: the sum over the steps in which it
-        is last of its run-time less the second longest. So much is saved by repairing it, and by leaving it out.
+        is last of its compute time less the second longest. So much is saved by repairing it, and by leaving it out.
       repaired: float64[N], how many times the gradients per second if it were as fast as the median of the others.
       left_out: float64[N], how many times the gradients per second of full synchrony without it.
 

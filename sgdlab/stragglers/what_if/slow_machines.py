@@ -1,6 +1,6 @@
 """Slow machines and links of pipelines: stages of a rank, and its messages, that take longer than those of others.
 
-They are found by the diagnosis of run-times, of the usual seconds of a step over those of all ranks, and mended
+They are found by the diagnosis of compute times, of the usual seconds of a step over those of all ranks, and mended
 together.
 """
 

@@ -32,9 +32,9 @@ SECTIONS = {
     "slow": {
         "stages": "How long each stage of each data-parallel rank computes: a red cell is a slow machine, a red row a "
         "long stage.",
-        "histories": "When each worker that is named was slow: its run-time over the median of its step, in single "
+        "histories": "When each worker that is named was slow: its compute time over the median of its step, in single "
         "steps (dots) and smoothed (line). The stretches in which it was slow are shaded.",
-        "medians": "The median run-time of each complete step, and its slowest worker. Steps that were slow for all, "
+        "medians": "The median time of each complete step, and its slowest worker. Steps that were slow for all, "
         "and changes of the whole cluster, are marked.",
     },
     "do": {
@@ -51,12 +51,12 @@ SECTIONS = {
         "slower than it used to be.",
     },
     "details": {
-        "runtimes": "All recorded run-times, each divided by the median of its step. Red rows are slow workers. What "
+        "runtimes": "All recorded times, each divided by the median of its step. Red rows are slow workers. What "
         "slows all workers of a step together is not seen here, but in the picture of the medians.",
         "backups": "Gradients per second against the number of workers that an update waits for, in the evaluation "
         "steps (solid) and in the tuning steps (dotted). Squares: the best numbers in the tuning steps.",
         "idle": "Share of the time that each worker computes under full synchrony, in the evaluation steps.",
-        "predictions": "Sorted run-times of three steps: predicted by the deep Markov model before the step, with two "
+        "predictions": "Sorted times of three steps: predicted by the deep Markov model before the step, with two "
         "standard deviations, and observed.",
     },
 }

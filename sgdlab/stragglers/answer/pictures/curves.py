@@ -1,4 +1,4 @@
-"""Curves of the speed by the number of workers that are waited for, and of predicted run-times."""
+"""Curves of the speed by the number of workers that are waited for, and of predicted compute times."""
 
 from collections.abc import Mapping
 
@@ -52,7 +52,7 @@ def numbers_waited_for(table: Measurements, verdict: Verdict) -> Figure:
 
 
 def predictions(record: CutoffRecord | None, steps: np.ndarray) -> Figure | None:
-    """Sorted run-times of some iterations, predicted by the deep Markov model, if there is one, and observed."""
+    """Sorted compute times of some iterations, predicted by the deep Markov model, if there is one, and observed."""
     if record is None:
         return None
     workers = record.observed.shape[1]

@@ -1,4 +1,4 @@
-"""Heat maps: of all run-times, each relative to the median of its step; and of the stages of pipelines."""
+"""Heat maps: of all compute times, each relative to the median of its step; and of the stages of pipelines."""
 
 import itertools
 import warnings
@@ -27,7 +27,7 @@ _MOST_NUMBERS = 12
 
 
 def heat_map(parts: SplitRecording) -> Figure:
-    """Run-times of all recorded steps and workers, divided by the median of their step; missing ones are grey.
+    """Compute times of all recorded steps and workers, divided by the median of their step; missing ones are grey.
 
     Workers of one node stand together. Of many steps and workers, a cell is the slowest of several workers, each at its
     mean over several steps.
@@ -61,7 +61,7 @@ def heat_map(parts: SplitRecording) -> Figure:
     bar = figure.colorbar(image, ax=axes, pad=0.015, ticks=_LEVELS, extend="max")
     bar.ax.set_yticklabels([f"{'≥ ' * (level == LIMIT)}{level:g}" for level in _LEVELS], fontsize="small")
     bar.set_label("times the median", fontsize="small")
-    title = "Run-times over the median of their step; black line: the evaluation steps begin"
+    title = "Compute times over the median of their step; black line: the evaluation steps begin"
     cell = [-(-whole // few) for whole, few in zip((steps, workers), ratios.shape, strict=True)]
     if max(cell) > 1:
         title += f"\none cell: up to {cell[0]} steps (their mean) and {cell[1]} workers (the slowest of them)"
@@ -107,7 +107,7 @@ def _mark(axes: Axes, parts: SplitRecording) -> list[str]:
 
 
 def reduced(runtimes: np.ndarray, *, most_steps: int = 600, most_workers: int = 250) -> np.ndarray:
-    """Divides each run-time by its step's median; a cell has the largest of its workers' means over its steps.
+    """Divides each compute time by its step's median; a cell has the largest of its workers' means over its steps.
 
     A mean over the steps keeps the size of a lasting slowdown and evens out chance; the largest over the workers keeps
     a single slow worker among fast ones.
@@ -118,7 +118,7 @@ def reduced(runtimes: np.ndarray, *, most_steps: int = 600, most_workers: int = 
       most_workers: most cells along the workers.
 
     Returns:
-      float64[t, n], the cells; ratios above `LIMIT` count as `LIMIT`; NaN where all run-times of a cell are missing.
+      float64[t, n], the cells; ratios above `LIMIT` count as `LIMIT`; NaN where all times of a cell are missing.
 
     Example:
       >>> runtimes = np.ones((4, 5))
@@ -130,7 +130,7 @@ def reduced(runtimes: np.ndarray, *, most_steps: int = 600, most_workers: int = 
     steps, workers = style.cells(len(runtimes), most_steps), style.cells(runtimes.shape[1], most_workers)
     ratios = np.empty((steps.size - 1, workers.size - 1))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a cell, or a step, without any run-time
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a cell, or a step, without any compute time
         # Cell by cell, so that a long recording needs no second copy.
         for cell, (first, last) in enumerate(itertools.pairwise(steps)):
             block = runtimes[first:last]

@@ -26,7 +26,7 @@ _HEAD = 1.7
 
 
 def histories(parts: SplitRecording, diagnosis: Diagnosis) -> Figure | None:
-    """Run-time of the named workers over the median of their step; the stretches in which they were slow are shaded.
+    """Time of the named workers over the median of their step; the stretches in which they were slow are shaded.
 
     Workers that one cause names together, such as those of a node, share a panel, which shows their median.
 
@@ -112,7 +112,7 @@ def _when(stretches: tuple[Episode, ...], steps: np.ndarray) -> str:
 
 
 def step_medians(parts: SplitRecording, diagnosis: Diagnosis) -> Figure:
-    """Median and maximum of the run-times of each complete step; pauses and changes of the whole cluster are marked."""
+    """Median and maximum of the times of each complete step; pauses and changes of the whole cluster are marked."""
     runtimes = parts.complete.runtimes
     rows, pauses = np.arange(len(runtimes)), np.asarray(parts.pauses.rows, int)
     usual = np.setdiff1d(rows, pauses) if pauses.size < rows.size else rows

@@ -119,7 +119,7 @@ def _in_windows(values: np.ndarray, steps: int) -> np.ndarray:
 
 
 def schedule(chosen: Protocol, runtimes: np.ndarray, gradients: np.ndarray) -> Schedule:
-    """The schedule of a protocol, all at once from the start, with run-times and the gradients that its updates take.
+    """The schedule of a protocol, all at once from the start, with times and the gradients that its updates take.
 
     Args:
       chosen: the protocol.
