@@ -265,7 +265,7 @@ def _check(schedule: PeerSchedule) -> None:
     started, finished = schedule.started, schedule.finished
     refuse(~np.isfinite(started) | (started < 0), "started", started, "finite, not negative")
     late = np.where(schedule.takes_gradient(), finished > started, finished >= started) & np.isfinite(finished)
-    refuse(~late, "finished", finished, "finite and later than started (run-times must move the clock)")
+    refuse(~late, "finished", finished, "finite and later than started (compute times must move the clock)")
     _check_gradients(schedule)
     event, source, version = schedule.event, schedule.source, schedule.source_version
     steps = np.diff(event, prepend=-1)

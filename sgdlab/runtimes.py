@@ -78,8 +78,8 @@ def checked(runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
 def too_short(row: int | np.integer, worker: int | np.integer, seconds: float, now: float) -> ValueError:
     """Return the error for a compute time that a clock at `now` seconds is not moved by."""
     return ValueError(
-        f"runtimes[{row}, {worker}]={seconds} does not advance the clock at {now:g} s; run-times must be long enough "
-        "to move the clock"
+        f"runtimes[{row}, {worker}]={seconds} does not advance the clock at {now:g} s; compute times must be long "
+        "enough to move the clock"
     )
 
 
@@ -116,13 +116,13 @@ def with_enough_rows(
             # Either would never end. More rows than were asked for are welcome.
             if len(runtimes) < rows:
                 raise UsageError(
-                    f"the draw returned {len(runtimes)} rows of run-times, where {rows} were asked for; it must return "
-                    "float64[rows, num_workers]"
+                    f"the draw returned {len(runtimes)} rows of compute times, where {rows} were asked for; it must "
+                    "return float64[rows, num_workers]"
                 ) from error
             if error.rows <= len(runtimes):
                 raise UsageError(
-                    f"the protocol asks for {error.rows} rows of run-times, where it has {len(runtimes)}; it must ask "
-                    "for more"
+                    f"the protocol asks for {error.rows} rows of compute times, where it has {len(runtimes)}; it must "
+                    "ask for more"
                 ) from error
             if error.done != 0:
                 rows = error.rows
@@ -130,8 +130,8 @@ def with_enough_rows(
                 rows = min(error.rows, 4 * rows)  # in proportion to nothing it would be as many as one likes
             else:
                 raise UsageError(
-                    f"the protocol uses no gradient in {rows} rows of run-times, the shortest of {runtimes.min():g} s; "
-                    "it must not give up or drop all of them"
+                    f"the protocol uses no gradient in {rows} rows of compute times, the shortest of "
+                    f"{runtimes.min():g} s; it must not give up or drop all of them"
                 ) from error
 
 

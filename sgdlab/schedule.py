@@ -298,7 +298,7 @@ def _check_order(schedule: Schedule) -> None:
         ~(np.isfinite(schedule.arrived) & (schedule.arrived > schedule.started[:, None])),
         "arrived",
         schedule.arrived,
-        "finite and later than started (run-times must be long enough to move the clock)",
+        "finite and later than started (compute times must be long enough to move the clock)",
     )
     for block in range(schedule.num_blocks):
         rows = np.flatnonzero(used[:, block])

@@ -53,7 +53,7 @@ def summary(name: str) -> str:
 
     Example:
       >>> summary("compare")
-      'Compares methods over numbers of workers and seeds, and reports.'
+      'Compares methods over numbers of workers and seeds, and writes a report.'
     """
     source = pathlib.Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Exponential run-times: mean, variance and distribution by formula."""
+"""Exponential compute times: mean, variance and distribution by formula."""
 
 import numpy as np
 import pytest

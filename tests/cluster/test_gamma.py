@@ -1,4 +1,4 @@
-"""Gamma run-times: moments by formula, and the paper's shares beyond 1.25 times the mean (Barkai et al., Fig. 3).
+"""Gamma compute times: moments by formula, and the paper's shares beyond 1.25 times the mean (Barkai et al., Fig. 3).
 
 The probabilities are formulas: survival functions of the gamma distribution, integrated over the machines' means.
 """
@@ -44,7 +44,7 @@ class TestHomogeneous:
     def test_mean_over_runs(self):
         runs, size = 500, 16
         means = [gamma(num_workers=4, num_gradients=4, seed=seed).mean() for seed in range(runs)]
-        # Variance of a run's mean: that of q, and E[q^2] V_mach^2 shared by its run-times.
+        # Variance of a run's mean: that of q, and E[q^2] V_mach^2 shared by its compute times.
         variance = B**2 * (V_TASK**2 + (1 + V_TASK**2) * V_MACH**2 / size)
         assert abs(np.mean(means) - B) < STANDARD_ERRORS * np.sqrt(variance / runs)
 
@@ -94,7 +94,7 @@ class TestHeterogeneous:
         assert round(100 * exact, 1) == 27.9  # "27.9% in heterogeneous environment" (C.3)
         workers = 10_000
         times = gamma(num_workers=workers, num_gradients=20, heterogeneous=True, seed=0)
-        shares = (times > FAR * B).mean(axis=0)  # run-times of one machine are alike: machines are the sample
+        shares = (times > FAR * B).mean(axis=0)  # compute times of one machine are alike: machines are the sample
         assert abs(shares.mean() - exact) < STANDARD_ERRORS * shares.std(ddof=1) / np.sqrt(workers)
 
 

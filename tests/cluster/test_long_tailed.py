@@ -1,4 +1,4 @@
-"""Long-tailed run-times: shares and distribution by the formula of the mixture.
+"""Long-tailed compute times: shares and distribution by the formula of the mixture.
 
 Further: with the defaults, the k-th of 100 workers comes when Chen et al. 2016 (section 3.1) say, nearly.
 """

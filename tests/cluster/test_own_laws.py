@@ -69,7 +69,7 @@ def test_a_sound_law_is_asked_once(drawn):
             lambda self, rows, *, seed: np.full((rows, 4), np.nan),
             r"Theirs\): draw\[0, 0\]=nan must be positive and finite",
         ),
-        (lambda self, rows, *, seed: np.full((rows, 4), 1.0 + next(COUNT)), "same run-times for the same seed"),
+        (lambda self, rows, *, seed: np.full((rows, 4), 1.0 + next(COUNT)), "same times for the same seed"),
         (
             lambda self, rows, *, seed: np.random.default_rng(seed).uniform(1, 2, (4, rows)).T,
             "same first rows however many it is asked for, and row 0 of 4 differs from row 0 of 8",
@@ -132,7 +132,7 @@ def test_what_a_law_says_of_the_runs_rows_is_said(drawn):
 
 def test_a_draw_of_too_few_rows_ends():
     wants = lambda times: (_ for _ in ()).throw(NotEnoughRuntimes("more", rows=2 * len(times)))
-    with pytest.raises(UsageError, match=r"the draw returned 4 rows of run-times, where 10 were asked for"):
+    with pytest.raises(UsageError, match=r"the draw returned 4 rows of compute times, where 10 were asked for"):
         with_enough_rows(wants, lambda rows: np.ones((4, rows)), rows=10)
     with pytest.raises(UsageError, match=r"it must ask for more"):
         with_enough_rows(

@@ -1,4 +1,4 @@
-"""Recorded run-times as a law: its rows are those of the trace, and what extends them are blocks of the same."""
+"""Recorded compute times as a law: its rows are those of the trace, and what extends them are blocks of the same."""
 
 import os
 
@@ -9,7 +9,7 @@ from scipy import stats
 from sgdlab.cluster import Recorded, Recording, recorded
 
 STEPS, WORKERS = 23, 3
-# Every run-time tells its step and worker.
+# Every compute time tells its step and worker.
 RUNTIMES = 1.0 + np.arange(STEPS * WORKERS, dtype=np.float64).reshape(STEPS, WORKERS)
 
 
@@ -91,7 +91,7 @@ class TestRefusals:
         ("name", "text", "message"),
         [
             ("trace.csv", "a,b\n1,x\n", "row 2, column 'b' is 'x'"),
-            ("trace.csv", "a,b\n1,\n,2\n", "none of the 2 recorded steps has run-times of all 2 workers"),
+            ("trace.csv", "a,b\n1,\n,2\n", "none of the 2 recorded steps has compute times of all 2 workers"),
             ("trace.parquet", "a,b\n1,2\n", "cannot be read as Parquet"),
             ("trace.xml", "a,b\n1,2\n", "must end in"),
         ],

@@ -1,4 +1,4 @@
-"""Nodes with regimes: run-times by a naive loop over states, shares and moments by formula, and what nodes share.
+"""Nodes with regimes: compute times by a naive loop over states, shares and moments by formula, and what nodes share.
 
 Further: the law one step ahead equals a simulation written apart.
 """
@@ -38,7 +38,7 @@ def law_of(**changed) -> RegimeCluster:
 
 
 def naive_level(law: RegimeCluster, states: np.ndarray, step: int, worker: int, offsets: tuple[int, int]) -> float:
-    """Return what a worker's run-time is multiplied by, given its node's states of one step."""
+    """Return what a worker's compute time is multiplied by, given its node's states of one step."""
     node = worker * law.num_nodes // law.num_workers
     state, level = states[node], 1.0
     if state == law.warning_steps + 1:
@@ -111,7 +111,7 @@ class TestDraws:
 
 
 class TestLevels:
-    """Without noise, a run-time is the ordinary mean times the level that a naive loop finds."""
+    """Without noise, a compute time is the ordinary mean times the level that a naive loop finds."""
 
     @pytest.mark.parametrize(
         "changed",
@@ -268,7 +268,7 @@ class TestNext:
 
 
 def test_order_statistics_of_independent_workers():
-    # Without regimes and shared noise run-times are independent, normal and clipped at the minimum: the k-th of a step
+    # Without regimes and shared noise times are independent, normal and clipped at the minimum: the k-th of a step
     # comes by a time where at least k of the 158 do.
     law, times = RegimeCluster(num_workers=158, slow_share=0.0, node_share=0.0), [0.05, 0.5, 1.0, 1.3, 1.8, 2.1]
     ordered = np.sort(law.draw(3000, seed=0), axis=1)

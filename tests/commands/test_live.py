@@ -46,7 +46,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 @pytest.fixture(name="rehearsed")
 def workers_on_a_clock_that_is_not_real(monkeypatch):
-    """`sgdlab live` takes the run-times of the configuration's cluster; returns the faults that befall its workers."""
+    """`sgdlab live` takes the times of the configuration's cluster; returns the faults that befall its workers."""
     faults = []
 
     def transport(job, logs):
@@ -171,7 +171,7 @@ def test_another_rule_meets_the_same_events(call):
     assert "--recording must name" in one_line(call("replay"))
     assert "--recording=nowhere.npz must be a file" in one_line(call("replay", "--recording=nowhere.npz"))
     assert "must be the recording" in one_line(call("replay", "--recording=here/parameters.npz"))
-    # It is drawn, and its run-times are a trace.
+    # It is drawn, and its compute times are a trace.
     assert "44 applied" in done(call("timeline", recording, "--workdir=drawn"))
     assert pathlib.Path("drawn/timeline.png").is_file()
     line = one_line(call("timeline", recording, "--schedule=here/schedule.npz"))
@@ -378,7 +378,9 @@ def test_help_is_a_page(call, name):
 def test_too_short_a_recording_is_no_trace(call):
     done(call("live", *TINY, "--config.epochs=0.2", "--config.method=asgd", "--num_workers=3", "--workdir=here"))
     line = one_line(call("advise", "--recording=here/recording.npz"))
-    assert "--recording=here/recording.npz is too short: 2 rows hold a run-time of every worker; 8 are needed" in line
+    assert (
+        "--recording=here/recording.npz is too short: 2 rows hold a compute time of every worker; 8 are needed" in line
+    )
 
 
 @pytest.mark.usefixtures("rehearsed", "undrawn")

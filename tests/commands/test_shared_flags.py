@@ -46,7 +46,7 @@ def test_one_trace_and_how_it_is_read(answer, arguments, path, options):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "--trace must name a file of recorded run-times"),
+        ([], "--trace must name a file of recorded times"),
         (["a.csv", "b.csv"], "b.csv"),
         (["--trace=a.csv", "b.csv"], "b.csv must be left out beside --trace=a.csv"),
         (["--trace=a.csv", "--recording=b.npz"], "--recording=b.npz must be left out beside --trace=a.csv"),

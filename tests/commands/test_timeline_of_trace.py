@@ -61,7 +61,7 @@ def test_a_later_step_is_drawn_with_what_the_protocol_knows_by_then(draw, runtim
     )
     assert code == 0, errors
     complete = np.delete(runtimes, 4, axis=0)  # step 140 is row 39 of them
-    seed = Seeds(0).of("protocol")  # of the run-times of workers that were interrupted
+    seed = Seeds(0).of("protocol")  # of the compute times of workers that were interrupted
     made = protocols.cutoff(complete[:49], predictor=predictors.Deadline(), window=8, seed=seed)
     same(tmp_path / "drawn/schedule.npz", made)
     start = made.applied[38, 0]

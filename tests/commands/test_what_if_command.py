@@ -74,8 +74,8 @@ def test_a_worker_that_stopped_is_named_first_and_excluded_steps_are_counted(tmp
     path.write_text("\n".join(lines))
     what_if.run(str(path), Options(), tmp_path / "out", 0)
     printed = capsys.readouterr().out
-    assert printed.startswith("Worker 3 has no run-times since step 61")
-    assert "1 step with a missing run-time was excluded" in printed
+    assert printed.startswith("Worker 3 has no compute times since step 61")
+    assert "1 step with a missing compute time was excluded" in printed
     assert "Mend worker 4" in printed
 
 

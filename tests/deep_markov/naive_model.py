@@ -1,6 +1,6 @@
 """The deep Markov model and its guide a second time, from the formulas: NumPy, one window and one step at a time.
 
-Parameters are the nested dictionaries of `WindowModel.initial`. States and run-times may have leading axes, of samples.
+Parameters are the nested dictionaries of `WindowModel.initial`. States and times may have leading axes, of samples.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ WORKERS, LAG = 3, 4
 WIDTHS = {"lag": LAG, "state": 2, "gate": 3, "emission": 4, "scale": 5, "recurrent": 6}
 
 LEAST_STD = 1e-3
-CENTER = 0.5  # networks read run-times less this
+CENTER = 0.5  # networks read compute times less this
 
 
 def small(*, literal=False) -> Architecture:
@@ -34,7 +34,7 @@ def parameters_of(model: WindowModel, *, seed=0) -> dict:
 
 
 def windows(count, *, seed=0) -> np.ndarray:
-    """Normalised run-times, float64[count, LAG, WORKERS]."""
+    """Normalised compute times, float64[count, LAG, WORKERS]."""
     return np.random.default_rng(seed).uniform(0.3, 0.9, (count, LAG, WORKERS))
 
 
@@ -125,7 +125,7 @@ def elbo(parameters, batch, z, *, literal, state_weight=1.0, foresight=None):
 
 
 def forecast(parameters, window, for_state, for_next, for_runtimes, *, literal=False):
-    """Of a normalised window: standard normal numbers -> K draws of the next run-times, and their moments.
+    """Of a normalised window: standard normal numbers -> K draws of the next compute times, and their moments.
 
     Args:
       parameters: of the model.
@@ -136,7 +136,7 @@ def forecast(parameters, window, for_state, for_next, for_runtimes, *, literal=F
       literal: the guide as it is printed.
 
     Returns:
-      Run-times, means and standard deviations, float64[K, N] each.
+      Compute times, means and standard deviations, float64[K, N] each.
     """
     left, right = memories(parameters, window, literal=literal)
     rows = []

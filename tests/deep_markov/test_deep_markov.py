@@ -23,7 +23,7 @@ RATES = [None, 0.5, 1.3, 20.0]
 
 @functools.cache
 def trained(literal) -> TrainedModel:
-    """Random parameters in float64; of the mean run-times, about a half and apart from one another."""
+    """Random parameters in float64; of the mean compute times, about a half and apart from one another."""
     widths = naive.small(literal=literal)
     parameters = naive.parameters_of(WindowModel(WORKERS, widths, seed=0), seed=5)
     parameters["emission"]["mean"]["bias"] = np.array([0.4, 0.9, 0.5])

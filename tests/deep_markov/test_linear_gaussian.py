@@ -1,7 +1,7 @@
 """On data of a linear-Gaussian state space the trained model predicts nearly as well as the exact Kalman filter.
 
-Two hidden numbers, each an autoregression that hardly forgets, move the run-times of twelve workers together. Measured
-is the log density of all run-times of an iteration together, given those before: nats per value, in seconds. A normal
+Two hidden numbers, each an autoregression that hardly forgets, move the times of twelve workers together. Measured
+is the log density of all times of an iteration together, given those before: nats per value, in seconds. A normal
 distribution with the training run's mean and full covariance knows which workers are slow together, and nothing of
 time; the Kalman filter with the true matrices knows all. (With a diagonal covariance, the first would be about 0.5 nats
 worse, and there would be little left to show.)
@@ -28,7 +28,7 @@ SAMPLES = 500
 
 
 def draw(steps, *, seed) -> np.ndarray:
-    """Run-times, float64[steps, WORKERS]."""
+    """Compute times, float64[steps, WORKERS]."""
     generator = np.random.default_rng(seed)
     z, rows = generator.normal(size=LATENT), []
     for _ in range(steps):

@@ -81,7 +81,7 @@ def test_numbers_at_times_and_times_of_numbers():
 
 
 def test_clients_have_the_labels_of_the_experiment(monkeypatch):
-    """0.1 for each of 10 labels, the same shares for all seeds, and the ladder of run-times."""
+    """0.1 for each of 10 labels, the same shares for all seeds, and the ladder of compute times."""
     seen = []
     monkeypatch.setattr(by_time, "until", lambda config, seconds: seen.append((config, seconds)))
     monkeypatch.setattr(by_time, "measured", lambda plan: {})
@@ -243,7 +243,7 @@ def test_claims_of_workers_who_disagree():
 
     verdicts = lambda *given, **changes: [claim.verdict for claim in disagreeing.claims(norms(*given, **changes), 4)]
     assert verdicts(4000.0) == ["holds", "holds", "holds"]
-    assert verdicts(2000.0) == ["holds"] + ["not in our regime"] * 2  # 1,000 run-times of the slowest worker
+    assert verdicts(2000.0) == ["holds"] + ["not in our regime"] * 2  # 1,000 compute times of the slowest worker
     assert verdicts(4000.0, asgd=(0.1, 0.01))[0] == "fails"
     assert verdicts(4000.0, malenia_16=(9e-3, 1e-4))[1] == "inconclusive"
     worse = dict.fromkeys(("malenia", "malenia_4", "malenia_16"), (9e-3, 1e-4))

@@ -1,4 +1,4 @@
-"""Barkai et al. 2020 without training: run-times, speed-ups, penalties and bounds, against second implementations."""
+"""Barkai et al. 2020 without training: times, speed-ups, penalties and bounds, against second implementations."""
 
 import itertools
 import math

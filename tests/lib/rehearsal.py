@@ -73,7 +73,7 @@ class Rehearsal:
       told: every call of the server but `time` and `next`, with its arguments: ("begin", worker, ticket) and so on.
 
     Raises:
-      ValueError: if run-times are not positive, or a fault is not known.
+      ValueError: if compute times are not positive, or a fault is not known.
 
     Example:
       >>> rehearsal = Rehearsal(np.array([[2.0, 3.0]]), lambda ticket, params: (params, {}))

@@ -130,7 +130,7 @@ def rehearse(make, runtimes, *, num_gradients, faults=(), settings=QUICK, join_s
 
 
 def dyadic(generator, shape, least=1.0, most=4.0):
-    """Run-times whose sums are exact."""
+    """Compute times whose sums are exact."""
     return np.round(generator.uniform(least, most, shape) * 2**20) / 2**20
 
 

@@ -110,7 +110,7 @@ def test_the_log_alone_says_what_happened(tmp_path):
 
 
 def test_run_times_are_those_that_were_given(tmp_path):
-    """Without faults and interrupts the recorded times are the first rows of the run-times, and a trace."""
+    """Without faults and interrupts the recorded times are the first rows of the compute times, and a trace."""
     runtimes = dyadic(np.random.default_rng(6), (40, 3))
     recording, *_ = rehearse(policies.synchronous, runtimes, num_gradients=30)
     np.testing.assert_array_equal(recording.runtimes(), runtimes[:10])

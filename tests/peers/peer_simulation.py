@@ -12,7 +12,7 @@ import numpy as np
 
 
 class RanOut(Exception):
-    """A node has no row of run-times left, and the simulation is not over."""
+    """A node has no row of compute times left, and the simulation is not over."""
 
 
 def partners_of(rows: int, nodes: int, include_self: bool, seed: int) -> np.ndarray:

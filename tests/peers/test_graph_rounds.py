@@ -92,7 +92,7 @@ def test_is_the_papers_loop(case, mode):
 
 
 def test_messages_under_way_hide_who_is_slow():
-    """On the same run-times overlap SGP is never behind SGP, and sooner at the end."""
+    """On the same compute times overlap SGP is never behind SGP, and sooner at the end."""
     slow = RUNTIMES * np.where(np.random.default_rng(1).random(RUNTIMES.shape) < 0.2, 4.0, 1.0)
     plain, overlap = (make("sgp", slow, overlap=overlap) for overlap in (False, True))
     assert overlap.wall_clock() < plain.wall_clock()

@@ -53,7 +53,7 @@ def assert_equal(left: PeerSchedule, right: PeerSchedule) -> None:
 
 
 def assert_simulated(make, simulation) -> PeerSchedule | None:
-    """The protocol does what the simulation does, or both run out of run-times."""
+    """The protocol does what the simulation does, or both run out of compute times."""
     try:
         expected = simulation.run()
     except RanOut:

@@ -1,4 +1,4 @@
-"""Run-times drawn above a bound: against scipy, far tails included, of mixtures and of whole windows."""
+"""Compute times drawn above a bound: against scipy, far tails included, of mixtures and of whole windows."""
 
 import numpy as np
 import pytest

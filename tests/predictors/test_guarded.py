@@ -76,7 +76,7 @@ def test_a_pause_in_the_first_window_counts_as_the_step_before_it():
 
 
 def test_slow_drift_is_no_pause():
-    """Ten times slower in the end, by 2 % a step: the usual run-times follow."""
+    """Ten times slower in the end, by 2 % a step: the usual compute times follow."""
     rows = steps(120) * 1.02 ** np.arange(120)[:, None]
     assert learned(rows, Guarded(Diary(4))).inner == learned(rows, Diary(4))
 

@@ -45,7 +45,7 @@ class Spy:
 
 @st.composite
 def runs(draw):
-    """Run-times full of ties, a first window, and a cutoff for each iteration after it."""
+    """Compute times full of ties, a first window, and a cutoff for each iteration after it."""
     steps, workers = draw(st.integers(1, 7)), draw(st.integers(1, 5))
     numbers = st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=steps * workers, max_size=steps * workers)
     window = draw(st.integers(1, steps))

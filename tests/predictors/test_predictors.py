@@ -1,7 +1,7 @@
 """One table puts every predictor through the same contract; then each against a computation by hand.
 
 Further: the Kalman filter equals a textbook's, its likelihood is that of the whole series' normal distribution, and
-run-times that were cut off are drawn from the law that each predictor says.
+compute times that were cut off are drawn from the law that each predictor says.
 """
 
 import math
@@ -53,7 +53,7 @@ def censored(row: np.ndarray, count: int) -> tuple[np.ndarray, float]:
 
 
 def begun(name: str, workers: int) -> tuple[np.ndarray, predictors.Predictor, object]:
-    """The run-times, a predictor of them, and its state after the first window."""
+    """The compute times, a predictor of them, and its state after the first window."""
     runtimes = runtimes_of(workers)
     predictor = PREDICTORS[name](runtimes)
     return runtimes, predictor, predictor.start(runtimes[:WINDOW], seed=0)
@@ -271,7 +271,7 @@ def law() -> kalman.KalmanParameters:
 
 
 def textbook(runtimes: np.ndarray, *, mean, std, memory, share) -> list[tuple[float, float]]:
-    """Mean and variance of every next run-time of one worker: predict and update, with F, Q, H = 1 and R."""
+    """Mean and variance of every next compute time of one worker: predict and update, with F, Q, H = 1 and R."""
     transition, process = memory, (1 - memory**2) * share * std**2
     noise = (1 - share) * std**2
     level, variance = 0.0, share * std**2  # stationary

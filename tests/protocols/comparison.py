@@ -1,4 +1,4 @@
-"""Share between the tests of protocols: run-times in which ties abound, and a comparison of every field."""
+"""Share between the tests of protocols: compute times in which ties abound, and a comparison of every field."""
 
 import hypothesis.extra.numpy as hnp
 import numpy as np
@@ -43,7 +43,7 @@ BLURRED = SHAPES.flatmap(
 
 
 def without_ties(*, most_rows: int = 8, most_workers: int = 6) -> st.SearchStrategy[np.ndarray]:
-    """Run-times of the full 53 bits, no two sums of which are ever equal."""
+    """Compute times of the full 53 bits, no two sums of which are ever equal."""
     sizes = st.tuples(st.integers(1, most_rows), st.integers(1, most_workers))
     return st.builds(
         lambda shape, seed: np.random.default_rng(seed).uniform(0.5, 3.0, shape), sizes, st.integers(0, 10**6)
@@ -63,7 +63,7 @@ def assert_equal(left: Schedule, right: Schedule) -> None:
 
 
 def assert_rows_are_run_times(schedule: Schedule, runtimes: np.ndarray) -> None:
-    """A worker's rows, in the order it began them, last as long as its run-times, and never overlap."""
+    """A worker's rows, in the order it began them, last as long as its compute times, and never overlap."""
     for worker in range(schedule.num_workers):
         rows = np.flatnonzero(schedule.worker == worker)
         rows = rows[np.argsort(schedule.started[rows])]

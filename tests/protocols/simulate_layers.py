@@ -1,7 +1,7 @@
 """Asynchrony layer by layer: every read and every push of every layer is an event in a heap.
 
 Events are (time, worker): equal times are processed by worker number; of one worker, its pushes come before its reads.
-Times are computed in the type of the run-times: with `fractions.Fraction` they are exact.
+Times are computed in the type of the compute times: with `fractions.Fraction` they are exact.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ class LayerWork:
 
 
 class RanOut(Exception):
-    """A worker has no row of run-times left, and the simulation is not over."""
+    """A worker has no row of compute times left, and the simulation is not over."""
 
 
 def simulate_layers(runtimes, num_gradients, num_blocks, *, forward, backward, share) -> dict[str, list]:

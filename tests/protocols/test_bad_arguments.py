@@ -1,4 +1,4 @@
-"""Every protocol refuses impossible run-times and arguments by name and value, and says how many rows it needs."""
+"""Every protocol refuses impossible compute times and arguments by name and value, and says how many rows it needs."""
 
 import functools
 import inspect
@@ -73,7 +73,7 @@ class TestRuntimes:
         where = r"runtimes\[1, 0\]=1e-20 does not advance the clock at \d s; "
         if protocol.func in FOUND_BY_THE_SCHEDULE:
             where = ""
-        with pytest.raises(ValueError, match=f"{where}run-times must be long enough to move the clock"):
+        with pytest.raises(ValueError, match=f"{where}compute times must be long enough to move the clock"):
             protocol(np.concatenate([np.ones((1, 2)), np.full((1, 2), 1e-20), np.ones((20, 2))]), num_gradients=5)
 
     def test_they_are_left_alone_and_decide_the_schedule(self, protocol):

@@ -73,7 +73,7 @@ def simulate(runtimes: np.ndarray, cutoffs: list[int]) -> dict[str, list]:
 
 @st.composite
 def runs(draw):
-    """Run-times, a first window, and the cutoff of every update, the window's among them."""
+    """Compute times, a first window, and the cutoff of every update, the window's among them."""
     runtimes = draw(RUNTIMES)
     updates, workers = runtimes.shape
     window = draw(st.integers(1, updates))

@@ -492,7 +492,7 @@ ENDLESS = [
 @pytest.mark.parametrize("before", [0, 3])
 @pytest.mark.parametrize(("name", "own", "words"), ENDLESS)
 def test_a_limit_shorter_than_every_gradient_is_refused(name, own, words, before):
-    """At once, or when gradients have come before; but before run-times fill the memory."""
+    """At once, or when gradients have come before; but before compute times fill the memory."""
     asked = []
 
     def draw(rows):
@@ -510,7 +510,7 @@ def test_a_protocol_that_never_uses_a_gradient_is_given_up():
     def protocol(times):
         raise protocols.NotEnoughRuntimes.after(10**6, rows=len(times), done=0)
 
-    with pytest.raises(UsageError, match=r"^the protocol uses no gradient in \d+ rows of run-times, .* of 1 s"):
+    with pytest.raises(UsageError, match=r"^the protocol uses no gradient in \d+ rows of compute times, .* of 1 s"):
         with_enough_rows(protocol, lambda rows: np.ones((rows, 3)), rows=10)
 
 

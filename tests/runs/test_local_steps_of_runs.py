@@ -1,4 +1,4 @@
-"""The entries `local` of a configuration: identity, run-times and epochs, batches, refusals, and runs on processes."""
+"""The entries `local` of a configuration: identity, times and epochs, batches, refusals, and runs on processes."""
 
 import jax
 import numpy as np

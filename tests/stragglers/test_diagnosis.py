@@ -186,7 +186,7 @@ def test_a_short_grave_episode_comes_before_mild_slowness():
 
 
 def test_small_recordings_are_weighed_exactly():
-    """A later repair of single run-times can make the worker that was repaired before the slowest of its step."""
+    """A later repair of single compute times can make the worker that was repaired before the slowest of its step."""
     runtimes = np.random.default_rng(0).gamma(4.0, 0.25, (50, 7))
     runtimes[:, 2] *= 1.5
     struck = (np.arange(50) % 5 == 0)[:, None] & (np.arange(7) != 2)

@@ -172,7 +172,7 @@ def commands_of(results, name):
 
 
 def answered(results, protocol):
-    """Writes the run-times that the commands for a protocol use."""
+    """Writes the compute times that the commands for a protocol use."""
     recorded = next_steps.answered(results.parts, protocol)
     recorded.save("drawn/answered.parquet")
     return recorded

@@ -204,5 +204,5 @@ def test_a_gain_must_pay_for_the_gradients_that_it_drops(factor, kept):
 
 def test_a_worker_that_stopped_is_named_first():
     found = of(made.slow_worker(), drained=[OUT])
-    parts = dataclasses.replace(found.parts, stopped="Worker 9 has no run-times since step 3.")
+    parts = dataclasses.replace(found.parts, stopped="Worker 9 has no compute times since step 3.")
     assert headline.problem(dataclasses.replace(found, parts=parts)).startswith(parts.stopped)

@@ -23,7 +23,7 @@ def paused():
 
 
 class FakeCluster:
-    """Workers whose next run-times are the rows of a table, and what the loop calls of a training program."""
+    """Workers whose next compute times are the rows of a table, and what the loop calls of a training program."""
 
     def __init__(self, runtimes):
         self.rows, self.counts, self.updates = iter(runtimes), [], []

@@ -44,7 +44,7 @@ def test_intervals_cover_the_true_ratio_as_often_as_their_level_says():
 
 
 def draws(seed):
-    """Few run-times; those of odd seeds are whole numbers, so that many gradients arrive at one instant."""
+    """Few compute times; those of odd seeds are whole numbers, so that many gradients arrive at one instant."""
     generator = np.random.default_rng(seed)
     runtimes = generator.exponential(size=(generator.integers(1, 25), generator.integers(1, 8))) + 0.1
     return np.ceil(2 * runtimes) if seed % 2 else runtimes

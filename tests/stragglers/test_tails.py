@@ -1,4 +1,4 @@
-"""Single slow run-times have an owner, or none."""
+"""Single slow compute times have an owner, or none."""
 
 import numpy as np
 import pytest

@@ -52,7 +52,7 @@ def test_incomplete_steps_are_excluded(tmp_path):
     np.testing.assert_array_equal(parts.train[0], runtimes[0, ::-1])
     assert parts.recording.gaps == STEPS - 1
     facts = dict(parts.facts())
-    assert re.findall(r"\d+", facts["missing run-times"]) == ["2", "300", "2"]
+    assert re.findall(r"\d+", facts["missing compute times"]) == ["2", "300", "2"]
     assert re.findall(r"\d+", facts["sampling"]) == ["59", "0", "60"]
 
 
@@ -89,7 +89,7 @@ def test_with_too_few_steps_the_worker_with_the_fewest_is_named(tmp_path):
     runtimes = toy()
     runtimes[::2, 3] = np.nan
     runtimes[1:52:2, 2] = np.nan
-    with pytest.raises(UsageError, match="Worker w3 has run-times in 30 of 60 steps, fewest of all"):
+    with pytest.raises(UsageError, match="Worker w3 has compute times in 30 of 60 steps, fewest of all"):
         recording.read(saved(tmp_path / "trace.csv", runtimes), train_share=0.5)
 
 
@@ -155,5 +155,5 @@ def test_a_live_recording_that_is_too_short_names_the_slowest_worker():
     times = made.runtimes()[:20]
     times[6:, 2] = np.nan
     whole = Recording(times, np.arange(20), tuple("abcdef"))
-    with pytest.raises(ValueError, match=r"too short: 6 rows .* 8 are needed\. Worker c has run-times in 6 of 20 "):
+    with pytest.raises(ValueError, match=r"too short: 6 rows .* 8 are needed\. Worker c has compute times in 6 of 20 "):
         recording.split(whole, live=True)

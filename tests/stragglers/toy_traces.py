@@ -10,7 +10,7 @@ STEPS, WORKERS = 60, 5
 
 
 def toy(seed=0):
-    """Run-times of five workers, of which the second takes twice as long: float64[60, 5], seconds."""
+    """Compute times of five workers, of which the second takes twice as long: float64[60, 5], seconds."""
     runtimes = cluster.gamma(num_workers=WORKERS, num_gradients=STEPS, seed=seed)
     return runtimes * np.array([1.0, 2.0, 1.0, 1.0, 1.0])
 
@@ -23,7 +23,7 @@ def saved(path, runtimes, steps=None, workers=None):
 
 
 def noise(steps, workers, seed=0):
-    """Run-times of equal workers, of 1 s and 7 %: float64[steps, workers]."""
+    """Compute times of equal workers, of 1 s and 7 %: float64[steps, workers]."""
     return np.random.default_rng(seed).gamma(200.0, 1 / 200, (steps, workers))
 
 

@@ -35,9 +35,9 @@ DIRTY = """worker,step,duration
 """
 CURES = [
     "row 4, column 'duration' is 'n/a (NCCL timeout)'; it must be a number, or the cell empty if it is missing",
-    "row 7, column 'duration' is -1; a run-time must be positive and finite",
-    "row 8, column 'duration' is inf; a run-time must be positive and finite",
-    "worker 1 has two run-times in step 315 (rows 9, 10): delete one, or a column `phase` tells parts apart",
+    "row 7, column 'duration' is -1; a compute time must be positive and finite",
+    "row 8, column 'duration' is inf; a compute time must be positive and finite",
+    "worker 1 has two compute times in step 315 (rows 9, 10): delete one, or a column `phase` tells parts apart",
     "row 11, column 'step' is 315.5; it must be a whole number",
     "row 12 has 2 columns; it must have 3, as the first line",
     "row 13, column 'worker' is empty; it must be a name",
@@ -152,7 +152,7 @@ def test_nothing_is_left(tmp_path):
 
 
 def test_a_column_that_is_no_step(tmp_path):
-    """As many steps and workers as rows would make a table of hardly anything but missing run-times."""
+    """As many steps and workers as rows would make a table of hardly anything but missing compute times."""
     rows = [f"w{row},{row},1" for row in range(4_000)]
     with pytest.raises(ValueError, match=r"4,000 rows of 4,000 steps and 4,000 workers.*--columns"):
         read(written(tmp_path, "\n".join(["worker,step,duration", *rows])))
@@ -166,7 +166,7 @@ CELLS = {
 
 
 def naive(text):
-    """The same rules, row by row: the rows that are bad, and the run-times of the others."""
+    """The same rules, row by row: the rows that are bad, and the compute times of the others."""
     bad, times = set(), {}
     for line, row in list(enumerate(csv.reader(text.splitlines()), 1))[1:]:
         if not row:

@@ -46,7 +46,7 @@ def test_files_of_a_directory_or_a_pattern_are_joined(reader, tmp_path):
         ("", "must have lines"),
         ("none", "its reader returned None, and no Recording: is `return` missing"),
         ("1 x 0\n", r"runtimes\[0, 0\]=0 must be above 0 and finite"),
-        ("1 x nan\n", "must have run-times; all are missing"),
+        ("1 x nan\n", "must have compute times; all are missing"),
     ],
 )
 def test_the_name_of_the_file_stands_in_front(reader, text, words, tmp_path):
@@ -62,7 +62,7 @@ def test_the_name_of_the_file_stands_in_front(reader, text, words, tmp_path):
 def test_a_run_time_in_two_files_is_refused(reader, tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.lines").write_text("1 x 2\n")
-    with pytest.raises(ValueError, match=r"b\.lines and a\.lines both have a run-time of worker x in step 1"):
+    with pytest.raises(ValueError, match=r"b\.lines and a\.lines both have a time of worker x in step 1"):
         read(tmp_path)
 
 

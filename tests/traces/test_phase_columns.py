@@ -1,4 +1,4 @@
-"""Phases: what adds up to a run-time, what is communication, and what the transfer itself is."""
+"""Phases: what adds up to a compute time, what is communication, and what the transfer itself is."""
 
 import collections
 import math

@@ -1,4 +1,4 @@
-"""Files of recorded run-times: every format by hand, and every refusal with its row and column.
+"""Files of recorded compute times: every format by hand, and every refusal with its row and column.
 
 Further: what users' files are like (quotes, byte-order marks, line ends, blanks).
 """
@@ -226,7 +226,7 @@ class TestOperations:
         [
             ({"optype": ["grads-sync"] * 11}, "column 'optype' must have operations that end in '-compute'"),
             ({"optype": [None] * 11}, "column 'optype' must have operations that end in '-compute'"),
-            ({"duration": [1.0] * 7 + [-3.0] + [1.0] * 3}, "row 8, column 'duration' is -3; a run-time must be"),
+            ({"duration": [1.0] * 7 + [-3.0] + [1.0] * 3}, "row 8, column 'duration' is -3; a compute time must be"),
             ({"duration": [1.0] * 5 + [math.inf] * 6}, "6 rows.*row 6, column 'duration' is inf.*row 11"),
             ({"step": [16] * 6 + [16.5] + [40] * 4}, r"row 7, column 'step' is 16\.5; it must be a whole number"),
             ({"stage": [0] * 10 + [None]}, "row 11, column 'stage' is nan; it must be a whole number"),
@@ -240,10 +240,13 @@ class TestOperations:
 
 BAD_CSV = [
     # Long: the header is line 1.
-    ("worker,step,duration\na,0,1e400\n", "row 2, column 'duration' is inf; a run-time must be positive and finite"),
+    (
+        "worker,step,duration\na,0,1e400\n",
+        "row 2, column 'duration' is inf; a compute time must be positive and finite",
+    ),
     ("worker,step,duration\na,0,1_0\n", "row 2, column 'duration' is '1_0'; it must be a number"),
     ("worker,step,duration\na,0,0x1\n", "row 2, column 'duration' is '0x1'; it must be a number"),
-    ("worker,step,duration\na,0,NA\n", "must have run-times; all are missing"),
+    ("worker,step,duration\na,0,NA\n", "must have compute times; all are missing"),
     ("worker,step,duration\na,,1\n", "row 2, column 'step' is nan; it must be a whole number"),
     ("worker,step,duration\na,inf,1\n", "row 2, column 'step' is inf; it must be a whole number"),
     ("worker,step,duration\na,1e16,1\n", r"row 2, column 'step' is 1e\+16; it must be a whole number"),
@@ -259,19 +262,22 @@ BAD_CSV = [
     ("duration,step\n1,0\n", "column 'duration' must come with worker: worker, step, duration make a long table"),
     ("dp_rank,step,stage\n0,0,1\n", "column 'dp_rank' must come with duration: "),
     ("worker,step,duration\n", "must have rows below its header"),
-    ("worker,step,duration\na,0,\n", "must have run-times; all are missing"),
+    ("worker,step,duration\na,0,\n", "must have compute times; all are missing"),
     # Wide.
-    ("a,b\n1,2\n-1,0\n", "1 row .*row 3, column 'a' is -1; a run-time must.*column 'b' is 0"),
+    ("a,b\n1,2\n-1,0\n", "1 row .*row 3, column 'a' is -1; a compute time must.*column 'b' is 0"),
     ("1.5,2.5\n3,x\n", "row 2, column '1' is 'x'; it must be a number"),
-    ("1.5,-2.5\n3,4\n", r"row 1, column '1' is -2\.5; a run-time must be positive and finite"),
+    ("1.5,-2.5\n3,4\n", r"row 1, column '1' is -2\.5; a compute time must be positive and finite"),
     ("step,a\n1.5,1\n", r"row 2, column 'step' is 1\.5; it must be a whole number"),
     ("step,a\nx,1\n", "row 2, column 'step' is 'x'; it must be a number"),
     ("step\n1\n2\n", "must have a column for each worker"),
     ("a,b,a\n1,2,3\n", "column 'a' must not stand twice"),
     ("0,1,1\n1,2,3\n", "column '1' must not stand twice"),
-    ("a,b\n,\nnan,\n", "must have run-times; all are missing"),
+    ("a,b\n,\nnan,\n", "must have compute times; all are missing"),
     ("a;b\n1;x\n", "row 2, column 'b' is 'x'; it must be a number"),
-    ("worker,step,duration\na,7,1\na,8,1\na,9,1\nb,9,0\n", "row 5, column 'duration' is 0; a run-time must be posit"),
+    (
+        "worker,step,duration\na,7,1\na,8,1\na,9,1\nb,9,0\n",
+        "row 5, column 'duration' is 0; a compute time must be posit",
+    ),
     ("worker,step,phase,duration\na,9,f,1e308\na,9,b,1e308\n", "2 rows .*row 2, column 'duration' adds up to inf"),
     ("a,b\n1,2\n\n3,x\n", "row 4, column 'b' is 'x'; it must be a number"),
     ("a,b\n1,2\n3,4,5\n", "row 3"),
@@ -289,14 +295,20 @@ class TestRefusals:
         ("columns", "message"),
         [
             ({"worker": ["a"] * 2, "step": [0, 1], "duration": ["1", "x"]}, "row 2, column 'duration' is 'x'; it must"),
-            ({"worker": ["a"] * 2, "step": [0, 1], "duration": [1.0, -1.0]}, "row 2, column 'duration' is -1; a run-"),
+            (
+                {"worker": ["a"] * 2, "step": [0, 1], "duration": [1.0, -1.0]},
+                "row 2, column 'duration' is -1; a compute ",
+            ),
             (
                 {"worker": ["a"] * 2, "step": [0, 0], "duration": [1.0, 2.0]},
-                r"worker a has two run-times in step 0 \(rows",
+                r"worker a has two compute times in step 0 \(rows",
             ),
             ({"worker": ["a", None], "step": [0, 1], "duration": [1.0, 1.0]}, "row 2, column 'worker' is empty"),
             ({"worker": ["a"], "step": [0], "duration": [True]}, "row 1, column 'duration' of type bool must be num"),
-            ({"a": [1.0, 2.0], "b": [1.0, math.inf]}, "row 2, column 'b' is inf; a run-time must be positive and fin"),
+            (
+                {"a": [1.0, 2.0], "b": [1.0, math.inf]},
+                "row 2, column 'b' is inf; a compute time must be positive and fin",
+            ),
             ({"a": pa.array([], pa.float64())}, "must have rows below its header"),
         ],
     )
@@ -312,8 +324,11 @@ class TestRefusals:
             (np.ones((2, 2), bool), r"an array of shape \(2, 2\) must be numbers"),
             (np.ones((2, 2), complex), r"an array of shape \(2, 2\) must be numbers"),
             (np.array([["1"]]), r"an array of shape \(1, 1\) must be numbers"),
-            (np.array([[1.0, 2.0], [3.0, -4.0]]), "row 1, column '1' is -4; a run-time must be positive and finite"),
-            (np.full((2, 2), NAN), "must have run-times; all are missing"),
+            (
+                np.array([[1.0, 2.0], [3.0, -4.0]]),
+                "row 1, column '1' is -4; a compute time must be positive and finite",
+            ),
+            (np.full((2, 2), NAN), "must have compute times; all are missing"),
         ],
     )
     def test_npy(self, write, array, message):

@@ -102,7 +102,7 @@ class TestRecording:
     def test_complete(self):
         assert_same(GAPPED.complete(), Recording(np.array([[3.0, 4.0, 5.0]]), np.array([9]), GAPPED.workers))
         none = Recording(GAPPED.runtimes[:2], GAPPED.steps[:2], GAPPED.workers)
-        with pytest.raises(ValueError, match="none of the 2 recorded steps has run-times of all 3 workers"):
+        with pytest.raises(ValueError, match="none of the 2 recorded steps has compute times of all 3 workers"):
             none.complete()
 
     def test_its_text_has_the_counts(self):
@@ -157,7 +157,7 @@ def test_the_columns_are_those_that_are_documented(tmp_path, ending):
 
 def test_a_single_phase_of_another_name_comes_back(tmp_path):
     times = np.array([[1.0, 2.0]])
-    for name, expected in (("forward", ["forward"]), ("compute", [])):  # compute: the run-time, which has no parts
+    for name, expected in (("forward", ["forward"]), ("compute", [])):  # compute: the compute time, which has no parts
         Recording(times, np.array([0]), ("a", "b"), phases={name: times}).save(tmp_path / "trace.csv")
         found = recorded(tmp_path / "trace.csv")
         assert list(found.phases) == expected

@@ -40,7 +40,7 @@ class TestNodes:
 
     def test_a_worker_that_was_restarted_elsewhere_stays_one(self, read_text):
         text = rows(lambda t, w, time: f"A,{w},{t},{time}", "node,gpu,step,time") + "B,1,5,9\n"
-        with pytest.raises(ValueError, match="worker 1 has two run-times in step 5"):
+        with pytest.raises(ValueError, match="worker 1 has two compute times in step 5"):
             read_text(text)
         recording = read_text(text, skip_bad_rows=True)
         assert (recording.workers, recording.nodes) == (("0", "1", "2", "3"), ("A",) * 4)  # of the rows that were kept
@@ -100,7 +100,7 @@ class TestFirstLine:
 
 class TestColumnsOfTimes:
     def read(self, read_text, header, *columns):
-        """Columns of times, each the run-times times a factor per worker."""
+        """Columns of times, each the compute times times a factor per worker."""
         factors = np.array(columns, np.float64)
         row = lambda t, w, time: ",".join(
             [str(w), str(t), *(repr(time * x) for x in np.broadcast_to(factors.T, (4, len(columns)))[w].tolist())]

@@ -14,7 +14,7 @@ RUNTIMES = np.random.default_rng(0).uniform(0.5, 2.0, (4, 12))
 
 @pytest.fixture
 def folder(tmp_path):
-    """Twelve files of four steps, with phases of 3/4 and 1/4 of the run-time, and as long a barrier."""
+    """Twelve files of four steps, with phases of 3/4 and 1/4 of the compute time, and as long a barrier."""
 
     def write(ending, name="rank{}"):
         for rank, column in enumerate(RUNTIMES.T.tolist()):
@@ -82,7 +82,7 @@ def test_bad_rows_of_all_files(tmp_path):
     message = str(caught.value)
     for line in (
         "row 3 of rank1.csv, column 'duration' is 'x'",
-        "worker 2 has two run-times in step 0 (row 2 of rank2.csv, row 4 of rank2.csv)",
+        "worker 2 has two compute times in step 0 (row 2 of rank2.csv, row 4 of rank2.csv)",
     ):
         assert line in message
     np.testing.assert_array_equal(

@@ -1,4 +1,4 @@
-"""Run-times with planted causes."""
+"""Compute times with planted causes."""
 
 import numpy as np
 
