@@ -157,7 +157,10 @@ def of_checkout(made: Figure, reference: pathlib.Path, count: int, jobs: int | N
     before = _outcome(reference.resolve(), given | {"same_code": True})
     if before["changed"]:
         return [f"{reference} has other code too: {', '.join(before['changed'])}; name an earlier checkout"]
-    after = _outcome(here, given | {"same_code": False})
+    if only_data and not before["runs"]:  # those on data are known once others are done
+        only_data = False
+        before = _outcome(reference.resolve(), given | {"same_code": True, "only_data": False})
+    after = _outcome(here, given | {"same_code": False, "only_data": only_data})
     if only_data:
         sample = f"the examples of {counted(len(after['runs']), 'run')}"
         if before["runs"] != after["runs"]:

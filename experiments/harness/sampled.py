@@ -95,9 +95,11 @@ def outcome(
         path = pathlib.Path(folder)
         missing = list(dry.foresee(made, scale, {}, Session(path)).noted.missing.values())
         if only_data:
-            runs = {name_of_run(work, point): data_of(point.settings) for work, point in missing}
+            runs = {}
             for work, point in missing:
-                now |= parts_of_code(work, point.settings)
+                now |= (used := parts_of_code(work, point.settings))
+                if any(part.startswith("data:") for part in used):
+                    runs[name_of_run(work, point)] = data_of(point.settings)
             return {"changed": changed, "code": now, "runs": runs, "table": ""}
         sweeps = {run: Sweep(point.settings, [{}], work=work) for run, (work, point) in sample(missing, count).items()}
         with within(Session(path, jobs=jobs)):
