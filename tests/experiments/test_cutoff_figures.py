@@ -125,7 +125,7 @@ class TestTheRunOfFigures2And3:
             for name in names:
                 expected = used[name][0] / seconds[name][0] if series == "rate" else seconds[name][0]
                 np.testing.assert_array_equal(curves[name], expected)
-        counts = [len(dots.get_offsets()) for dots in drawn["compute time, s"].collections]
+        counts = [len(dots.get_offsets()) for dots in drawn["run-time, s"].collections]
         assert counts == [used[figure2.CUTOFF][0, 0], WORKERS - used[figure2.CUTOFF][0, 0]]
 
     def test_recovery_is_the_first_iteration_from_which_shares_are_high(self):

@@ -290,7 +290,7 @@ class TestTable1:
         claim = table1._timed("says", "4.3", found, 30, "why", 30.0)
         assert (claim.holds.holds, claim.on_paper.holds) == (expected, True)
         assert claim.because == ("why" if expected is False else "")
-        assert f"2 assumptions on compute times and delays, {sum(mean > 27 for mean in means)} of them" in claim.ours
+        assert f"2 assumptions on run-times and delays, {sum(mean > 27 for mean in means)} of them" in claim.ours
 
     @pytest.mark.full
     def test_the_papers_minutes_give_its_reductions(self, made):

@@ -93,7 +93,7 @@ def _numbers(method, count, seed):
         "epochs_to_target": None if end < 0.95 else 18.0,
     }
     rate = "0.003" if METHODS[method][2] == "adam" else "0.05"
-    law = "recorded compute times of trace-AR.parquet (750 steps x 4 workers)"
+    law = "recorded run-times of trace-AR.parquet (750 steps x 4 workers)"
     about = {
         "data": "UCI digits, 1,437 examples, 32 a gradient",
         "network": "Conv net (channels 32, 64; batch norm no)",
