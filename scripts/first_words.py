@@ -1,4 +1,4 @@
-"""Refuses docstrings that begin with a noun clause instead of a verb and its object."""
+"""Refuses docstrings, those of constants too, that begin with a noun clause: "What the rule takes."."""
 
 import ast
 import pathlib
@@ -10,13 +10,16 @@ FOLDERS = ("sgdlab", "experiments", "configs", "docs", "scripts", "tests")
 
 
 def refused(path: pathlib.Path) -> Iterator[str]:
-    """Yield a line for each docstring of a file that begins with one of the refused words."""
+    """Yield a line for each text that stands as a statement and begins with one of the refused words."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = (ast.get_docstring(node) or "-").split(maxsplit=1)[0].strip(",.:;")
-            if first in REFUSED:
-                line = getattr(node, "lineno", 1)
-                yield f'{path}:{line}: the docstring begins with "{first}": begin with a verb and its object'
+        match node:
+            case ast.Expr(ast.Constant(str() as text)) if text.strip():
+                first = text.split(maxsplit=1)[0].strip(",.:;")
+                if first in REFUSED:
+                    yield (
+                        f'{path}:{node.lineno}: the docstring begins with "{first}": begin with a verb and its object, '
+                        "or for a constant with a noun"
+                    )
 
 
 def main(names: list[str]) -> int:

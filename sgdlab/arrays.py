@@ -15,7 +15,7 @@ from sgdlab import files
 Record = TypeVar("Record")
 
 _DAMAGE = (KeyError, TypeError, AttributeError, NotImplementedError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
-"""What NumPy raises on files that are not, or not wholly, archives of arrays."""
+"""Errors that NumPy raises on files that are not, or not wholly, archives of arrays."""
 
 
 def frozen_copy(name: str, values: np.ndarray, dtype: type[np.generic]) -> np.ndarray:

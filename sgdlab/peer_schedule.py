@@ -23,9 +23,9 @@ _DTYPES = {
 }
 _OPTIONAL = {"read": np.int32, "scale": np.float64}
 SCHEDULE_FIELDS = (*_DTYPES, "num_nodes", "fresh")
-"""What every file of a `PeerSchedule` holds."""
+"""Arrays that every file of a `PeerSchedule` holds."""
 OPTIONAL_FIELDS = (*_OPTIONAL, "companions")
-"""What it holds besides where that is not as by default."""
+"""Arrays that it holds besides, where they differ from the default."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -246,7 +246,7 @@ def _index_among_equals(numbers: np.ndarray, count: int) -> np.ndarray:
 
 
 AnySchedule = Schedule | PeerSchedule
-"""What a protocol makes, with a server or without one."""
+"""The result of a protocol, with a server or without one."""
 
 
 def _check(schedule: PeerSchedule) -> None:

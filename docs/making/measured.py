@@ -14,7 +14,7 @@ NAME = "beyond.methods"
 """The command whose result is stored, beside those of the papers."""
 COMMAND = f"python -m experiments {NAME}"
 STORES = "python -m experiments scoreboard --store"
-"""What keeps its newest result in the repository."""
+"""The command that keeps the newest results in the repository."""
 
 LEVEL = 0.95
 """Confidence with which a difference is called one."""

@@ -13,7 +13,7 @@ from sgdlab.results.timeline import timeline
 from sgdlab.runs.methods import Method
 
 SECONDS = 60.0
-"""What is drawn: about seven gradients of an average worker."""
+"""Seconds that are drawn: about seven gradients of an average worker."""
 PLACE = (0.065, 0.34, 0.92, 0.54)
 """Of the axes in the figure: left, bottom, width and height."""
 

@@ -27,7 +27,7 @@ CLUSTERS = {
 """Name -> entries of `config.cluster`; a gradient takes about 8 seconds on each."""
 
 _FIRST: dict[tuple[Any, ...], str] = {}
-"""What methods wait for -> the first method that does: its speeds are those of all of them."""
+"""Protocol with its arguments -> the first method that has it: its speeds are those of all of them."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -74,7 +74,7 @@ QUANTITIES: dict[str, Callable[[pd.DataFrame], float]] = {
     EPOCH: lambda run: 3600 * run.hours.iloc[-1] / run.epochs.iloc[-1],
     "mean staleness, updates": lambda run: run.staleness.iloc[1:].mean(),
 }
-"""What is measured of a run."""
+"""Entries that are measured of a run."""
 EARLY = "Few updates are made while the rate is high, and stale gradients make as much of them as others."
 """Why fewer epochs may not be needed."""
 

@@ -65,7 +65,7 @@ THROUGH = "paper, a + b/N"
 A2 = {"examples": 32, "optimizer": "rmsprop"}
 """The training of Appendix A.2."""
 _BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12), "ncols": 2}
-"""Where legends stand."""
+"""Places of the legends."""
 _Found = tuple[list[str], dict[str, Evidence]]
 BACKUPS = 6
 """b of Figure 5, at the sizes gpu and paper."""

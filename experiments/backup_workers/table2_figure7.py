@@ -43,7 +43,7 @@ PUBLISHED = {1: (77.29, 52628), 2: (77.75, 65811), 4: (78.15, 76209), 8: (78.17,
 LOW, HIGH = 75.0, 77.75
 """Precisions in % that the text compares."""
 FASTER = 1.5
-"""How much faster the lowest rate reaches `LOW` than the third (section 4.1)."""
+"""Ratio by which the lowest rate is faster to `LOW` than the third (section 4.1)."""
 FEW = (
     "In so few updates a small rate does not come far; its advantage, less noise than that of large steps, comes late."
 )

@@ -14,7 +14,7 @@ from experiments.harness import Interval, Sweep, enough, interval
 from sgdlab.runs import configuration, crossing, resolve
 
 Size = Literal["laptop", "gpu", "paper"]
-"""What is trained: small networks on UCI digits, smaller ones than the paper's on CIFAR, or the paper's own."""
+"""Set-ups of training: small networks on UCI digits, smaller ones than the paper's on CIFAR, or the paper's own."""
 PRECISION = "average_accuracy"
 """The test precision of the parameters' moving average, on which the paper evaluates Inception."""
 UPDATES = 76_200

@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.suites == ["history"]:
         print(f"Written: {history.draw(history.read())}")
         return
-    if given.store and history.commit() is None:
+    made_by = history.commit() if given.store else None
+    if given.store and made_by is None:
         parser.error("--store needs a committed tree: what is measured must be found again")
     for name in given.suites:
         if name not in suites:
@@ -64,8 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for figure in importlib.import_module(f"experiments.benchmarks.{name}").figures(*own.get(name, ())):
             print(figure, flush=True)
             measured.append(figure)
-        if given.store:
-            history.append(history.rows_of(name, measured))
+        if made_by is not None:
+            history.append(history.rows_of(name, measured, made_by))
 
 
 if __name__ == "__main__":

@@ -13,18 +13,19 @@ import pathlib
 from collections.abc import Sequence
 
 import jax
-import matplotlib as mpl
 
 from experiments.benchmarks.timing import Figure
 from experiments.harness import publishing
+from experiments.harness.pictures import canvas
 from sgdlab import files
 from sgdlab.report import pages
+from sgdlab.report.table import in_csv
 from sgdlab.runs import digests
 
 TABLE = pathlib.Path(__file__).parents[1] / "results/benchmarks.csv"
 PAGE = pathlib.Path("runs/benchmarks/history.html")
 COLUMNS = ("when", "commit", "machine", "jax", "suite", "name", "value", "unit", "goal")
-_WIDTH, _HEIGHT = 6.0, 1.8
+_WIDTH, _HEIGHT = 9.0, 2.0
 """Inches of the picture of one figure."""
 
 
@@ -34,11 +35,11 @@ def commit() -> str | None:
     return None if found is None or found.endswith("+") else found
 
 
-def rows_of(suite: str, figures: Sequence[Figure]) -> list[dict[str, str]]:
-    """Return the rows of the figures of a suite that have a goal or are ratios, by this commit and machine."""
+def rows_of(suite: str, figures: Sequence[Figure], made_by: str) -> list[dict[str, str]]:
+    """Return the rows of the figures of a suite that have a goal or are ratios, by a commit, on this machine."""
     known = {
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
-        "commit": commit() or "unknown",
+        "commit": made_by,
         "machine": publishing.this_machine(),
         "jax": jax.__version__,
         "suite": suite,
@@ -57,11 +58,7 @@ def read(path: pathlib.Path = TABLE) -> list[dict[str, str]]:
 
 def append(rows: Sequence[dict[str, str]], path: pathlib.Path = TABLE) -> None:
     """Add rows to the table, which is replaced as a whole."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows([*read(path), *rows])
-    files.write_text(path, text.getvalue())
+    files.write_text(path, in_csv([*read(path), *rows], COLUMNS))
 
 
 def draw(rows: Sequence[dict[str, str]], path: pathlib.Path = PAGE) -> pathlib.Path:
@@ -92,25 +89,20 @@ def draw(rows: Sequence[dict[str, str]], path: pathlib.Path = PAGE) -> pathlib.P
 
 def _section(rows: Sequence[dict[str, str]]) -> dict[str, str]:
     """Return the picture of one figure, and its newest value in words."""
-    from matplotlib.figure import Figure as Canvas  # noqa: PLC0415 (it takes a while to import)
-
-    commits = list(dict.fromkeys(row["commit"] for row in rows))
-    with mpl.rc_context({"svg.hashsalt": "sgdlab", "svg.fonttype": "none"}):
-        canvas = Canvas(figsize=(_WIDTH, _HEIGHT), layout="constrained")
-        axes = canvas.subplots()
-        for where in dict.fromkeys((row["machine"], row["jax"]) for row in rows):
-            own = [row for row in rows if (row["machine"], row["jax"]) == where]
-            places = [commits.index(row["commit"]) for row in own]
-            axes.plot(places, [float(row["value"]) for row in own], "o-", label=f"{where[0]}, jax {where[1]}", ms=4)
-        goal = rows[-1]["goal"]
-        if goal:
-            axes.axhline(float(goal.split()[-1]), color="0.6", ls="--", lw=1)
-        axes.set_xticks(range(len(commits)), commits, rotation=30, fontsize=7)
-        axes.set_ylabel(rows[-1]["unit"] or "share", fontsize=8)
-        axes.tick_params(axis="y", labelsize=7)
-        axes.legend(fontsize=7, frameon=False)
-        drawn = io.StringIO()
-        canvas.savefig(drawn, format="svg", metadata={"Date": None})
+    commits, goal = list(dict.fromkeys(row["commit"] for row in rows)), rows[-1]["goal"]
+    drawn, panels = canvas(width=_WIDTH, height=_HEIGHT)
+    axes = panels[0, 0]
+    for where in dict.fromkeys((row["machine"], row["jax"]) for row in rows):
+        own = [row for row in rows if (row["machine"], row["jax"]) == where]
+        places = [commits.index(row["commit"]) for row in own]
+        axes.plot(places, [float(row["value"]) for row in own], "o-", label=f"{where[0]}, jax {where[1]}")
+    if goal:
+        axes.axhline(float(goal.split()[-1]), color="0.6", linestyle="--", linewidth=1)
+    axes.set_xticks(range(len(commits)), commits, rotation=30, fontsize=9)
+    axes.set_ylabel(rows[-1]["unit"] or "share")
+    drawn.legend(loc="outside right center")
+    picture = io.StringIO()
+    drawn.savefig(picture, format="svg")
     newest = rows[-1]
     said = f"{newest['value']} {newest['unit']}".strip() + (f", goal {goal}" if goal else "")
-    return {"newest": f"{said}; {newest['machine']}, {newest['when'][:10]}", "svg": drawn.getvalue()}
+    return {"newest": f"{said}; {newest['machine']}, {newest['when'][:10]}", "svg": picture.getvalue()}

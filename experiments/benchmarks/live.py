@@ -20,7 +20,7 @@ from sgdlab.predictors import RunningMean
 from sgdlab.replay.steps import Steps
 
 SECONDS = 0.1
-"""How long a gradient takes; a wait, in the place of heavy compute."""
+"""Seconds of a gradient; a wait, in the place of heavy compute."""
 SIZE = 1_000_000
 ROUNDS = 3
 

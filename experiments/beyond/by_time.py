@@ -15,7 +15,7 @@ from sgdlab.runs.plan import Plan, make_plan
 from sgdlab.tasks import Task
 
 WORST = 1e12
-"""What stands for a number that is not finite, or larger: the run is lost."""
+"""Stands for a number that is not finite, or larger: the run is lost."""
 
 
 def until(config: ConfigDict, seconds: float) -> Plan:

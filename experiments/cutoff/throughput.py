@@ -47,7 +47,7 @@ OBSERVED = {
     (True, "rate"): "% of the oracle, censored, objective of the run",
     (False, "rate"): "% of the oracle, uncensored, objective of the run",
 }
-"""Whether compute times are censored, and the objective -> words of the table."""
+"""(Are compute times censored?, objective) -> words of the table."""
 USUAL = OBSERVED[True, "throughput"]
 
 PRIOR_ART = "dynamically adjusting the cutoff improves substantially over the static-cutoff prior art"

@@ -47,7 +47,7 @@ GRANULARITIES: dict[str, dict[str, Any]] = {
     "global": {"rule.gap_aware.granularity": "global"},
     PRINTED: {"rule.gap_aware.coefficient": "printed"},
 }
-"""What the gap is measured by -> entries that differ from those of Tables 4 to 6."""
+"""Granularity of the gap -> entries that differ from those of Tables 4 to 6."""
 OTHERS = ("layer-wise", "global")
 FIGURE_1 = "W"
 """The framework of Figure 1; Figure 5 has the others."""

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from sgdlab.results.target import FLOOR
 
 SINGLE, SYNCHRONOUS = "the single worker", "full synchrony"
-"""Whose gradients are counted."""
+"""The method whose gradients are counted."""
 _DOTS = (":", (0, (1, 4)), (0, (3, 2, 1, 2)), (0, (5, 1, 1, 1)))
 
 

@@ -15,4 +15,4 @@ CLUSTERS = Registry(
         "sgdlab.cluster.regimes",
     ),
 )
-"""How long gradients take: laws, with `draw(rows, *, seed) -> float64[T, N]` seconds."""
+"""Laws of the compute times of gradients, with `draw(rows, *, seed) -> float64[T, N]` seconds."""

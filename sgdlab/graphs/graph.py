@@ -10,7 +10,7 @@ from sgdlab.graphs.family import GRAPHS
 from sgdlab.registry import Part
 
 _TRIES = 1000
-"""How many random graphs are drawn in search of one that is connected."""
+"""Number of random graphs that are drawn in search of one that is connected."""
 
 _LARGEST_MADE = 2**28
 """Bytes of a matrix [N, N] up to which a custom graph is made in order to count its edges."""

@@ -148,7 +148,7 @@ class Fleet:
 
 
 NOT_FINITE = "its gradient, or what came with it, was not finite (NaN or infinite)"
-"""What is said of a gradient that is refused: statistics that came with it would stay in those of the server."""
+"""Reason for refusing a gradient: statistics that came with it would stay in those of the server."""
 
 
 def processes(joined: Iterable[Joined]) -> str:

@@ -23,7 +23,7 @@ from sgdlab.replay.watch import as_pytree
 from sgdlab.types import Tree
 
 SLICE_SECONDS = 0.002
-"""How long a worker that is slowed down sleeps before it asks again whether to stop."""
+"""Seconds that a worker that is slowed down sleeps before it asks again whether to stop."""
 
 
 class Gradients:

@@ -20,7 +20,7 @@ from sgdlab.live.transport import ANEW
 from sgdlab.schedule import Schedule
 
 FATES = ("applied", "late", "interrupted", "lost", "failed", "refused", "pending")
-"""What can become of a gradient: applied; dropped by the protocol; lost by a fault; in flight when the run ended."""
+"""Fates of a gradient: applied; dropped by the protocol; lost by a fault; in flight when the run ended."""
 
 _CAME = ("applied", "late", "refused")
 _OWN = {"ticket": np.int64, "seconds": np.float64, "loss": np.float64, "life": np.int64}

@@ -14,7 +14,7 @@ _CALLS = {
     "predict": (("state",), ("rate",)),
     "observe": (("state", "runtimes", "cut_at"), ()),
 }
-"""What each method is given, in order and by keyword."""
+"""Arguments of each method, in order and by keyword."""
 
 _ROUNDING = 1e-9
 """So much less than the one before it, in proportion to the largest, an expected order statistic may be."""

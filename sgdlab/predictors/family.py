@@ -12,4 +12,4 @@ PREDICTORS = Registry(
         "sgdlab.predictors.ceilings",
     ),
 )
-"""How many workers to wait for, predicted step by step: see `sgdlab.predictors`."""
+"""Predictors of the number of workers to wait for, step by step: see `sgdlab.predictors`."""

@@ -9,7 +9,7 @@ from sgdlab import arguments
 from sgdlab.predictors.predictor import Prediction, Predictor
 
 FACTOR = 2.0
-"""How many times its usual compute time every worker that was seen takes in a pause."""
+"""Factor on the usual compute time of every worker that was seen, from which a step is a pause."""
 
 LASTING = 3
 """Most consecutive pauses. What lasts longer is a change of the cluster, which has to be learned."""

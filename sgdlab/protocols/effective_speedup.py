@@ -9,7 +9,7 @@ import numpy as np
 from sgdlab import arguments
 
 CANDIDATES = 200
-"""How many thresholds `best_threshold` compares."""
+"""Number of thresholds that `best_threshold` compares."""
 
 
 def effective_speedup(

@@ -23,7 +23,7 @@ Where half are to succeed, no limit above twice the median gives more successes 
 is the most that a limit t can give. Twice more is for the median of a few trials, which may be wrong by as much.
 """
 _RECENT = 64
-"""How many of the last trials that have come, of all workers, tell what a trial takes."""
+"""Number of the last trials that have come, of all workers, which tell what a trial takes."""
 
 _ROUNDING = 1e-9
 """The relative distance from a whole number at which a quotient still counts as that."""

@@ -17,7 +17,7 @@ from sgdlab.report.finite import finite
 
 HOST = "127.0.0.1"
 NAMES = ("127.0.0.1", "localhost")
-"""What a browser of this machine may call it. A request for another name comes from a foreign page (DNS rebinding)."""
+"""Names by which a browser of this machine may call it; other names come from foreign pages (DNS rebinding)."""
 
 _HEADERS = {
     "Cache-Control": "no-store",

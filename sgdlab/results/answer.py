@@ -12,7 +12,7 @@ from sgdlab.results import ranking
 from sgdlab.results.summary import Group, Spread, compared, largest, metric_of, single_workers
 
 TOLERANCE = 1.0
-"""How much worse than the single worker a method may be: points of accuracy, or % of the single worker's value."""
+"""Tolerated loss against the single worker: points of accuracy, or % of the single worker's value."""
 
 _MOST_NAMED = 4
 """More methods than these are counted."""

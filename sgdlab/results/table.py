@@ -30,10 +30,10 @@ EFFECTIVE_WORKERS = (
     "number of equally used workers with the same inverse Simpson index: 1 / sum of the squared shares of the used "
     "gradients (N: all workers are used alike; 1: all gradients are one worker's)"
 )
-"""What the column of that name is."""
+"""Meaning of the column of that name."""
 
 _OF_THE_METRIC = ("test", "train", "average", "node", "worst", "center")
-"""Whose or on what: a summary has an entry `<of>_<metric>` of each."""
+"""Sources of a value of the metric: a summary has an entry `<of>_<metric>` of each."""
 
 _NUMBERS = (
     "consensus",

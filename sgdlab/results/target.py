@@ -16,7 +16,7 @@ from sgdlab.results.plots import STYLE, by_workers, mark, plain_ticks
 from sgdlab.results.summary import Group, compared, single_workers
 
 FLOOR = "no loss"
-"""How the line of the least time is called in legends."""
+"""Name of the line of the least time in legends."""
 
 _MEANING = "dotted: the single worker's gradients, computed by all workers, none ever waiting"
 

@@ -12,18 +12,18 @@ import optax
 from sgdlab.errors import is_library
 
 OF_UPDATES = ("worker", "delay", "num_gradients")
-"""What a transform of updates is given."""
+"""Arguments that a transform of updates is given."""
 
 OF_GRADIENTS = ("worker", "delay", "read_params")
-"""What a transform of single gradients (`receive`) is given."""
+"""Arguments that a transform of single gradients (`receive`) is given."""
 
 _ALL = tuple(dict.fromkeys((*OF_UPDATES, *OF_GRADIENTS)))
 
 _CLOSE = 0.82
-"""How like one of these a name must be to count as misspelt: `dellay` and `workers` do, `decay` does not."""
+"""Least likeness to one of these with which a name counts as misspelt: `dellay` and `workers` do, `decay` does not."""
 
 _UPDATES = "update_fns"
-"""What optax calls the functions of a chain, which are there without their transforms."""
+"""Names that optax gives the functions of a chain, which are there without their transforms."""
 
 
 def check(tx: optax.GradientTransformation, offered: tuple[str, ...]) -> None:

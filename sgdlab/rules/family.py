@@ -88,4 +88,4 @@ RULES = Registry(
         "sgdlab.rules.fadas",
     ),
 )
-"""What the server does with a gradient: `(*, learning_rate, **own) -> ServerRule`."""
+"""Server optimizers: `(*, learning_rate, **own) -> ServerRule`."""

@@ -23,7 +23,7 @@ REPRESENTATIVE = (
 """Methods that stand for all families: what a first comparison shows."""
 
 OTHERS = ("Others",)
-"""Where methods are drawn whose parts name no panel of their own."""
+"""The panel of methods whose parts name none of their own."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -22,13 +22,13 @@ from sgdlab.runs.methods import UsedPart
 from sgdlab.runs.rates import CONSTANT, InnerRate, rates
 
 _BYTES_PER_GRADIENT = 820
-"""What making a schedule and its program takes at its peak, for each gradient and block. Measured from 100 to 10,000
+"""Peak bytes of making a schedule and its program, for each gradient and block. Measured from 100 to 10,000
 workers, with 10^6 gradients: 160 to 180 for four blocks, 240 for `synchronous`, `partial` and `softsync`, 290 to 340
 for `asynchronous`, `bounded_staleness` and `ringmaster` (with interrupts 410), 400 to 500 for `gossip`, and 800 for
 `elastic_averaging`, which has two events a gradient."""
 
 _BYTES_PER_EDGE = 190
-"""What it takes besides for each parameter vector that nodes on a graph average. Measured with 20,000 gradients of 100
+"""Bytes besides for each parameter vector that nodes on a graph average. Measured with 20,000 gradients of 100
 nodes: 1080 bytes a gradient for 3 of them (`d_psgd` on a ring), 2000 for 8, 9930 for 51 (on random graphs), 1330 for
 the 4 of `ad_psgd`, 1860 for the 14 of `a2cid2`."""
 

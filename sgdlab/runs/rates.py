@@ -14,10 +14,10 @@ from sgdlab import arguments
 
 DECAYS = ("constant", "step", "linear", "hold_linear", "cosine", "exponential")
 OF = ("gradient", "update")
-"""What a learning rate is given for: one gradient, so that an update that averages n takes n times the rate (Chen et
-al. 2016; Goyal et al. 2017), or one update, however many gradients it averages."""
+"""Units that a learning rate is given for: one gradient, so that an update that averages n takes n times the rate
+(Chen et al. 2016; Goyal et al. 2017), or one update, however many gradients it averages."""
 UNITS = ("epochs", "updates")
-"""What the lengths of a decay are counted in: epochs of used gradients, or updates of the parameters."""
+"""Units of the lengths of a decay: epochs of used gradients, or updates of the parameters."""
 
 
 @dataclasses.dataclass(frozen=True)

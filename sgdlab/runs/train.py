@@ -34,7 +34,7 @@ CHECKPOINT_SECONDS = 60.0
 """Shorter runs are begun anew in about the time that a checkpoint takes to be written and read."""
 
 _BYTES_PER_ROW = 80
-"""What a program and its records take on the device, for each gradient and block."""
+"""Bytes that a program and its records take on the device, for each gradient and block."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,7 +27,7 @@ Settings = ConfigDict | dict[str, Any]
 Work = Callable[..., Any]
 
 GIVEN = ("alike", "folder", "place", "report")
-"""What a work function is given where it names it; see `sgdlab.runs.Sweep`."""
+"""Arguments that a work function is given where it names them; see `sgdlab.runs.Sweep`."""
 
 _TRAINED = "experiments.harness.training.train"
 """The name of `train` in the keys of runs, which stays where the function moves."""

@@ -16,7 +16,7 @@ from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.problems import BadTrace, CheckedRows
 
 MISSING = ("", "na", "nan", "null", "none")
-"""What stands in a cell of numbers that is missing, whatever its capitals."""
+"""Texts of a cell of numbers that is missing, whatever their capitals."""
 
 _A_DATE = "it must be a date, as in other rows, or the cell empty if it is missing"
 

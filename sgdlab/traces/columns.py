@@ -9,7 +9,7 @@ from sgdlab.traces.options import SECONDS, Options
 from sgdlab.traces.problems import BadTrace
 
 PARTS = ("worker", "step", "duration", "node", "phase", "start", "epoch")
-"""What columns of a long table hold; the first three are necessary."""
+"""Contents of the columns of a long table; the first three are necessary."""
 
 NECESSARY = PARTS[:3]
 
@@ -23,7 +23,7 @@ RANKS = ("dp_rank", "stage", "rank")
 """Those of them that may be names, such as "dp3"."""
 
 _WORKERS = "workers"
-"""What is said of a wide table: `workers=PATTERN`."""
+"""Name in `workers=PATTERN`, by which a wide table is described."""
 
 
 @dataclasses.dataclass(frozen=True)

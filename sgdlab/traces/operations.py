@@ -14,8 +14,8 @@ from sgdlab.traces.recording import Recording
 
 _COMPUTE = "-compute"
 _ACROSS_WORKERS = ("grads-", "params-")
-"""How collectives between the data-parallel workers begin; `embedding-grads-` and `layernorm-grads-` are between the
-stages and the devices of one worker."""
+"""Beginnings of the names of collectives between the data-parallel workers; `embedding-grads-` and
+`layernorm-grads-` are between the stages and the devices of one worker."""
 
 
 def build_operations(cells: Cells, *, skip: bool) -> Recording:

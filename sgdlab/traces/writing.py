@@ -75,4 +75,4 @@ WRITERS: dict[str, Callable[[Recording, IO[bytes]], None]] = {
     ".csv": _write_at_once(pyarrow.csv.CSVWriter),
     ".jsonl": _write_json_lines,
 }
-"""How a recording is written, by the ending of the file's name."""
+"""Writers of a recording, by the ending of the file's name."""

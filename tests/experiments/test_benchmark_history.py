@@ -9,14 +9,13 @@ from experiments.benchmarks import history
 from experiments.benchmarks.timing import Figure, at_least
 
 
-def test_figures_become_rows_that_are_appended_and_drawn(tmp_path, monkeypatch):
+def test_figures_become_rows_that_are_appended_and_drawn(tmp_path):
     table, page = tmp_path / "benchmarks.csv", tmp_path / "pages/history.html"
     with pytest.raises(ValueError, match="has no rows yet"):
         history.draw(history.read(table), page)
     figures = [at_least("wave over event", 1.25, "x", 1.0), Figure("seconds", 3.0, "s"), Figure("share", 0.5, "x")]
     for commit in ("abc1234", "def5678"):
-        monkeypatch.setattr(history, "commit", lambda commit=commit: commit)
-        history.append(history.rows_of("wave", figures), table)
+        history.append(history.rows_of("wave", figures, commit), table)
     rows = history.read(table)
     assert [(row["commit"], row["name"], row["value"]) for row in rows] == [
         ("abc1234", "wave over event", "1.25"),

@@ -16,7 +16,7 @@ from sgdlab.live.transport import ANEW
 Tree = Any
 
 KINDS = ("kill", "stop", "slow", "raise", "nan", "twice", "deaf", "replace", "give_up", "doomed")
-"""What can befall a worker; see `Fault`."""
+"""Faults that can befall a worker; see `Fault`."""
 
 
 class Fault(NamedTuple):

@@ -24,11 +24,11 @@ DATA = "digits.npz"
 BATCH = 16
 HIDDEN = 24
 SLOW = 10.0
-"""How many times as long the gradients of a worker take that is told to be slow."""
+"""Factor on the time of the gradients of a worker that is told to be slow."""
 RULE = rules.gap_aware(learning_rate=0.02, momentum=0.9)
 """It looks at the version that a gradient was computed on: a wrong one changes the result."""
 MEGABYTES = 16
-"""What a worker that grows takes at once."""
+"""Bytes that a worker that grows takes at once."""
 
 
 def work(argument: Mapping[str, Any]) -> Work:

@@ -37,7 +37,7 @@ _SHORT = 250
 """Upper bound on the optimiser's steps, if no steps are held out."""
 
 MODELS = ("auto", "yes", "no")
-"""Whether the model is trained: as far as the size of the recording allows, in any case, or not at all."""
+"""Choices of training the model: as far as the size of the recording allows, in any case, or not at all."""
 
 _MOST_TRAINED, _FEWEST_STEPS = 1_000_000, 500
 """Of wide clusters, a training takes at most the first number of steps times workers, but at least the second number of

@@ -28,7 +28,7 @@ LEAST_SIGMA = 0.005
 CLIP = 0.5 * THRESHOLD
 """The most that a single block adds: no single block is an alarm."""
 BACK = 6.0
-"""What a slow worker's chart of being back must reach."""
+"""Value that a slow worker's chart of being back must reach."""
 
 _FLEET, _ITSELF, _FASTER, _BACK = range(4)
 _SHIFT = math.log(LEAST_FACTOR)

@@ -28,7 +28,7 @@ LEAST_STEPS = 20
 MOST_CAUSES = 4
 """Of the machines to leave out, so many are named, those that gain most."""
 _LEAST = 1.005
-"""What gains less gains nothing."""
+"""Least ratio that counts as a gain."""
 
 
 @dataclasses.dataclass(frozen=True)

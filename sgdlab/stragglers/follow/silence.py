@@ -13,7 +13,7 @@ from sgdlab.stragglers.follow.recent import BLOCK, Recent
 SILENT_BLOCKS = 3
 """A worker without any compute time in so many blocks of steps that the others have is silent."""
 MOST_BLOCKS = 10
-"""Where most workers have none, so many blocks are waited for: the trace may be sampled."""
+"""Blocks that are waited for where most workers have none: the trace may be sampled."""
 
 
 class Silence:

@@ -27,7 +27,7 @@ _FINGERPRINT = 1024
 """So many of its first bytes tell a file from another."""
 
 _LOGS = ("log.jsonl", "states/run/log.jsonl")
-"""Where the log of a live run is in its work directory."""
+"""Place of the log of a live run in its work directory."""
 
 
 class Growing:
