@@ -182,6 +182,15 @@ def test_what_the_package_imports_it_requires_and_the_other_way_round(installed)
     assert required - found == {"array-record", "importlib-resources"}  # what tensorflow-datasets imports
 
 
+def test_the_readme_of_the_package_has_no_link_that_leads_nowhere(installed):
+    """Nor a picture: without an address of the repository, links into it become their words."""
+    text = "\n".join(metadata_of(installed)[0])
+    assert "simulator and laboratory of distributed SGD with stragglers" in text
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert links
+    assert all(link.startswith("https://") for link in links)
+
+
 def test_the_requirements_of_extras_are_bounded(installed):
     lines, required = metadata_of(installed)
     assert required

@@ -23,7 +23,7 @@ _OFF_BY_DEFAULT = ("budget", "seconds", "until_target", "spacing", "split")
 """Entries on the first level that make no difference at their defaults."""
 
 STREAMS = ("parameters", "batches", "runtimes", "protocol", "augmentation", "shares")
-"""Sources of randomness of a run: its network, order and shares of examples, compute times, and its protocol's draws."""
+"""Sources of randomness of a run: its network, order and shares of examples, compute times, its protocol's draws."""
 
 
 @dataclasses.dataclass(frozen=True)

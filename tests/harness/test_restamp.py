@@ -7,6 +7,7 @@ import re
 import pytest
 from sweep_works import doubled
 
+from configs import digits
 from experiments.harness import Claim, Output, Scale, Session, Sweep, board, command, figures, restamp, sampled
 from experiments.harness.publishing import digest, produce
 from sgdlab.runs import digests
@@ -155,6 +156,19 @@ def test_where_data_sets_alone_have_changed_their_examples_are_compared(tmp_path
     runs = re.search(r"  the examples of (\d+) runs agree to the bit", capsys.readouterr().out)
     assert int(runs[1]) > 1
     assert json.loads(stored.read_text())["restamped"]["sample"] == f"the examples of {runs[1]} runs"
+
+
+def test_the_digest_of_examples_is_that_of_every_pixel_label_and_fold():
+    def found(**entries):
+        config = digits.get_config()
+        config.update(entries)
+        return sampled.data_of(config)
+
+    one = found(split="drawn", seed=1)
+    assert one == found(split="drawn", seed=1, batch_size=16)  # which are the same examples
+    assert len({one, found(), found(split="drawn", seed=2)}) == 3
+    mock = found(data={"kind": "mock"})
+    assert mock != found(data={"kind": "mock", "mock": {"noise": 0.3}})
 
 
 def test_an_entry_that_was_changed_on_purpose_is_not_compared():

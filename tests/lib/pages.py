@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from sgdlab.commands import compare, live, replay, timeline, train
+from sgdlab.commands import certificate, compare, live, replay, timeline, train
 from sgdlab.runs import configuration
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -27,8 +27,16 @@ def commands(page):
 
 
 COMMANDS = list(dict.fromkeys(line for page in PAGES for line in commands(page)))
-MODULES = {"compare": compare, "live": live, "replay": replay, "timeline": timeline, "train": train}
+MODULES = {
+    "certificate": certificate,
+    "compare": compare,
+    "live": live,
+    "replay": replay,
+    "timeline": timeline,
+    "train": train,
+}
 TINY = {
+    "certificate": (),
     "compare": ("--num_workers=4", "--seeds=1", "--processes=1"),
     "live": ("--num_workers=2", "--config.epochs=0.5"),
     "replay": (),
