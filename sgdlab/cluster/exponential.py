@@ -8,7 +8,7 @@ from sgdlab import arguments
 from sgdlab.cluster.family import CLUSTERS
 
 
-@CLUSTERS.register("exponential", title="exponential run-times", source="Jin et al. 2016, section 6.2")
+@CLUSTERS.register("exponential", title="exponential compute times", source="Jin et al. 2016, section 6.2")
 @dataclasses.dataclass(frozen=True)
 class Exponential:
     r"""Independent exponential compute times, :math:`t_{kj} \sim \operatorname{Exp}(1 / mean)`.
@@ -41,7 +41,7 @@ class Exponential:
         return np.maximum(self.mean * generator.standard_exponential((rows, self.num_workers)), np.finfo(float).tiny)
 
     def __str__(self) -> str:
-        return f"exponential run-times (Jin et al. 2016, section 6.2), mean {self.mean:.4g} s"
+        return f"exponential compute times (Jin et al. 2016, section 6.2), mean {self.mean:.4g} s"
 
 
 def exponential(*, num_workers: int, num_gradients: int, mean: float = 1.0, seed: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from sgdlab import arguments
 from sgdlab.cluster.family import CLUSTERS
 
 
-@CLUSTERS.register("fixed", title="fixed run-times")
+@CLUSTERS.register("fixed", title="fixed compute times")
 @dataclasses.dataclass(frozen=True)
 class Fixed:
     """Every gradient of a worker takes the same time, as analyses of asynchronous methods assume.
@@ -44,4 +44,4 @@ class Fixed:
 
     def __str__(self) -> str:
         least, most = min(self.seconds), max(self.seconds)
-        return f"fixed run-times of {least:g} s" + (f" to {most:g} s" if most > least else "")
+        return f"fixed compute times of {least:g} s" + (f" to {most:g} s" if most > least else "")

@@ -11,7 +11,7 @@ _LEAST, _MOST = 1e-6, 100.0
 """Coefficients of variation beyond these have shapes that no float64 gamma distribution can draw from."""
 
 
-@CLUSTERS.register("gamma", title="gamma-distributed run-times", source="Barkai et al. 2020, Appendix C.3")
+@CLUSTERS.register("gamma", title="gamma-distributed compute times", source="Barkai et al. 2020, Appendix C.3")
 @dataclasses.dataclass(frozen=True)
 class Gamma:
     r"""Gamma-distributed compute times, of machines of equal or unequal speed.
@@ -42,7 +42,7 @@ class Gamma:
       >>> Gamma(num_workers=3).draw(2, seed=0).shape
       (2, 3)
       >>> print(Gamma(num_workers=3, batch_size=32, heterogeneous=True))
-      gamma-distributed run-times, machines of unequal speed (Barkai et al. 2020, C.3), mean 32 s, coefficients of
+      gamma-distributed compute times, machines of unequal speed (Barkai et al. 2020, C.3), mean 32 s, coefficients of
       variation 0.1 (tasks) and 0.6 (machines)
     """
 
@@ -77,7 +77,7 @@ class Gamma:
     def __str__(self) -> str:
         speed = "unequal" if self.heterogeneous else "equal"
         return (
-            f"gamma-distributed run-times, machines of {speed} speed (Barkai et al. 2020, C.3), "
+            f"gamma-distributed compute times, machines of {speed} speed (Barkai et al. 2020, C.3), "
             f"mean {self._mean():.4g} s, coefficients of variation {self.task_variation:g} (tasks) "
             f"and {self._machine_variation():g} (machines)"
         )
@@ -91,7 +91,7 @@ class Gamma:
         return 0.6 if self.heterogeneous else 0.1
 
 
-@CLUSTERS.register("gamma_quantiles", title="gamma-distributed run-times, machines at quantiles of their law")
+@CLUSTERS.register("gamma_quantiles", title="gamma-distributed compute times, mean speeds at quantiles of their law")
 @dataclasses.dataclass(frozen=True)
 class GammaQuantiles:
     r"""Machines of unequal speed, as of `Gamma`, whose means are quantiles of their law and not draws from it.

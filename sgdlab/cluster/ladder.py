@@ -8,7 +8,9 @@ from sgdlab import arguments
 from sgdlab.cluster.family import CLUSTERS
 
 
-@CLUSTERS.register("ladder", title="run-times that rise from worker to worker", source="Maranjyan and Richtarik 2025")
+@CLUSTERS.register(
+    "ladder", title="compute times that rise from worker to worker", source="Maranjyan and Richtarik 2025"
+)
 @dataclasses.dataclass(frozen=True)
 class Ladder:
     r"""Workers of all speeds: the slowest takes :math:`N^p` times as long as the fastest, and noise comes on top.
@@ -59,6 +61,6 @@ class Ladder:
     def __str__(self) -> str:
         noise = ", and half-normal noise" if self.noise else ""
         return (
-            f"run-times of {self.seconds:g} to {self.seconds * self.num_workers**self.power:g} s, rising from worker "
-            f"to worker{noise} (Maranjyan and Richtarik 2025)"
+            f"compute times of {self.seconds:g} to {self.seconds * self.num_workers**self.power:g} s, rising from "
+            f"worker to worker{noise} (Maranjyan and Richtarik 2025)"
         )

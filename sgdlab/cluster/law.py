@@ -12,7 +12,7 @@ class Law(Protocol):
       >>> from sgdlab import cluster
       >>> law: Law = cluster.Exponential(num_workers=3, mean=2.0)
       >>> print(law)
-      exponential run-times (Jin et al. 2016, section 6.2), mean 2 s
+      exponential compute times (Jin et al. 2016, section 6.2), mean 2 s
     """
 
     @property

@@ -8,7 +8,7 @@ from sgdlab import arguments
 from sgdlab.cluster.family import CLUSTERS
 
 
-@CLUSTERS.register("long_tailed", title="long-tailed run-times", source="Chen et al. 2016, section 3.1")
+@CLUSTERS.register("long_tailed", title="long-tailed compute times", source="Chen et al. 2016, section 3.1")
 @dataclasses.dataclass(frozen=True)
 class LongTailed:
     r"""Independent compute times with a log-normal body and a Pareto tail.
@@ -63,8 +63,9 @@ class LongTailed:
 
     def __str__(self) -> str:
         return (
-            f"long-tailed run-times (Chen et al. 2016, section 3.1), median {self.median:g} s, {self.tail_share:.3g} "
-            f"of gradients in a Pareto tail of index {self.tail_index:g} from {self.tail_start:g} s"
+            f"long-tailed compute times (Chen et al. 2016, section 3.1), median {self.median:g} s, "
+            f"{self.tail_share:.3g} of gradients in a Pareto tail of index {self.tail_index:g} from "
+            f"{self.tail_start:g} s"
         )
 
 

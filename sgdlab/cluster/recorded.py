@@ -16,7 +16,7 @@ from sgdlab.traces.recording import Recording
 _DEFAULT = Options()
 
 
-@CLUSTERS.register("recorded", title="recorded run-times", files=("trace",))
+@CLUSTERS.register("recorded", title="recorded compute times", files=("trace",))
 @dataclasses.dataclass(frozen=True)
 class Recorded:
     r"""The compute times of a trace: row t is its t-th complete step, in which no worker is missing.
@@ -53,7 +53,7 @@ class Recorded:
       >>> law.draw(6, seed=0)[2:].tolist()  # two blocks, which can begin only at the first step
       [[1.5, 2.5], [1.0, 2.0], [1.5, 2.5], [1.0, 2.0]]
       >>> print(law)
-      recorded run-times of trace.csv, 2 steps x 2 workers, mean 1.75 s, extended by blocks of 2 consecutive steps
+      recorded compute times of trace.csv, 2 steps x 2 workers, mean 1.75 s, extended by blocks of 2 consecutive steps
       drawn anew (bootstrap)
     """
 
@@ -77,7 +77,7 @@ class Recorded:
     def recording(self) -> Recording:
         """The complete steps of the trace."""
         if not self.trace:
-            raise ValueError(f"trace={self.trace!r} must be a file of recorded run-times, steps x workers")
+            raise ValueError(f"trace={self.trace!r} must be a file of recorded compute times, steps x workers")
         path = pathlib.Path(self.trace)
         return _complete(self.trace, path.stat().st_mtime_ns if path.is_file() else 0)
 
@@ -110,7 +110,7 @@ class Recorded:
         steps, workers = runtimes.shape
         extended = f", extended by blocks of {self.block} consecutive steps drawn anew (bootstrap)" * bool(self.extend)
         return (
-            f"recorded run-times of {pathlib.Path(self.trace).name}, {steps} steps x {workers} workers, mean "
+            f"recorded compute times of {pathlib.Path(self.trace).name}, {steps} steps x {workers} workers, mean "
             f"{runtimes.mean():.4g} s{extended}"
         )
 

@@ -24,7 +24,7 @@ SAMPLE = 16
 @PROTOCOLS.register(
     title="A2CiD2",
     source="Nabli et al. 2023",
-    families=("No server",),
+    families=("Decentralised",),
     rule="nag_asgd",
     averages=lambda entries, num_workers: graphs.Size(edges=4 + 10 * entries["rate"], matrices=1),
     no_policy="its pairs average by a Poisson clock beside the gradients, which exists in simulation only",

@@ -78,7 +78,7 @@ class Pairs:
 @register(
     title="AD-PSGD",
     source="Lian et al. 2018",
-    families=("No server",),
+    families=("Decentralised",),
     rule="nag_asgd",
     peers=True,
     averages=lambda entries, num_workers: graphs.Size(edges=4),  # its own and its partner's, both ways

@@ -10,7 +10,7 @@ from sgdlab.schedule import Schedule
 @PROTOCOLS.register(
     title="All-reduce",
     source="Jin et al. 2016, Alg. 1",
-    families=("No server",),
+    families=("Decentralised",),
     rule="nag_asgd",
     no_policy="there is no server in it; synchronous makes the same parameters",
 )

@@ -135,7 +135,7 @@ class Assignment(Softsync):
         return actions
 
 
-@register("assignment", title="Assigned workers", source="Islamov et al. 2024", families=("Staleness, limited or not",))
+@register("assignment", title="Assigned workers", source="Islamov et al. 2024", families=("Limits on staleness",))
 def assignment(*, num_workers: Count, seed: Whole, kind: str = "shuffled", gradients_per_update: int = 1) -> Assignment:
     r"""After every update the server says who computes on the new version: AsGrad's assignments.
 

@@ -69,7 +69,7 @@ class TaskAllocation(DividedRounds):
 @register(
     title="ATA",
     source="Maranjyan et al. 2025c",
-    families=("Rounds by the clock",),
+    families=("Time-limited rounds",),
     rule="nag_asgd",
     waste="gradients_per_update",
     tunes=Knob("gradients_per_update", 0.125, 2.0, whole=True, per_worker=True),

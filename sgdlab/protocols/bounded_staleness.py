@@ -151,7 +151,7 @@ def _fast(policy: BoundedStaleness, runtimes: np.ndarray, num_gradients: int | N
 @register(
     title="Bounded staleness",
     source="Ho et al. 2013",
-    families=("Staleness, limited or not",),
+    families=("Limits on staleness",),
     rule="asgd",
     fast=_fast,
     ends="all",

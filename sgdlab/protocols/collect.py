@@ -128,7 +128,7 @@ def _check_advance(runtimes: np.ndarray, gradients: Arrivals, count: int) -> Non
 @register(
     title="Rennala SGD",
     source="Tyurin and Richtarik 2023",
-    families=("Rounds: fresh gradients",),
+    families=("Synchronous rounds",),
     rule="nag_asgd",
     fast=_fast,
     waste="gradients_per_update",
@@ -158,7 +158,7 @@ def rennala(*, num_workers: Count, gradients_per_update: Count | None = None) ->
 @register(
     title="Ringmaster ASGD",
     source="Maranjyan et al. 2025",
-    families=("Staleness, limited or not",),
+    families=("Limits on staleness",),
     rule="asgd",
     fast=_fast,
     waste="max_delay",

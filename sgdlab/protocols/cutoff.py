@@ -131,7 +131,7 @@ def _fast(policy: Cutoff, runtimes: np.ndarray, num_gradients: int | None) -> Sc
 @register(
     title="Cutoff SGD",
     source="Teng and Wood 2018, Alg. 1",
-    families=("Rounds: fresh gradients",),
+    families=("Synchronous rounds",),
     rule="nag_asgd",
     fast=_fast,
     ends="rows",

@@ -12,7 +12,7 @@ from sgdlab.schedule import PENDING, Schedule
 @PROTOCOLS.register(
     title="Delayed rounds",
     source="Rigazzi 2019",
-    families=("Staleness, limited or not",),
+    families=("Limits on staleness",),
     rule=None,
     no_policy="its messages overlap with the next gradients, computed on parameters of each worker's own",
 )

@@ -40,7 +40,7 @@ class ElasticAveraging(PeerBase):
 @register(
     title="Elastic averaging",
     source="Jin et al. 2016, Alg. 2",
-    families=("No server",),
+    families=("Decentralised",),
     rule="nag_asgd",
     explores=True,
     peers=True,

@@ -83,7 +83,7 @@ class Gossip(PeerBase):
 @register(
     title="Gossip",
     source="Jin et al. 2016, Alg. 3-4",
-    families=("No server",),
+    families=("Decentralised",),
     peers=True,
     fast=fast_peers.gossip,
     tunes=Knob("period", 1, 8, whole=True),

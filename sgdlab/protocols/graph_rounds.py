@@ -157,4 +157,6 @@ def _size_of(entries: Mapping[str, Any], num_workers: int) -> graphs.Size:
     return graphs.size(entries["graph"], num_workers, density=entries["density"])
 
 
-register_on_graph = functools.partial(register, families=("No server",), rule="nag_asgd", peers=True, averages=_size_of)
+register_on_graph = functools.partial(
+    register, families=("Decentralised",), rule="nag_asgd", peers=True, averages=_size_of
+)

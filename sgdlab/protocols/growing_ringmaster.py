@@ -23,7 +23,7 @@ class GrowingLimit(Collect):
 @register(
     title="Parameter-agnostic Ringmaster-Muon",
     source="Sadiev et al. 2026",
-    families=("Steps of one length",),
+    families=("Normalised updates",),
     rule="parameter_agnostic_muon",
 )
 def growing_ringmaster(*, num_workers: Count, interrupt: bool = False) -> GrowingLimit:

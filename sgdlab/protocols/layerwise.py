@@ -14,7 +14,7 @@ from sgdlab.schedule import PENDING, Schedule
 @PROTOCOLS.register(
     title="ASGD by layers",
     source="Chen et al. 2016, section 2",
-    families=("Where staleness comes from",),
+    families=("Sources of staleness",),
     rule="asgd",
     blocks="num_blocks",
     no_policy="its layers are sent one by one; asynchronous sends them together",

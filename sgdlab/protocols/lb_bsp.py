@@ -49,7 +49,7 @@ class LoadBalancing(DividedRounds):
 @register(
     title="LB-BSP",
     source="Chen et al. 2020",
-    families=("Rounds by the clock",),
+    families=("Time-limited rounds",),
     rule="nag_asgd",
     pieces="gradients",
     tunes=Knob("decay", 0.1, 0.95, log=False),

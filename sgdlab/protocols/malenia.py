@@ -58,7 +58,7 @@ class Malenia(Base):
     "malenia",
     title="Malenia SGD",
     source="Tyurin and Richtarik 2023",
-    families=("For workers' own data",),
+    families=("Heterogeneous data",),
     rule="malenia",
     tunes=Knob("collected", 0.125, 4.0, per_worker=True),
 )

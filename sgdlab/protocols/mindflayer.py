@@ -28,7 +28,7 @@ _RECENT = 64
 _ROUNDING = 1e-9
 """The relative distance from a whole number at which a quotient still counts as that."""
 
-FAMILY = "Rounds by the clock"
+FAMILY = "Time-limited rounds"
 
 
 @dataclasses.dataclass

@@ -24,7 +24,7 @@ _OPEN, _TIMER = -3, -1
 @PROTOCOLS.register(
     title="PSP-SGD",
     source="Weak synchronization, Alg. 1",
-    families=("Rounds: fresh gradients",),
+    families=("Synchronous rounds",),
     rule="linear_scaling",
     blocks="num_servers",
     no_policy="its parameters are spread over several servers",

@@ -62,7 +62,7 @@ class Ringleader(Base):
     "ringleader",
     title="Ringleader ASGD",
     source="Maranjyan and Richtarik 2025",
-    families=("For workers' own data",),
+    families=("Heterogeneous data",),
     rule="ringleader",
 )
 def ringleader(*, num_workers: Count, points: str = "own") -> Ringleader:

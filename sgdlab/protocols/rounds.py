@@ -186,7 +186,7 @@ def _fast(policy: Rounds, runtimes: np.ndarray, num_gradients: int | None) -> Sc
     )
 
 
-_rounds = functools.partial(register, families=("Rounds: fresh gradients",), fast=_fast, ends="rows")
+_rounds = functools.partial(register, families=("Synchronous rounds",), fast=_fast, ends="rows")
 
 
 @_rounds(title="Synchronous SGD", source="Chen et al. 2016", rule="nag_asgd")

@@ -13,7 +13,7 @@ from sgdlab.schedule import Schedule
 @PROTOCOLS.register(
     title="Simulated staleness",
     source="Chen et al. 2016, section 2.1",
-    families=("Where staleness comes from",),
+    families=("Sources of staleness",),
     rule="asgd",
     no_policy="its staleness is drawn, and comes from no worker's pace",
 )

@@ -63,7 +63,7 @@ def _fast(policy: Softsync, runtimes: np.ndarray, num_gradients: int | None) -> 
 @register(
     title="Softsync",
     source="Zhang et al. 2015b",
-    families=("Staleness, limited or not",),
+    families=("Limits on staleness",),
     fast=_fast,
     tunes=Knob("gradients_per_update", 0.0625, 1.0, whole=True, per_worker=True),
 )

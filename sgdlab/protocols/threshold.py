@@ -230,7 +230,7 @@ class _Run:
 @register(
     title="DropCompute",
     source="Giladi et al. 2023",
-    families=("Rounds by the clock",),
+    families=("Time-limited rounds",),
     rule="expected_count",
     fast=_fast,
     expected_gradients=lambda entries, num_workers: num_workers * entries["micro_batches"],
@@ -292,7 +292,7 @@ def dropcompute(
 @register(
     title="Anytime Minibatch",
     source="Ferdinand et al. 2019",
-    families=("Rounds by the clock",),
+    families=("Time-limited rounds",),
     rule="nag_asgd",
     fast=_fast,
     pieces="gradients",

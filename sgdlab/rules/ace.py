@@ -26,7 +26,7 @@ class AceState(NamedTuple):
 
 
 @RULES.register(
-    title="ACE (IA²SGD)", source="Chang et al. 2025", families=("For workers' own data",), balances_workers=True
+    title="ACE (IA²SGD)", source="Chang et al. 2025", families=("Heterogeneous data",), balances_workers=True
 )
 def ace(
     *,
@@ -115,7 +115,7 @@ class AcedState(NamedTuple):
 @RULES.register(
     title="ACED",
     source="Chang et al. 2025",
-    families=("For workers' own data",),
+    families=("Heterogeneous data",),
     tunes=Knob("max_staleness", 0.5, 8.0, whole=True, per_worker=True),
 )
 def aced(

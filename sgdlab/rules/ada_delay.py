@@ -46,7 +46,7 @@ def scale_by_ada_delay(noise: float) -> optax.GradientTransformationExtraArgs:
 @RULES.register(
     title="AdaDelay",
     source="Sra et al. 2016",
-    families=("Corrections of plain SGD",),
+    families=("Staleness corrections (plain SGD)",),
     own_schedule=True,
     tunes=Knob("noise", 0.002, 0.2),
 )

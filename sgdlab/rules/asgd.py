@@ -10,10 +10,10 @@ from sgdlab.rules.server_rule import ServerRule, lifted
     title="ASGD",
     source="Barkai et al. 2020, Alg. 2",
     families=(
-        "Staleness, limited or not",
-        "Where staleness comes from",
-        "Corrections of plain SGD",
-        "For workers' own data",
+        "Limits on staleness",
+        "Sources of staleness",
+        "Staleness corrections (plain SGD)",
+        "Heterogeneous data",
     ),
 )
 def asgd(
@@ -50,7 +50,7 @@ def asgd(
 @RULES.register(
     title="NAG-ASGD",
     source="Barkai et al. 2020, Alg. 2",
-    families=("Staleness, limited or not", "Penalties on momentum SGD", "Look-ahead: DANA"),
+    families=("Limits on staleness", "Staleness penalties (momentum SGD)", "Look-ahead (DANA)"),
 )
 def nag_asgd(
     *, learning_rate: Rate, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0

@@ -35,7 +35,7 @@ class DanaState(NamedTuple):
     penalty: Tree  # of `dana_gap_aware`: a GapState; else empty.
 
 
-@RULES.register(title="DANA", source="Barkai et al. 2020, Alg. 6", families=("Look-ahead: DANA",))
+@RULES.register(title="DANA", source="Barkai et al. 2020, Alg. 6", families=("Look-ahead (DANA)",))
 def dana(*, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.0, num_workers: int) -> ServerRule:
     r"""DANA: each worker's gradients feed a velocity of their own, and it reads an estimate of the future parameters.
 
@@ -68,7 +68,7 @@ def dana(*, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.
     return _rule(learning_rate, momentum, weight_decay, num_workers, NoPenalty())
 
 
-@RULES.register(title="DANA-SA", source="Barkai et al. 2020, Alg. 7", families=("Look-ahead: DANA",))
+@RULES.register(title="DANA-SA", source="Barkai et al. 2020, Alg. 7", families=("Look-ahead (DANA)",))
 def dana_staleness_aware(
     *, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.0, num_workers: int
 ) -> ServerRule:
@@ -86,7 +86,9 @@ def dana_staleness_aware(
     return _rule(learning_rate, momentum, weight_decay, num_workers, DelayPenalty())
 
 
-@RULES.register(title="DANA-GA", source="Barkai et al. 2020, Alg. 8", families=("Look-ahead: DANA",), measures_gap=True)
+@RULES.register(
+    title="DANA-GA", source="Barkai et al. 2020, Alg. 8", families=("Look-ahead (DANA)",), measures_gap=True
+)
 def dana_gap_aware(
     *,
     learning_rate: Rate,
@@ -136,7 +138,7 @@ def dana_gap_aware(
 @RULES.register(
     title="DANA-DC",
     source="Hakimi et al. 2019",
-    families=("Look-ahead: DANA",),
+    families=("Look-ahead (DANA)",),
     tunes=Knob("variance_control", 0.05, 5.0),
 )
 def dana_delay_compensated(

@@ -35,7 +35,9 @@ def scale_by_excess_delay(num_workers: int) -> optax.GradientTransformationExtra
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
-@RULES.register(title="Delay-adaptive", source="Mishchenko et al. 2022", families=("Corrections of plain SGD",))
+@RULES.register(
+    title="Delay-adaptive", source="Mishchenko et al. 2022", families=("Staleness corrections (plain SGD)",)
+)
 def delay_adaptive(
     *,
     learning_rate: Rate,

@@ -35,7 +35,7 @@ class DelayCompensatedState(NamedTuple):
 @RULES.register(
     title="DC-ASGD",
     source="Zheng et al. 2017",
-    families=("Corrections of plain SGD",),
+    families=("Staleness corrections (plain SGD)",),
     tunes=Knob("variance_control", 0.01, 4.0),
 )
 def delay_compensated(

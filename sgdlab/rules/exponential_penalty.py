@@ -38,7 +38,7 @@ def scale_by_exponential_delay(penalty: float) -> optax.GradientTransformationEx
 @RULES.register(
     title="Exponential penalty",
     source="Chan and Lane 2014",
-    families=("Penalties on momentum SGD",),
+    families=("Staleness penalties (momentum SGD)",),
     tunes=Knob("penalty", 0.01, 1.0),
 )
 def exponential_penalty(

@@ -24,7 +24,7 @@ class FedAsyncState(NamedTuple):
 @RULES.register(
     title="FedAsync",
     source="Xie et al. 2019",
-    families=("Local steps",),
+    families=("Local updates",),
     local={"steps": 8, "momentum": 0.9, "server_learning_rate": 0.6},
     tunes=Knob("a", 0.1, 2.0),
 )

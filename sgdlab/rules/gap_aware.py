@@ -21,7 +21,10 @@ class GapAwareState(NamedTuple):
 
 
 @RULES.register(
-    title="Gap-Aware", source="Barkai et al. 2020, Alg. 4", families=("Penalties on momentum SGD",), measures_gap=True
+    title="Gap-Aware",
+    source="Barkai et al. 2020, Alg. 4",
+    families=("Staleness penalties (momentum SGD)",),
+    measures_gap=True,
 )
 def gap_aware(
     *,

@@ -45,7 +45,7 @@ class UnitStepState(NamedTuple):
 @RULES.register(
     title="Normalised momentum",
     source="Sadiev et al. 2026, Alg. 1",
-    families=("Steps of one length",),
+    families=("Normalised updates",),
     rate="normalised_learning_rate",
 )
 def normalised_momentum(*, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.0) -> ServerRule:
@@ -83,7 +83,7 @@ def normalised_momentum(*, learning_rate: Rate, momentum: float = 0.9, weight_de
     )
 
 
-@RULES.register(title="Muon", source="Jordan et al. 2024", families=("Steps of one length",), rate="muon_learning_rate")
+@RULES.register(title="Muon", source="Jordan et al. 2024", families=("Normalised updates",), rate="muon_learning_rate")
 def muon(
     *,
     learning_rate: Rate,
@@ -140,7 +140,7 @@ def muon(
 @RULES.register(
     title="Parameter-agnostic Muon",
     source="Sadiev et al. 2026",
-    families=("Steps of one length",),
+    families=("Normalised updates",),
     rate="agnostic_learning_rate",
     method=False,
     own_schedule=True,

@@ -27,7 +27,7 @@ class RescaledState(NamedTuple):
 
 
 @RULES.register(
-    title="Rescaled ASGD", source="Mahran et al. 2026", families=("For workers' own data",), balances_workers=True
+    title="Rescaled ASGD", source="Mahran et al. 2026", families=("Heterogeneous data",), balances_workers=True
 )
 def rescaled(
     *,

@@ -33,7 +33,9 @@ def scale_by_delay() -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
-@RULES.register(title="Staleness-Aware", source="Barkai et al. 2020, Alg. 3", families=("Penalties on momentum SGD",))
+@RULES.register(
+    title="Staleness-Aware", source="Barkai et al. 2020, Alg. 3", families=("Staleness penalties (momentum SGD)",)
+)
 def staleness_aware(
     *, learning_rate: Rate, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0
 ) -> ServerRule:
@@ -67,7 +69,9 @@ def staleness_aware(
     )
 
 
-@RULES.register(title="SA-Gradient", source="Barkai et al. 2020, Alg. 5", families=("Penalties on momentum SGD",))
+@RULES.register(
+    title="SA-Gradient", source="Barkai et al. 2020, Alg. 5", families=("Staleness penalties (momentum SGD)",)
+)
 def staleness_aware_gradient(
     *, learning_rate: Rate, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0
 ) -> ServerRule:

@@ -25,15 +25,19 @@ _PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
 _WHOLE = ""
 """In the place of a name: all statements of a file."""
 
+_SHOWN = ("title", "source", "families", "__repr__", "__str__")
+"""Keywords of decorators, and methods of classes, that only show a part to people."""
+
 
 def of_run(experiment: Experiment) -> dict[str, str]:
     """Return the digest of each part that a run uses, by family.
 
     What counts is the part's definition, every statement of its file that it names, directly or by way of others, and
-    what these import from files of the same folder; less comments, docstrings and layout. So do the files and
-    directories that the part's entries name (those that it registers as `files`), and a custom graph that an
-    entry `graph` names. The engine of the replay and libraries do not count: a run's record holds versions and the
-    commit besides.
+    what these import from files of the same folder; less comments, docstrings, layout, and what only shows a part to
+    people: the keywords title, source and families of a decorator, `__repr__` and `__str__`. So do the files and
+    directories that the part's entries name (those that it registers as `files`), and a custom graph that an entry
+    `graph` names. The engine of the replay and libraries do not count: a run's record holds versions and the commit
+    besides.
 
     Example:
       >>> from configs import digits
@@ -170,7 +174,7 @@ def _statements(file: pathlib.Path) -> dict[str, list[ast.stmt]]:
 def _parsed(file: pathlib.Path, changed: int) -> dict[str, list[ast.stmt]]:
     del changed  # a file that has changed is read anew
     table: dict[str, list[ast.stmt]] = {}
-    for statement in ast.parse(file.read_text(encoding="utf-8")).body:
+    for statement in _unshown(file.read_text(encoding="utf-8")).body:
         for name in _bound(statement):
             table.setdefault(name, []).append(statement)
     return table
@@ -235,14 +239,26 @@ def _file_of(module: str, path: pathlib.Path, folder: pathlib.Path) -> pathlib.P
     return None
 
 
+def _unshown(text: str) -> ast.Module:
+    """Return code without docstrings, and without what only shows a part to people."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if ast.get_docstring(node) is not None:
+            del node.body[0]
+        if isinstance(node, ast.ClassDef):
+            node.body = [inner for inner in node.body if getattr(inner, "name", None) not in _SHOWN]
+        for decorator in node.decorator_list:
+            if isinstance(decorator, ast.Call):
+                decorator.keywords = [keyword for keyword in decorator.keywords if keyword.arg not in _SHOWN]
+    return tree
+
+
 def _bare(node: Any) -> str:
-    """Return a statement without docstrings, places and empty fields: one text on every version of Python."""
+    """Return a statement without places and empty fields: one text on every version of Python."""
     if isinstance(node, ast.AST):
-        fields = {name: value for name, value in ast.iter_fields(node) if name != "type_comment"}
-        described = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        if described and ast.get_docstring(node) is not None:
-            fields["body"] = node.body[1:]
-        inner = ((name, _bare(value)) for name, value in fields.items())
+        inner = ((name, _bare(value)) for name, value in ast.iter_fields(node) if name != "type_comment")
         return f"{type(node).__name__}({', '.join(f'{name}={text}' for name, text in inner if text not in ('', '[]'))})"
     if isinstance(node, list):
         return f"[{', '.join(filter(None, map(_bare, node)))}]"
@@ -260,7 +276,7 @@ def _of_session(function: Callable) -> Iterator[str]:
             continue
         seen.add(here.__qualname__)
         try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(here)))
+            tree = _unshown(textwrap.dedent(inspect.getsource(here)))
             names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
             yield _bare(tree.body[0])
         except (OSError, TypeError, SyntaxError):  # typed at a prompt: there is no source

@@ -105,8 +105,8 @@ _modules: dict[str, dict[str, Any]] = {}
 """The globals of the module that registered each."""
 
 
-_NO_SERVER, _OWN_DATA, _LOCAL = ("No server",), ("For workers' own data",), ("Local steps",)
-_STALENESS, _CLOCK, _ONE_LENGTH = ("Staleness, limited or not",), ("Rounds by the clock",), ("Steps of one length",)
+_NO_SERVER, _OWN_DATA, _LOCAL = ("Decentralised",), ("Heterogeneous data",), ("Local updates",)
+_STALENESS, _CLOCK, _ONE_LENGTH = ("Limits on staleness",), ("Time-limited rounds",), ("Normalised updates",)
 _BUFFER = {"gradients_per_update": 4}  # the authors' buffers are a few messages, however many workers there are
 _ISLAMOV, _SADIEV, _JIN = "Islamov et al. 2024", "Sadiev et al. 2026", "Jin et al. 2016"
 
@@ -124,8 +124,8 @@ PRESETS = (
     Method("osgp", "sgp", "nag_asgd", "Overlap stochastic gradient push", "Assran et al. 2019", _NO_SERVER,
            {"overlap": True}),
     Method("delay_compensated_adaptive", "asynchronous", "delay_compensated", "DC-ASGD-a", "Zheng et al. 2017",
-           ("Corrections of plain SGD",), rule_entries={"adaptive": True, "variance_control": 2.0}),
-    Method("dc_s3gd", "delayed_rounds", "dc_s3gd", "DC-S3GD", "Rigazzi 2019", ("Corrections of plain SGD",)),
+           ("Staleness corrections (plain SGD)",), rule_entries={"adaptive": True, "variance_control": 2.0}),
+    Method("dc_s3gd", "delayed_rounds", "dc_s3gd", "DC-S3GD", "Rigazzi 2019", ("Staleness corrections (plain SGD)",)),
     Method("softsync", "softsync", "fedbuff", "Softsync", "Zhang et al. 2015b", _STALENESS,
            rule_entries={"exponent": 1.0}),
     Method("ca2fl", "softsync", "ca2fl", "CA2FL", "Wang et al. 2024", _OWN_DATA, _BUFFER),

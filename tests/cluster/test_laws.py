@@ -224,5 +224,5 @@ def test_scipy_is_imported_only_where_a_law_draws_with_it():
 def test_a_ladder_speaks_of_noise_where_there_is_some():
     assert "half-normal noise" in str(cluster.Ladder(num_workers=4))
     assert str(cluster.Ladder(num_workers=4, noise=0.0)) == (
-        "run-times of 1 to 4 s, rising from worker to worker (Maranjyan and Richtarik 2025)"
+        "compute times of 1 to 4 s, rising from worker to worker (Maranjyan and Richtarik 2025)"
     )

@@ -8,14 +8,14 @@ from sgdlab.results.metric import Metric
 METHODS = {
     "synchronous": ("Synchronous SGD", ["Rounds"], "nag_asgd"),
     "backup_workers": ("Backup workers", ["Rounds"], "nag_asgd"),
-    "ringmaster": ("Ringmaster ASGD", ["Staleness, limited or not"], "nag_asgd"),
-    "pull_gossip": ("Pull gossip", ["No server"], "nag_asgd"),
-    "asgd": ("ASGD", ["Staleness, limited or not", "Corrections of plain SGD"], "nag_asgd"),
-    "nag_asgd": ("NAG-ASGD", ["Staleness, limited or not", "Penalties", "DANA"], "nag_asgd"),
+    "ringmaster": ("Ringmaster ASGD", ["Limits on staleness"], "nag_asgd"),
+    "pull_gossip": ("Pull gossip", ["Decentralised"], "nag_asgd"),
+    "asgd": ("ASGD", ["Limits on staleness", "Staleness corrections (plain SGD)"], "nag_asgd"),
+    "nag_asgd": ("NAG-ASGD", ["Limits on staleness", "Penalties", "DANA"], "nag_asgd"),
     "staleness_aware": ("Staleness-Aware", ["Penalties"], "nag_asgd"),
     "gap_aware": ("Gap-Aware", ["Penalties"], "nag_asgd"),
     "dana": ("DANA", ["DANA"], "nag_asgd"),
-    "delay_compensated": ("DC-ASGD", ["Corrections of plain SGD"], "nag_asgd"),
+    "delay_compensated": ("DC-ASGD", ["Staleness corrections (plain SGD)"], "nag_asgd"),
     "adam": ("Adam", ["Adam"], "adam"),
     "adam_gap_aware": ("Adam-GA", ["Adam"], "adam"),
 }
@@ -93,7 +93,7 @@ def _numbers(method, count, seed):
         "epochs_to_target": None if end < 0.95 else 18.0,
     }
     rate = "0.003" if METHODS[method][2] == "adam" else "0.05"
-    law = "recorded run-times of trace-AR.parquet (750 steps x 4 workers)"
+    law = "recorded compute times of trace-AR.parquet (750 steps x 4 workers)"
     about = {
         "data": "UCI digits, 1,437 examples, 32 a gradient",
         "network": "Conv net (channels 32, 64; batch norm no)",

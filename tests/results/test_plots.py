@@ -34,8 +34,8 @@ class TestPanels:
         names = [name for name in made_up.METHODS if name not in ("ringmaster", "delay_compensated")]
         found = {panel.title: panel.methods for panel in panels(summary.compared(groups(*names)))}
         # All of its methods stand elsewhere too, but for ASGD, which has it as its own.
-        assert found["Staleness, limited or not"] == ("asgd", "nag_asgd")
-        assert "Corrections of plain SGD" not in found
+        assert found["Limits on staleness"] == ("asgd", "nag_asgd")
+        assert "Staleness corrections (plain SGD)" not in found
 
     def test_methods_without_a_family_stand_beside_those_that_several_have(self):
         runs = made_up.comparison(counts=(4,), seeds=1)

@@ -211,7 +211,7 @@ class TestTable:
         assert (second["gap_mean"], second["num_workers"], second["diverged"]) == ("", "8", "1")
 
     def test_the_cluster_and_the_gap_are_below(self):
-        law = "recorded run-times of trace.parquet (750 steps x 4 workers, extended by bootstrap)"
+        law = "recorded compute times of trace.parquet (750 steps x 4 workers, extended by bootstrap)"
         shown = table.table(summary.groups([made_up.run(about={"cluster": law})]))
         text = shown.markdown()
         assert law in text

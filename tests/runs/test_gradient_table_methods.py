@@ -22,7 +22,7 @@ def test_they_are_methods():
     assert {known[name].protocol for name in ("ace", "aced", "rescaled")} == {"asynchronous"}
     assert (known["ca2fl"].protocol, known["ca2fl"].rule) == ("softsync", "ca2fl")
     for name in ("malenia", "ringleader", "ace", "aced", "rescaled", "ca2fl"):
-        assert known[name].families == ("For workers' own data",)
+        assert known[name].families == ("Heterogeneous data",)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_records_say_what_was_run():
     first, *_, summary = train(plan).records
     assert first["config"] == plan.experiment.identity
     assert first["about"]["cluster"] == str(plan.experiment.cluster.law)
-    assert first["families"] == ["Rounds: fresh gradients"]
+    assert first["families"] == ["Synchronous rounds"]
     assert (first["protocol"], first["rule"], first["baseline"]) == ("backup_workers", "nag_asgd", "nag_asgd")
     assert not first["serial"]
     assert summary["speedup"] == plan.speedup
