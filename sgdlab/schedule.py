@@ -14,6 +14,7 @@ from jaxtyping import Float64, Int32
 
 from sgdlab import arguments, arrays
 from sgdlab.ordering import by_number
+from sgdlab.traffic import Traffic
 
 DROPPED = -1
 """`Schedule.update` of a gradient that was discarded, such as one that arrived too late."""
@@ -29,7 +30,11 @@ _DTYPES = {
     "arrived": np.float64,
     "applied": np.float64,
 }
-_BY_BLOCK = ("read", "update", "arrived", "applied")
+FIELDS = (*_DTYPES, "num_workers")
+"""Arrays that every file of a `Schedule` holds."""
+
+_OPTIONAL = {"asked": np.float64, "sent": np.float64, "paused": np.float64}
+_BY_BLOCK = ("read", "update", "arrived", "applied", "sent")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,6 +51,9 @@ class Schedule:
     applied, and begins no earlier than the first of its versions was applied (layers may be read one by one). A worker
     begins no two gradients at once, but it may begin one before the message of the last has arrived.
 
+    Where messages cost time, a worker is told to begin at `asked`, has the parameters at `started`, is done at `sent`,
+    and its message is there at `arrived`.
+
     Attributes:
       worker: int32[G], the worker that computed gradient g.
       read: int32[G, S], the version of each block that g was computed on; 0 is the initial parameters.
@@ -55,6 +63,10 @@ class Schedule:
       arrived: float64[G, S], seconds, when it arrived at the block's server (if pending: when it would have).
       applied: float64[U, S], seconds, when update u was applied to block s; NaN past a block's last update.
       num_workers: N, number of workers.
+      asked: float64[G], seconds, when the server let the worker begin. None: `started`, as parameters take no time.
+      sent: float64[G, S], seconds, when the worker had computed it. None: `arrived`, as gradients take no time.
+      paused: float64[G], seconds between `started` and `sent` in which the worker was down. None: 0.
+      traffic: what messages and the server's work cost. None: nothing.
 
     If S = 1, the axis of blocks can be left out of what is given.
 
@@ -78,9 +90,15 @@ class Schedule:
     arrived: Float64[np.ndarray, "G S"]
     applied: Float64[np.ndarray, "U S"]
     num_workers: int
+    asked: Float64[np.ndarray, " G"] | None = None
+    sent: Float64[np.ndarray, "G S"] | None = None
+    paused: Float64[np.ndarray, " G"] | None = None
+    traffic: Traffic | None = None
 
     def __post_init__(self) -> None:
-        for name, dtype in _DTYPES.items():
+        for name, dtype in (_DTYPES | _OPTIONAL).items():
+            if name in _OPTIONAL and getattr(self, name) is None:
+                continue
             array = np.asarray(getattr(self, name))
             if name in _BY_BLOCK and array.ndim == 1:
                 array = array[:, None]
@@ -143,21 +161,28 @@ class Schedule:
         return float(self.used().sum()) / max(int(np.isfinite(self.applied).sum()), 1)
 
     def figures(self) -> dict[str, float | None]:
-        """Figures for tables: number of `dropped` gradients; means of `staleness`, `idle_share` and `wasted_share`."""
+        """Figures for tables: number of `dropped` gradients; means of `staleness`, `idle_share` and `wasted_share`.
+
+        Where messages cost something: `sending_share`, `goodput`, `server_share` and `worker_bytes` besides.
+        """
         used = self.used().any()
-        return {
+        found = {
             "dropped": int(self.dropped().all(axis=1).sum()),
             "staleness": float(self.staleness().mean()) if used else None,
             "idle_share": float(self.idle_share().mean()),
             "wasted_share": float(self.wasted_share().mean()),
         }
+        if self.traffic is not None:
+            found |= {"sending_share": float(self.sending_share().mean()), "goodput": self.goodput()}
+            found |= {"server_share": max(self.server_shares().values()), "worker_bytes": self.worker_bytes()}
+        return found
 
     def updates_per_second(self) -> float:
         """Updates of the block that has most, per second of virtual time."""
         return _per_second(self.num_updates, self.wall_clock())
 
     def ended(self) -> np.ndarray:
-        """float64[G], seconds, when the worker ended it: at its last arrival, or when it began the next, if earlier.
+        """float64[G], seconds, when the worker ended it: when it was sent, or when it began the next, if earlier.
 
         A message can be in flight when its worker begins the next gradient.
         """
@@ -165,18 +190,67 @@ class Schedule:
         following = np.full(self.num_gradients, np.inf)
         same = np.diff(self.worker[order]) == 0
         following[order[:-1][same]] = self.started[order[1:][same]]
-        return np.minimum(self.arrived.max(axis=1), following)
+        return np.minimum(self._sent(), following)
+
+    def _sent(self) -> np.ndarray:
+        """float64[G], seconds: when the last block of each gradient was computed."""
+        return (self.arrived if self.sent is None else self.sent).max(axis=1)
 
     def busy_share(self) -> np.ndarray:
-        """float64[N]: share of the wall clock that each worker spent on gradients, up to their last arrival.
+        """float64[N]: share of the wall clock that each worker spent on gradients, up to when they were sent.
 
-        If messages take time, a worker can have begun another gradient by then, and both count.
+        If `sent` is not known, it is up to their last arrival: a worker can have begun another by then, and both count.
         """
         return self._share(np.ones(self.num_gradients, bool))
 
     def idle_share(self) -> np.ndarray:
-        """float64[N]: share of the wall clock that each worker spent waiting."""
+        """float64[N]: share of the wall clock in which each worker computed nothing: it waited, sent, or was down."""
         return np.clip(1.0 - self.busy_share(), 0.0, 1.0)
+
+    def sending_share(self) -> np.ndarray:
+        """float64[N]: share of the wall clock in which parameters for each worker, or gradients of it, were under way.
+
+        The time that they wait in front of a link counts. If the worker computes meanwhile, both count.
+        """
+        end, last = self.wall_clock(), self.arrived.max(axis=1)
+        spans = [(self.started if self.asked is None else self.asked, self.started), (self._sent(), last)]
+        seconds = sum(np.minimum(until, end) - np.minimum(since, end) for since, until in spans)
+        return self._of_workers(seconds)
+
+    def goodput(self) -> float:
+        r"""Share of the time of all workers in which they computed gradients that an update used.
+
+        .. math:: \frac{1}{N T} \sum_{g\, used} (\mathrm{sent}_g - \mathrm{started}_g - \mathrm{paused}_g), \qquad
+            T \text{ the wall clock}
+        """
+        return float(self._share(self.used().any(axis=1)).mean())
+
+    def server_shares(self) -> dict[str, float]:
+        """Shares of the wall clock for which the server's links, `receiving` and `sending`, and itself were `working`.
+
+        Parameters that a worker has already are not sent again. What was begun before the last update counts.
+        """
+        traffic, end = Traffic() if self.traffic is None else self.traffic, self.wall_clock() or 1.0
+        received = int((self._sent() < end).sum())
+        busy = {
+            "receiving": received * traffic.gradient_seconds,
+            "sending": self._parameters_sent() * traffic.parameter_seconds,
+            "working": received * traffic.receive_seconds + self.num_updates * traffic.update_seconds,
+        }
+        return {name: min(seconds / end, 1.0) for name, seconds in busy.items()}
+
+    def worker_bytes(self) -> float:
+        """Bytes that a worker sends and receives until the last update, on average."""
+        traffic = Traffic() if self.traffic is None else self.traffic
+        up = int((self._sent() < self.wall_clock()).sum()) * traffic.gradient_bytes
+        return (up + self._parameters_sent() * traffic.parameter_bytes) / self.num_workers
+
+    def _parameters_sent(self) -> int:
+        """Return how often the server sent parameters: once for each version that a worker began on."""
+        order = np.lexsort((self.started, self.worker))
+        worker, read = self.worker[order], self.read[order]
+        same = (np.diff(worker) == 0) & (np.diff(read, axis=0) == 0).all(axis=1)
+        return self.num_gradients - int(same.sum())
 
     def wasted_share(self) -> np.ndarray:
         """float64[N]: share of the wall clock that each worker spent on gradients that no update used."""
@@ -184,10 +258,14 @@ class Schedule:
 
     def _share(self, rows: Any) -> np.ndarray:
         end = self.wall_clock()
-        if end == 0.0:
-            return np.zeros(self.num_workers)
-        seconds = np.minimum(self.arrived.max(axis=1), end) - np.minimum(self.started, end)
-        return np.bincount(self.worker[rows], weights=seconds[rows], minlength=self.num_workers) / end
+        seconds = np.minimum(self._sent(), end) - np.minimum(self.started, end)
+        if self.paused is not None:
+            seconds = np.maximum(seconds - self.paused, 0.0)
+        return self._of_workers(np.where(rows, seconds, 0.0))
+
+    def _of_workers(self, seconds: np.ndarray) -> np.ndarray:
+        """float64[N]: the seconds, float64[G], of each worker's gradients, over the wall clock."""
+        return np.bincount(self.worker, weights=seconds, minlength=self.num_workers) / (self.wall_clock() or 1.0)
 
     def until(self, seconds: float) -> "Schedule":
         """Return the schedule up to the last update that was applied by an instant.
@@ -226,11 +304,14 @@ class Schedule:
             arrived=self.arrived[rows],
             applied=applied,
             num_workers=self.num_workers,
+            traffic=self.traffic,
+            **{name: column[rows] for name in _OPTIONAL if (column := getattr(self, name)) is not None},
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the schedule to one `.npz` file, whole or not at all."""
-        arrays.save(path, {name: getattr(self, name) for name in (*_DTYPES, "num_workers")})
+        fields = {name: value for name in (*FIELDS, *_OPTIONAL) if (value := getattr(self, name)) is not None}
+        arrays.save(path, fields if self.traffic is None else {**fields, "traffic": self.traffic.array()})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Schedule":
@@ -239,7 +320,12 @@ class Schedule:
         Raises:
           ValueError: where the file is not such a schedule.
         """
-        return arrays.load(path, (*_DTYPES, "num_workers"), cls)
+
+        def make(traffic: np.ndarray | None = None, **fields: Any) -> "Schedule":
+            return cls(**fields, traffic=None if traffic is None else Traffic.of(traffic))
+
+        make.__name__ = cls.__name__
+        return arrays.load(path, FIELDS, make, optional=(*_OPTIONAL, "traffic"))
 
     def __str__(self) -> str:
         return self.describe()
@@ -276,8 +362,9 @@ def _check_shapes(schedule: Schedule) -> None:
     if blocks < 1:
         raise ValueError(f"applied of shape {schedule.applied.shape} has no block; S must be at least 1")
     expected = {"read": (gradients, blocks), "update": (gradients, blocks), "arrived": (gradients, blocks)}
-    for name, shape in (expected | {"started": (gradients,)}).items():
-        if getattr(schedule, name).shape != shape:
+    expected |= {"sent": (gradients, blocks)} | dict.fromkeys(("started", "asked", "paused"), (gradients,))
+    for name, shape in expected.items():
+        if getattr(schedule, name) is not None and getattr(schedule, name).shape != shape:
             raise ValueError(f"{name} has shape {getattr(schedule, name).shape}; worker and applied call for {shape}")
 
 
@@ -300,6 +387,7 @@ def _check_order(schedule: Schedule) -> None:
         schedule.arrived,
         "finite and later than started (compute times must be long enough to move the clock)",
     )
+    _check_messages(schedule)
     for block in range(schedule.num_blocks):
         rows = np.flatnonzero(used[:, block])
         if schedule.num_blocks > 1:  # two servers can use the same two gradients in different orders
@@ -325,6 +413,19 @@ def _check_order(schedule: Schedule) -> None:
             arrays.refuse(bad, "read", read, f"0 or a version that earlier rows have formed{_advice(schedule)}")
 
 
+def _check_messages(schedule: Schedule) -> None:
+    """Raises where what is known of messages, or of pauses, contradicts when gradients started and arrived."""
+    started, asked, sent, paused = schedule.started, schedule.asked, schedule.sent, schedule.paused
+    if asked is not None:
+        arrays.refuse(~((asked >= 0) & (asked <= started)), "asked", asked, "from 0 s to when it started")
+    if sent is not None:
+        between = (sent > started[:, None]) & (sent <= schedule.arrived)
+        arrays.refuse(~between, "sent", sent, "later than started, and no later than arrived")
+    if paused is not None:
+        computing = schedule._sent() - started
+        arrays.refuse(~((paused >= 0) & (paused < computing)), "paused", paused, "from 0 s to less than it took")
+
+
 def _advice(schedule: Schedule) -> str:
     """Return what helps where rows contradict each other because they are in another order."""
     return "; sort the rows by arrival" if (np.diff(schedule.arrived.min(axis=1)) < 0).any() else ""
@@ -336,12 +437,13 @@ def _check_times(schedule: Schedule) -> None:
     applied = np.concatenate([np.zeros((1, schedule.num_blocks)), schedule.applied])
     available = np.take_along_axis(applied, read, axis=0)  # when each version was applied that was read
     # Layers can be read one after the other, but a forward pass needs one of them to begin.
-    early: Any = (available > started[:, None]).all(axis=1)
+    name, begins = ("started", started) if schedule.asked is None else ("asked", schedule.asked)
+    early: Any = (available > begins[:, None]).all(axis=1)
     late = available > arrived
     if early.any() or late.any():
         row = int(np.argmax(early | late.any(axis=1)))
         block = int(available[row].argmin() if early[row] else late[row].argmax())
-        time = f"started={started[row]}" if early[row] else f"arrived={arrived[row, block]}"
+        time = f"{name}={begins[row]}" if early[row] else f"arrived={arrived[row, block]}"
         version = f"read={read[row, block]}" + f" of block {block}" * (schedule.num_blocks > 1)
         raise ValueError(
             f"{time} in row {row} must be at least {available[row, block]}, when version {version} was applied"

@@ -17,14 +17,14 @@ from sgdlab import arrays
 from sgdlab.live.environment import own_cores
 from sgdlab.live.ledger import begins_anew
 from sgdlab.live.transport import ANEW
-from sgdlab.schedule import Schedule
+from sgdlab.schedule import FIELDS, Schedule
 
 FATES = ("applied", "late", "interrupted", "lost", "failed", "refused", "pending")
 """Fates of a gradient: applied; dropped by the protocol; lost by a fault; in flight when the run ended."""
 
 _CAME = ("applied", "late", "refused")
 _OWN = {"ticket": np.int64, "seconds": np.float64, "loss": np.float64, "life": np.int64}
-_SCHEDULE = tuple(field.name for field in dataclasses.fields(Schedule))
+_SCHEDULE = FIELDS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
