@@ -2,10 +2,12 @@
 
 from sgdlab.cluster.family import CLUSTERS
 from sgdlab.data.family import DATASETS
+from sgdlab.failures.family import FAILURES
 from sgdlab.networks.family import NETWORKS
 from sgdlab.predictors.family import PREDICTORS
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.rules.family import RULES
 from sgdlab.tasks.family import TASKS
+from sgdlab.transports.family import TRANSPORTS
 
-FAMILIES = (PROTOCOLS, RULES, CLUSTERS, PREDICTORS, NETWORKS, DATASETS, TASKS)
+FAMILIES = (PROTOCOLS, RULES, CLUSTERS, TRANSPORTS, FAILURES, PREDICTORS, NETWORKS, DATASETS, TASKS)

@@ -320,6 +320,7 @@ def _named(make: Callable) -> tuple[str, str]:
 _HOMES = {
     "CLUSTERS": "sgdlab.cluster.family",
     "DATASETS": "sgdlab.data.family",
+    "FAILURES": "sgdlab.failures.family",
     "FAMILIES": "sgdlab.families",
     "GRAPHS": "sgdlab.graphs.family",
     "NETWORKS": "sgdlab.networks.family",
@@ -328,6 +329,7 @@ _HOMES = {
     "RULES": "sgdlab.rules.family",
     "TASKS": "sgdlab.tasks.family",
     "TRACES": "sgdlab.traces.family",
+    "TRANSPORTS": "sgdlab.transports.family",
 }
 """Modules in which the registries stand; they can be imported from here too."""
 

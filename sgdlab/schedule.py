@@ -214,8 +214,8 @@ class Schedule:
         """
         end, last = self.wall_clock(), self.arrived.max(axis=1)
         spans = [(self.started if self.asked is None else self.asked, self.started), (self._sent(), last)]
-        seconds = sum(np.minimum(until, end) - np.minimum(since, end) for since, until in spans)
-        return self._of_workers(seconds)
+        seconds = [np.minimum(until, end) - np.minimum(since, end) for since, until in spans]
+        return self._of_workers(np.sum(seconds, axis=0))
 
     def goodput(self) -> float:
         r"""Share of the time of all workers in which they computed gradients that an update used.
@@ -423,7 +423,7 @@ def _check_messages(schedule: Schedule) -> None:
         arrays.refuse(~between, "sent", sent, "later than started, and no later than arrived")
     if paused is not None:
         computing = schedule._sent() - started
-        arrays.refuse(~((paused >= 0) & (paused < computing)), "paused", paused, "from 0 s to less than it took")
+        arrays.refuse(~((paused >= 0) & (paused <= computing)), "paused", paused, "from 0 s to what it took")
 
 
 def _advice(schedule: Schedule) -> str:

@@ -95,7 +95,7 @@ def test_a_schedule_that_is_cut_off_keeps_its_messages():
         ({"asked": [0.0, 2.0, 6.0]}, "asked=2.0 in row 1 must be from 0 s to when it started"),
         ({"asked": [0.0, 0.0, 5.0]}, "asked=5.0 in row 2 must be at least 6.0, when version read=1 was applied"),
         ({"sent": [3.0, 9.0, 8.0]}, "sent=9.0 in row 1 must be later than started, and no later than arrived"),
-        ({"paused": [0.0, 5.0, 0.0]}, "paused=5.0 in row 1 must be from 0 s to less than it took"),
+        ({"paused": [0.0, 5.5, 0.0]}, "paused=5.5 in row 1 must be from 0 s to what it took"),
         ({"paused": [0.0, 5.0]}, r"paused has shape \(2,\)"),
     ],
 )

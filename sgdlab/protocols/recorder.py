@@ -8,6 +8,7 @@ import numpy as np
 
 from sgdlab.ordering import by_number, by_time
 from sgdlab.schedule import PENDING, Schedule
+from sgdlab.traffic import Traffic
 
 
 @dataclasses.dataclass(slots=True)
@@ -133,15 +134,17 @@ class Recorder:
 
 
 def schedule_of(
-    columns: Mapping[str, np.ndarray], applied: np.ndarray, num_workers: int
+    columns: Mapping[str, np.ndarray], applied: np.ndarray, num_workers: int, traffic: Traffic | None = None
 ) -> tuple[Schedule, np.ndarray]:
     """Returns the schedule of gradients that were written down in any order.
 
     Args:
-      columns: `worker`, `read`, `update`, `started` and `arrived` of each gradient, [K]. Those of an update that was
+      columns: `worker`, `read`, `update`, `started` and `arrived` of each gradient, [K], and what else a `Schedule`
+        holds of them. Those of an update that was
         not applied are pending; of those that are pending, what began at the last update or later is left out.
       applied: float64[U], seconds.
       num_workers: N.
+      traffic: what messages cost.
 
     Returns:
       The schedule, and int64[G], which of the gradients each of its rows is.
@@ -152,4 +155,4 @@ def schedule_of(
     order = order[by_time(columns["arrived"][order])]
     order = order[(update[order] != PENDING) | (started[order] < (applied[-1] if len(applied) else 0.0))]
     rows = {name: (update if name == "update" else column)[order] for name, column in columns.items()}
-    return Schedule(**rows, applied=applied, num_workers=num_workers), order
+    return Schedule(**rows, applied=applied, num_workers=num_workers, traffic=traffic), order

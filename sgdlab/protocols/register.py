@@ -9,14 +9,18 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.bounds import bounded
+from sgdlab.failures.outages import Outages
+from sgdlab.failures.rollback import rolled_back
 from sgdlab.peer_schedule import PeerSchedule
-from sgdlab.protocols import own_policies
+from sgdlab.protocols import fast_star, own_policies
+from sgdlab.protocols.costly_run import is_free
 from sgdlab.protocols.family import PROTOCOLS, ProtocolFacts
 from sgdlab.protocols.in_seconds import in_seconds
 from sgdlab.protocols.simulate import simulate
 from sgdlab.protocols.simulate_peers import simulate_peers
 from sgdlab.runtimes import checked
 from sgdlab.schedule import Schedule
+from sgdlab.transports.star import Star
 
 
 def register(
@@ -84,7 +88,11 @@ def register(
         called = name or make.__name__
         own_policies.check(make)
         protocol = as_protocol(
-            make, fast=fast, peers=facts.get("peers", False), ends=facts.get("ends", ProtocolFacts.ends)
+            make,
+            fast=fast,
+            on_star=facts.get("on_star"),
+            peers=facts.get("peers", False),
+            ends=facts.get("ends", ProtocolFacts.ends),
         )
         registered = PROTOCOLS.register(called, title=title, source=source, rule=rule, policy=make, fast=fast, **facts)
         registered(protocol)
@@ -103,7 +111,12 @@ def forget(name: str) -> None:
 
 
 def as_protocol(
-    make: Callable, *, fast: Callable | None = None, peers: bool = False, ends: str = "first"
+    make: Callable,
+    *,
+    fast: Callable | None = None,
+    on_star: Callable | None = None,
+    peers: bool = False,
+    ends: str = "first",
 ) -> Callable[..., Schedule | PeerSchedule]:
     """Returns the protocol of a maker of policies, with the maker's name, documentation and entries.
 
@@ -114,8 +127,18 @@ def as_protocol(
     own = {key: parameter for key, parameter in parameters.items() if key not in by_simulation}
     hints = typing.get_type_hints(make.__init__ if isinstance(make, type) else make)
 
-    def protocol(runtimes: np.ndarray, *, num_gradients: int | None = None, **given: Any) -> Schedule | PeerSchedule:
+    def protocol(
+        runtimes: np.ndarray,
+        *,
+        num_gradients: int | None = None,
+        transport: Star | None = None,
+        outages: Outages | None = None,
+        **given: Any,
+    ) -> Schedule | PeerSchedule:
         runtimes = checked(runtimes)
+        if outages is not None and outages.checkpoints is not None:
+            whole = protocol(runtimes, num_gradients=num_gradients, transport=transport, **given)
+            return rolled_back(whole, outages.of_job(), outages.checkpoints)
         if num_gradients is not None:
             arguments.whole("num_gradients", num_gradients)
         predictor = given.get("predictor")
@@ -125,13 +148,16 @@ def as_protocol(
         def make_policy(**by_driver: Any) -> Any:
             return make(**given, **{key: value for key, value in by_driver.items() if key in parameters})
 
-        if fast is not None:
+        free = is_free(runtimes.shape[1], transport, outages)
+        if fast is not None and free:
             policy = make_policy(num_workers=runtimes.shape[1], num_gradients=num_gradients)
             schedule = fast(policy, runtimes, num_gradients)
             if schedule is not None:
                 return schedule
         if peers:
             return simulate_peers(make_policy, runtimes, num_gradients=num_gradients)
+        if on_star is not None and not free and fast_star.applies(transport, outages):
+            return on_star(runtimes, transport, num_gradients)
         unlimited = num_gradients is None
         return simulate(
             make_policy,
@@ -139,9 +165,11 @@ def as_protocol(
             num_gradients=num_gradients,
             num_updates=len(runtimes) if unlimited and ends == "rows" else None,
             idle_at_end=unlimited and ends == "all",
+            transport=transport,
+            outages=outages,
         )
 
-    of_simulation = list(inspect.signature(protocol).parameters.values())[:2]
+    of_simulation = list(inspect.signature(protocol).parameters.values())[: 2 if peers else 4]
     by_keyword = [  # without bounds, which `make` checks
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints.get(key, parameter.annotation))
         for key, parameter in own.items()

@@ -1,0 +1,26 @@
+"""Transports: the seconds that messages between workers and a server take, and those that the server works for them.
+
+A protocol with a server takes one as `transport=`, such as `protocols.asynchronous(runtimes, transport=star(...))`.
+"""
+
+from sgdlab.transports.family import TRANSPORTS, Sizes
+from sgdlab.transports.links import Fifo, Flows
+from sgdlab.transports.presets import ethernet_10g, ethernet_100g, infiniband_400g, internet_100m_30ms, wan_1g_50ms
+from sgdlab.transports.star import ServerCosts, Star, Uplinks, free, star
+
+__all__ = [
+    "TRANSPORTS",
+    "Fifo",
+    "Flows",
+    "ServerCosts",
+    "Sizes",
+    "Star",
+    "Uplinks",
+    "ethernet_10g",
+    "ethernet_100g",
+    "free",
+    "infiniband_400g",
+    "internet_100m_30ms",
+    "star",
+    "wan_1g_50ms",
+]
