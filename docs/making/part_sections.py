@@ -11,6 +11,10 @@ from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.registry import Part, Registry
 
 
+_OF_ALL = {"runtimes", "num_workers", "num_gradients", "gradients_per_epoch", "rngs", "transport", "outages"}
+"""Arguments that need no mention."""
+
+
 def arguments(registry: Registry, part: Part, meant: Mapping[str, Any] = types.MappingProxyType({})) -> list[str]:
     """Return what a part takes, from the run and by flags, with defaults and meanings.
 
@@ -24,7 +28,7 @@ def arguments(registry: Registry, part: Part, meant: Mapping[str, Any] = types.M
     for entry, value in tables.flattened(part.entries()).items():
         shown = f"`{meant[entry]}` (by the method's name)" if entry in meant else f"`{value!r}`"
         rows.append([f"`{entry}`", shown, docstrings.markdown(meanings.get(entry, ""))])
-    given = sorted(part.given - {"runtimes", "num_workers", "num_gradients", "gradients_per_epoch", "rngs"})
+    given = sorted(part.given - _OF_ALL)
     from_run = ", ".join(f"`{name}`" for name in given)
     kind = "protocol" if registry is PROTOCOLS else "rule"
     head = f"The {kind} `{part.name}`" + (f" takes {from_run} from the run" if from_run else "")

@@ -7,6 +7,7 @@ from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.protocols.in_seconds import in_seconds
 from sgdlab.runtimes import NotEnoughRuntimes, checked, too_short
 from sgdlab.schedule import PENDING, Schedule
+from sgdlab.transports.star import Star
 
 
 @PROTOCOLS.register(
@@ -18,7 +19,11 @@ from sgdlab.schedule import PENDING, Schedule
 )
 @in_seconds
 def delayed_rounds(
-    runtimes: np.ndarray, *, communication: NotNegative = 0.0, num_gradients: Count | None = None
+    runtimes: np.ndarray,
+    *,
+    communication: NotNegative = 0.0,
+    num_gradients: Count | None = None,
+    transport: Star | None = None,
 ) -> Schedule:
     r"""Every update averages one gradient of every worker; meanwhile the workers compute those of the next.
 
@@ -38,6 +43,7 @@ def delayed_rounds(
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's gradient for update t.
       communication: c, seconds from the last message of a round to its update.
+      transport: in its place, an all-reduce (`transports.all_reduce`).
       num_gradients: how many gradients to use, rounded up to whole updates. None: all T N.
 
     Returns:
@@ -58,6 +64,10 @@ def delayed_rounds(
       array([4., 8., 9.])
     """
     runtimes = checked(runtimes)
+    if transport is not None:
+        if not transport.collective or communication:
+            raise ValueError("transport must be an all-reduce, without communication=, for rounds that are delayed")
+        communication = transport.update_seconds
     rows, workers = runtimes.shape
     updates = rows
     if num_gradients is not None:

@@ -56,6 +56,9 @@ _NUMBERS = (
     "wasted_share",
 )
 
+_OF_MESSAGES = ("goodput", "sending_share", "server_share", "worker_bytes")
+"""Entries of the summaries of runs whose messages cost something."""
+
 _UNEQUAL = 0.1
 """Deviation of a single worker's seconds, over their mean, from which on the notes say where it comes from."""
 
@@ -120,6 +123,7 @@ def _columns(groups: Sequence[Group]) -> list[Column]:
             "hardware efficiency: used gradients per virtual second, over those of synchronous SGD with the same "
             "workers",
         ),
+        *(_of_messages(groups)),
         *(to_target if target else []),
         *([slower] if rankings else []),
         Column(
@@ -151,6 +155,38 @@ def _columns(groups: Sequence[Group]) -> list[Column]:
     ]
 
 
+def _of_messages(groups: Sequence[Group]) -> list[Column]:
+    """Return the columns of what messages cost; none where they are free."""
+    if not _cost(groups):
+        return []
+    return [
+        Column(
+            "goodput",
+            lambda group: number(group, "goodput", 2),
+            "share of the time of all workers in which they computed gradients that were used",
+        ),
+        Column(
+            "sending",
+            lambda group: number(group, "sending_share", 2),
+            "share of the time of all workers in which parameters for them, or gradients of them, were under way",
+        ),
+        Column(
+            "server",
+            lambda group: number(group, "server_share", 2),
+            "share of the time in which the busiest of the server's links, or the server itself, was busy",
+        ),
+        Column(
+            "MB a worker",
+            lambda group: _of_any_size(group, "worker_bytes", 1e-6),
+            "megabytes that a worker sent and received, on average",
+        ),
+    ]
+
+
+def _cost(groups: Sequence[Group]) -> bool:
+    return any(summary.get("goodput") is not None for group in groups for summary in group.summaries)
+
+
 def notes(groups: Sequence[Group]) -> list[str]:
     """Return what is true of the whole table: seeds, length, cluster, why a single worker's seconds vary if they do."""
     cluster = facts.about(groups).get("cluster")
@@ -158,6 +194,8 @@ def notes(groups: Sequence[Group]) -> list[str]:
     seeds = f"Mean ± standard deviation over {facts.seeds(groups)}" if several else "One seed"
     found = [f"{seeds}; {facts.gradients(groups)} a run."]
     found += [f"Cluster: {cluster}."] if cluster else []
+    for label in ("transport", "failures"):
+        found += [f"{label.capitalize()}: {said}." for said in [facts.about(groups).get(label)] if said]
     found += facts.own_data(groups) + facts.of_messages(groups) + facts.not_used(groups)
     found += facts.wasted(groups) + facts.corrections(groups)
     found += _least(groups) + _told_apart(groups)
@@ -229,7 +267,8 @@ def comma_separated(groups: Sequence[Group]) -> str:
     to the target to the fastest method's, between `slower_low` and `slower_high`; `first` is 1 where that is no slower.
     """
     rankings = _by_time(groups)
-    return in_csv([_plain(group) | _ratio(group, rankings.get(group.num_workers)) for group in groups])
+    more = _OF_MESSAGES if _cost(groups) else ()
+    return in_csv([_plain(group, more) | _ratio(group, rankings.get(group.num_workers)) for group in groups])
 
 
 def _ratio(group: Group, ranked: ranking.Ranking | None) -> dict[str, object]:
@@ -243,11 +282,11 @@ def _ratio(group: Group, ranked: ranking.Ranking | None) -> dict[str, object]:
     return {"slower": slower, "slower_low": low, "slower_high": high, "first": first}
 
 
-def _plain(group: Group) -> dict[str, object]:
+def _plain(group: Group, more: Sequence[str]) -> dict[str, object]:
     found: dict[str, object] = {name: getattr(group, name) for name in ("method", "protocol", "rule")}
     found |= {"serial": int(group.serial), "num_workers": group.num_workers}
     found |= {"seeds": len(group.runs), "diverged": group.num_diverged}
-    return found | group.columns(csv_fields(group.metric))
+    return found | group.columns((*csv_fields(group.metric), *more))
 
 
 def csv_fields(metric: Metric) -> tuple[str, ...]:
@@ -283,9 +322,9 @@ def _middle(group: Group, name: str, shown: Callable[..., str], scale: float = 1
     return "-" if median is None else Number(f"{'median ' * several}{shown(median)}", scale * median)
 
 
-def _of_any_size(group: Group, name: str) -> str:
+def _of_any_size(group: Group, name: str, times: float = 1.0) -> str:
     found = group.spread(name)
-    return "-" if found is None else Number(words.number(found.mean), found.mean)
+    return "-" if found is None else Number(words.number(times * found.mean), times * found.mean)
 
 
 def diverged(group: Group) -> str:

@@ -16,6 +16,7 @@ from sgdlab.results.plots import STYLE
 from sgdlab.schedule import Schedule
 
 USED, LOST, UNDECIDED, LAST, IDLE = "#4c9a6a", "#d9534f", "#b8b8b8", "#d9a400", "#f3efe6"
+SENDING = "#a9c8e8"
 
 MOST_WORKERS = 64
 """Workers that are drawn; of more, evenly chosen ones."""
@@ -31,7 +32,7 @@ _MOST_SHAPES = 10_000
 
 
 class _Work(NamedTuple):
-    """Holds what is drawn of a schedule; arrays, one entry a gradient."""
+    """Holds what is drawn of a schedule; arrays, one entry a gradient, and where messages cost time, one for each."""
 
     worker: np.ndarray
     started: np.ndarray
@@ -43,8 +44,8 @@ class _Work(NamedTuple):
     end: float  # of the run.
 
 
-_COLOURS = (USED, LOST, UNDECIDED, LAST)
-_LAST = 3
+_COLOURS = (USED, LOST, UNDECIDED, LAST, SENDING)
+_LAST, _SENDING = 3, 4
 
 
 class WorkerRows(NamedTuple):
@@ -134,16 +135,15 @@ def timeline(
         panels[-1].set_xlabel(f"{clock}, s" + f" ({words})" * bool(words))
         units = dict.fromkeys("message" if title in messages else "gradient" for title in schedules)
         unit = " or ".join(sorted(units))
-        figure.legend(
-            handles=[
-                Patch(color=USED, label=f"{unit} that was used"),
-                Patch(color=LOST, label=f"{unit} that was dropped"),
-                Patch(color=UNDECIDED, label="under way when the run ended"),
-                Patch(facecolor=IDLE, edgecolor="#999999", label="idle"),
-            ],
-            loc="outside lower center",
-            ncols=4,
-        )
+        handles = [
+            Patch(color=USED, label=f"{unit} that was used"),
+            Patch(color=LOST, label=f"{unit} that was dropped"),
+            Patch(color=UNDECIDED, label="under way when the run ended"),
+            Patch(facecolor=IDLE, edgecolor="#999999", label="idle"),
+        ]
+        if any((work.colour == _SENDING).any() for work in works.values()):
+            handles.insert(3, Patch(color=SENDING, label="message under way"))
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return figure
 
 
@@ -250,12 +250,20 @@ def _work(schedule: Schedule | PeerSchedule) -> _Work:
         return _work_of_peers(schedule)
     used, dropped = schedule.used().any(axis=1), schedule.dropped().all(axis=1)
     ended = schedule.ended()
+    spans = [(schedule.started, ended, np.select([used, dropped], [0, 1], 2))]
+    sending = np.full(ended.shape, _SENDING)
+    if schedule.asked is not None:
+        spans.append((schedule.asked, schedule.started, sending))
+    if schedule.sent is not None:
+        spans.append((schedule.sent.max(axis=1), schedule.arrived.max(axis=1), sending))
+    started, ended, colour = (np.concatenate(column) for column in zip(*spans, strict=True))
+    versions = np.column_stack([schedule.read.min(axis=1), schedule.read.max(axis=1)])
     return _Work(
-        worker=schedule.worker,
-        started=schedule.started,
+        worker=np.tile(schedule.worker, len(spans)),
+        started=started,
         ended=ended,
-        colour=np.select([used, dropped], [0, 1], 2),
-        versions=np.column_stack([schedule.read.min(axis=1), schedule.read.max(axis=1)]),
+        colour=colour,
+        versions=np.tile(versions, (len(spans), 1)),
         ticks=np.unique(schedule.applied[np.isfinite(schedule.applied)]),
         links=np.empty((0, 3)),
         end=schedule.wall_clock() or float(ended.max()),  # it ended before the first update
@@ -329,7 +337,7 @@ def _until(work: _Work, end: float) -> _Work:
 def _write_versions(axes: mpl.axes.Axes, work: _Work, seconds: float) -> None:
     """Writes into each bar that is wide enough what it was computed on."""
     lengths = work.ended - work.started
-    for row in np.flatnonzero(lengths > 0.011 * seconds):
+    for row in np.flatnonzero((lengths > 0.011 * seconds) & (work.colour != _SENDING)):
         oldest, newest = work.versions[row]
         label = f"{oldest}" if oldest == newest else f"{oldest}-{newest}"
         if lengths[row] > 0.011 * len(label) * seconds:
@@ -343,6 +351,6 @@ def _once(*columns: np.ndarray) -> np.ndarray:
 
 
 def _first_ends(work: _Work) -> np.ndarray:
-    first = np.full(int(work.worker.max()) + 1, np.inf)
-    np.minimum.at(first, work.worker, work.ended)
+    first, computing = np.full(int(work.worker.max()) + 1, np.inf), work.colour != _SENDING
+    np.minimum.at(first, work.worker[computing], work.ended[computing])
     return first[np.isfinite(first)]

@@ -206,9 +206,9 @@ def comparison(
 ) -> Sweep:
     """Return the runs of a comparison: first the single workers, then method by method.
 
-    A single worker is the first of the cluster, alone; it does its epochs. That which methods are compared with has its
-    own protocol and rule, whatever the configuration says; it is one of the methods' baselines. The product of further
-    entries' values is done of each run.
+    A single worker is the first of the cluster, alone; it does its epochs, sends nothing and never fails. That which
+    methods are compared with has its own protocol and rule, whatever the configuration says; it is one of the methods'
+    baselines. The product of further entries' values is done of each run.
 
     Args:
       config: of all runs.
@@ -244,6 +244,9 @@ def comparison(
     cluster: dict[str, Any] = {"cluster.num_workers": min(several)} if several else {}
     if config.budget is not None:
         cluster["budget"] = None  # a single worker does its epochs
+    for family, nothing in {"transport": "free", "failures": "none"}.items():
+        if config.get(family) and config[family].kind != nothing:
+            cluster[f"{family}.kind"] = nothing  # it sends nothing, and never fails
     alone = [name for name in known.baselines() if any(every[method].baseline == name for method in names)]
     kinds = [
         {"method": name, **cluster, "cluster.first_workers": 1, "protocol.kind": None, "rule.kind": None}

@@ -71,7 +71,7 @@ def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, An
     config.layout = placeholder(str)  # parameters on several devices: "sharded" or "replicated"; None: by size
     config.memory = placeholder(float)  # most memory of a run, GiB; None: the memory that is free
 
-    config.update(parts({"predictor": "running_mean", **kinds}, **changed))
+    config.update(parts({"predictor": "running_mean", "transport": "free", "failures": "none", **kinds}, **changed))
     config.cluster.num_workers = 1  # number of workers, N
     config.cluster.first_workers = placeholder(int)  # number of workers that take part, the first ones; None: all
 

@@ -10,7 +10,18 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from sgdlab.errors import UsageError, said_of
-from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, TASKS, Part, Registry
+from sgdlab.registry import (
+    CLUSTERS,
+    DATASETS,
+    FAILURES,
+    FAMILIES,
+    NETWORKS,
+    PREDICTORS,
+    TASKS,
+    TRANSPORTS,
+    Part,
+    Registry,
+)
 from sgdlab.runs import configuration, local_steps, parts
 from sgdlab.runs.configuration import Reach
 from sgdlab.runs.datasets import FOLDS, TrainingData, Workers
@@ -22,8 +33,9 @@ from sgdlab.tasks.family import OUTCOMES
 _OFF_BY_DEFAULT = ("budget", "seconds", "until_target", "spacing", "split")
 """Entries on the first level that make no difference at their defaults."""
 
-STREAMS = ("parameters", "batches", "runtimes", "protocol", "augmentation", "shares")
-"""Sources of randomness of a run: its network, order and shares of examples, compute times, its protocol's draws."""
+STREAMS = ("parameters", "batches", "runtimes", "protocol", "augmentation", "shares", "failures")
+"""Sources of randomness of a run: its network, order and shares of examples, compute times, its protocol's draws, and
+failures of workers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,6 +163,8 @@ class Experiment:
       rule: what to do with a gradient.
       predictor: of how many to wait for; None where the protocol takes none.
       cluster: how long gradients take.
+      transport: how long messages take; None where they are free.
+      failures: who fails; None where nobody does.
       network: what is trained.
       data: what it is trained on.
       task: what it is trained for: the network's own, or another.
@@ -171,6 +185,8 @@ class Experiment:
     rule: UsedPart
     predictor: UsedPart | None
     cluster: RunTimes
+    transport: UsedPart | None
+    failures: UsedPart | None
     network: UsedPart
     data: TrainingData
     task: UsedPart
@@ -191,7 +207,10 @@ class Experiment:
         The package's tasks count with its engine, as its graphs do: their runs stay the same.
         """
         task = self.task if self.task.part.is_foreign or self.task.name != self.network.facts.task else None
-        used = (self.protocol, self.rule, self.predictor, self.cluster.used, self.network, self.data.used, task)
+        used = (
+            *(self.protocol, self.rule, self.predictor, self.cluster.used, self.transport, self.failures),
+            *(self.network, self.data.used, task),
+        )
         return {one.registry.family: one for one in used if one is not None}
 
     @property
@@ -316,6 +335,7 @@ def resolve(config: ConfigDict) -> Experiment:
     predictor = UsedPart.of(config, PREDICTORS) if "predictor" in protocol.part.given else None
     cluster, network, data = (UsedPart.of(config, registry) for registry in (CLUSTERS, NETWORKS, DATASETS))
     task = UsedPart.of(config, TASKS, network.facts.task)
+    transport, failures = UsedPart.of(config, TRANSPORTS, "free"), UsedPart.of(config, FAILURES, "none")
     with said_of("--config."):
         configuration.check(config, task.facts)
         local = local_of(config.local, config.optimizer, method.local, own_rate=rule.facts.rate is not None)
@@ -334,6 +354,8 @@ def resolve(config: ConfigDict) -> Experiment:
         rule=rule,
         predictor=predictor,
         cluster=RunTimes(cluster, workers, size, seeds.of("runtimes"), pieces),
+        transport=None if transport.name == "free" else transport,
+        failures=None if failures.name == "none" else failures,
         network=network,
         data=TrainingData(data, workers, *batches, *own, pieces, _fold(config)),
         task=task,

@@ -18,6 +18,7 @@ from sgdlab.registry import PROTOCOLS
 from sgdlab.replay.blocks import check_num_blocks
 from sgdlab.runs import crossing, local_steps
 from sgdlab.runs.experiment import Experiment, resolve
+from sgdlab.runs.messages import costs_of
 from sgdlab.runs.methods import UsedPart
 from sgdlab.runs.rates import CONSTANT, InnerRate, rates
 
@@ -307,6 +308,7 @@ def _schedule(
         "gradients_per_epoch": gradients / experiment.epochs if per_epoch is None else per_epoch,
         "seed": experiment.seeds.of("protocol"),
         "predictor": experiment.predictor_of,
+        **costs_of(experiment, protocol),
     }
     return runtimes.with_enough_rows(
         lambda times: protocol.make(runtimes=times, **given),

@@ -13,7 +13,7 @@ from sgdlab.replay import History
 from sgdlab.runs import crossing, datasets, digests, effective_rate, parts
 from sgdlab.runs.datasets import AnyDataset
 from sgdlab.runs.experiment import Experiment
-from sgdlab.runs.methods import baselines
+from sgdlab.runs.methods import UsedPart, baselines
 from sgdlab.runs.plan import Plan
 
 Record = dict[str, Any]
@@ -218,7 +218,18 @@ def about_before(experiment: Experiment) -> dict[str, str]:
         **own,
         "length": _length(experiment),
         "cluster": f"{alone}{experiment.cluster.law}",
+        **{
+            family: f"{part.part.title}{_in_brackets(_changed(part))}"
+            for family, part in {"transport": experiment.transport, "failures": experiment.failures}.items()
+            if part is not None
+        },
     }
+
+
+def _changed(used: UsedPart) -> dict[str, Any]:
+    """Return the entries of a part that are not as by default."""
+    of_part = used.part.entries().to_dict()
+    return {name: value for name, value in used.entries.items() if value != of_part[name]}
 
 
 def _length(experiment: Experiment) -> str:

@@ -26,6 +26,14 @@ from sgdlab.runs.plan import Plan
 from sgdlab.types import Tree
 
 
+def outlined(experiment: Experiment) -> Tree:
+    """Return the shapes and dtypes of a run's parameters, of which none is made."""
+    used = experiment.network
+    given = experiment.data.network_arguments(used)
+    made = nnx.eval_shape(lambda: NETWORKS.make(used.name, used.entries, **given, rngs=nnx.Rngs(params=0)))
+    return nnx.as_pure(nnx.state(made, nnx.Param))
+
+
 def task_of(experiment: Experiment) -> tasks.NetworkTask:
     """Return the network with its initial parameters, which depend on the seed alone.
 

@@ -3,6 +3,7 @@
 A protocol with a server takes one as `transport=`, such as `protocols.asynchronous(runtimes, transport=star(...))`.
 """
 
+from sgdlab.transports.collectives import Racks, all_reduce, halving, hierarchical, ring, tree
 from sgdlab.transports.family import TRANSPORTS, Sizes
 from sgdlab.transports.links import Fifo, Flows
 from sgdlab.transports.presets import ethernet_10g, ethernet_100g, infiniband_400g, internet_100m_30ms, wan_1g_50ms
@@ -12,15 +13,21 @@ __all__ = [
     "TRANSPORTS",
     "Fifo",
     "Flows",
+    "Racks",
     "ServerCosts",
     "Sizes",
     "Star",
     "Uplinks",
+    "all_reduce",
     "ethernet_10g",
     "ethernet_100g",
     "free",
+    "halving",
+    "hierarchical",
     "infiniband_400g",
     "internet_100m_30ms",
+    "ring",
     "star",
+    "tree",
     "wan_1g_50ms",
 ]

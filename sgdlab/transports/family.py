@@ -21,6 +21,6 @@ class Sizes:
 TRANSPORTS = Registry(
     "transport",
     given={"num_workers": "cluster.num_workers", "sizes": ""},
-    modules=("sgdlab.transports.star", "sgdlab.transports.presets"),
+    modules=("sgdlab.transports.star", "sgdlab.transports.presets", "sgdlab.transports.collectives"),
 )
 """Costs of messages: `(*, num_workers, sizes, **own) -> Star`."""

@@ -36,6 +36,7 @@ class Star:
       overlap: share of a gradient's compute time during which its message is sent already.
       groups: of each worker, the rack or region that it is in.
       uplinks: of each group, the rate of the link that its workers share, each way.
+      collective: workers average among themselves: `update_seconds` are those of an all-reduce.
 
     Raises:
       ValueError: where a number is negative, a rate is 0, or groups meet a link that is not shared fairly.
@@ -57,6 +58,7 @@ class Star:
     overlap: float = 0.0
     groups: tuple[int, ...] = ()
     uplinks: tuple[float, ...] = ()
+    collective: bool = False
 
     def __post_init__(self) -> None:
         for name in ("gradient_bytes", "parameter_bytes", "receive_seconds", "update_seconds"):
@@ -194,14 +196,14 @@ def star(
     sizes = Sizes(0.0, 0.0) if sizes is None else sizes
     of = tuple(worker * groups // num_workers for worker in range(num_workers))
     far = [not (uplinks.near and group == 0) for group in range(groups)]
-    uplink, shared = _rate("uplinks.gbits", uplinks.gbits), uplinks.gbits < math.inf
+    uplink, shared = bytes_per_second("uplinks.gbits", uplinks.gbits), uplinks.gbits < math.inf
     further = arguments.real("uplinks.ms", uplinks.ms, least=0)
     return Star(
         latency=tuple((latency_ms + further * far[group]) / 1e3 for group in of),
         gradient_bytes=sizes.gradient if gradient_bytes is None else gradient_bytes,
         parameter_bytes=sizes.parameters if parameter_bytes is None else parameter_bytes,
-        server_rate=_rate("server.gbits", server.gbits),
-        worker_rate=_rate("worker_gbits", worker_gbits),
+        server_rate=bytes_per_second("server.gbits", server.gbits),
+        worker_rate=bytes_per_second("worker_gbits", worker_gbits),
         sharing=sharing or ("fair" if shared else "fifo"),
         receive_seconds=arguments.real("server.receive_ms", server.receive_ms, least=0) / 1e3,
         update_seconds=arguments.real("server.update_ms", server.update_ms, least=0) / 1e3,
@@ -211,8 +213,16 @@ def star(
     )
 
 
-def _rate(name: str, gbits: float) -> float:
-    """Return bytes per second of a rate in Gbit/s, which may be infinite; a `ValueError` names the argument."""
+def bytes_per_second(name: str, gbits: float) -> float:
+    """Return bytes per second of a rate in Gbit/s, which may be infinite.
+
+    Raises:
+      ValueError: where it is not above 0; it names the argument.
+
+    Example:
+      >>> bytes_per_second("gbits", 8.0)
+      1000000000.0
+    """
     if not gbits > 0:
         raise ValueError(f"{name}={gbits} must be above 0, Gbit/s; inf is without limit")
     return gbits * _GBIT

@@ -156,7 +156,11 @@ COSTS = {
 
 @pytest.mark.parametrize("name", ["asynchronous", "synchronous"])
 @check
-@given(runtimes=RUNTIMES, costs=st.sampled_from(["links", "own links", "saturated", "latency"]), number=st.one_of(st.none(), st.integers(1, 30)))
+@given(
+    runtimes=RUNTIMES,
+    costs=st.sampled_from(["links", "own links", "saturated", "latency"]),
+    number=st.one_of(st.none(), st.integers(1, 30)),
+)
 def test_fast_programs_are_the_driver(name, runtimes, costs, number):
     costs = star(num_workers=runtimes.shape[1], **COSTS[costs])
     assert fast_star.applies(costs, None)

@@ -1,0 +1,54 @@
+"""What the messages of a run cost, and who fails: its transport and its failures, as its protocol takes them."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from sgdlab.errors import UsageError
+from sgdlab.runs.experiment import Experiment
+from sgdlab.runs.methods import UsedPart
+from sgdlab.transports.family import Sizes
+
+
+def costs_of(experiment: Experiment, protocol: UsedPart) -> dict[str, Any]:
+    """Return the arguments `transport` and `outages` of a run's protocol; none where nothing costs or fails.
+
+    Args:
+      experiment: of the run.
+      protocol: its own, or another on the same cluster.
+
+    Raises:
+      UsageError: where the protocol does not take them, or they refuse an entry; it names the flag.
+
+    Example:
+      >>> from configs import digits
+      >>> from sgdlab.runs.experiment import resolve
+      >>> config = digits.get_config()
+      >>> config.transport.kind = "ethernet_10g"
+      >>> found = resolve(config)
+      >>> costs_of(found, found.protocol)["transport"].gradient_bytes  # 9,930 parameters of 4 bytes
+      39720.0
+    """
+    given = {}
+    for name, used in {"transport": experiment.transport, "outages": experiment.failures}.items():
+        if used is None:
+            continue
+        if name not in protocol.part.given:
+            why = "its nodes have no server" if protocol.facts.peers else "it is no policy"
+            flag = f"--config.{used.registry.family}.kind={used.name}"
+            raise UsageError(f"{flag} must be left out with protocol {protocol.name}: {why}")
+        of_run = {"num_workers": experiment.num_workers, "seed": experiment.seeds.of("failures")}
+        if "sizes" in used.part.given and None in (used.entries["gradient_bytes"], used.entries["parameter_bytes"]):
+            of_run["sizes"] = sizes_of(experiment)
+        given[name] = used.make(**of_run)
+    return given
+
+
+def sizes_of(experiment: Experiment) -> Sizes:
+    """Return the bytes of a run's messages: all parameters, or a fragment of them, in their dtype."""
+    from sgdlab.runs.tasks import outlined  # noqa: PLC0415 (Flax, which no other plan needs)
+
+    arrays = jax.tree.leaves(outlined(experiment))
+    each = sum(array.size * np.dtype(array.dtype).itemsize for array in arrays) / experiment.local.fragments
+    return Sizes(gradient=each, parameters=each)

@@ -1,0 +1,107 @@
+"""Runs whose messages cost and whose workers fail: sizes, protocols that take them, and what tables say of them."""
+
+import jax
+import pytest
+from lib import tiny
+
+from sgdlab.errors import UsageError
+from sgdlab.results import summary, table, timeline
+from sgdlab.runs import compare, resolve
+from sgdlab.runs.messages import costs_of, sizes_of
+from sgdlab.runs.plan import make_plan
+from sgdlab.runs.tasks import task_of
+from sgdlab.runs.train import train
+from sgdlab.transports import Sizes
+
+
+def costly(**changed):
+    config = tiny.config(**changed)
+    config.transport.kind = "star"
+    config.transport.star.latency_ms = 500.0
+    config.transport.star.server.gbits = 1e-6
+    return config
+
+
+def test_what_is_free_is_not_there():
+    plain, named = tiny.config(), tiny.config()
+    named.transport.star.latency_ms, named.failures.independent.mean_up_hours = 9.0, 1.0  # of parts that are not used
+    assert resolve(plain).identity == resolve(named).identity
+    assert {"transport", "failures"} & {*resolve(plain).identity, *resolve(plain).parts} == set()
+    assert {"transport", "outages"} & costs_of(resolve(plain), resolve(plain).protocol).keys() == set()
+
+
+def test_sizes_are_those_of_the_parameters():
+    experiment = resolve(costly())
+    number = sum(leaf.size for leaf in jax.tree.leaves(task_of(experiment).params))
+    assert sizes_of(experiment) == Sizes(4 * number, 4 * number)
+    star = costs_of(experiment, experiment.protocol)["transport"]
+    assert (star.gradient_bytes, star.parameter_bytes) == (4 * number, 4 * number)
+    fragments = resolve(costly(method="streaming_diloco"))
+    assert sizes_of(fragments).gradient == number  # one of four
+
+
+def test_a_plan_has_the_costs_of_its_messages():
+    plan, free = make_plan(costly(method="asgd")), make_plan(tiny.config(method="asgd"))
+    assert plan.schedule.wall_clock() > free.schedule.wall_clock()
+    assert plan.schedule.traffic.gradient_seconds > 0
+    figures = plan.schedule.figures()
+    assert 0 < figures["goodput"] < 1
+    assert figures["sending_share"] > 0
+
+
+def test_speed_ups_are_over_synchronous_sgd_with_the_same_messages():
+    assert make_plan(costly(method="synchronous")).speedup == pytest.approx(1)
+
+
+@pytest.mark.parametrize("method", ["pull_gossip", "partial", "layerwise", "all_reduce"])
+@pytest.mark.parametrize("family", ["transport", "failures"])
+def test_protocols_that_take_no_costs_refuse_them(method, family):
+    config = tiny.config(method=method)
+    config[family].kind = {"transport": "star", "failures": "independent"}[family]
+    with pytest.raises(UsageError, match=rf"^--config\.{family}\.kind=\w+ must be left out with protocol \w+: "):
+        make_plan(config)
+
+
+def test_a_bad_entry_is_named_by_its_flag():
+    config = costly()
+    config.transport.star.server.gbits = -1.0
+    with pytest.raises(UsageError, match=r"^--config\.transport\.star\.server\.gbits=-1\.0 must be above 0"):
+        make_plan(config)
+
+
+def test_a_single_worker_sends_nothing():
+    sweep = compare.comparison(costly(), ["asgd"], [2], 1)
+    serial, several = (resolve(point.settings) for point in sweep.runs)
+    assert serial.transport is None
+    assert several.transport.name == "star"
+    assert compare.comparison(tiny.config(), ["asgd"], [2], 1).runs[0].varied.get("transport.kind", "") == ""
+
+
+def test_failures_follow_the_seed():
+    config = costly(method="synchronous")
+    config.failures.kind = "independent"
+    config.failures.independent.mean_up_hours = 0.01
+    first = make_plan(config).schedule
+    assert first.dropped().any()
+    config.seed = 1
+    assert make_plan(config).schedule.wall_clock() != first.wall_clock()
+
+
+def test_time_lines_show_messages():
+    words = lambda figure: [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "message under way" in words(timeline.timeline({"ASGD": make_plan(costly(method="asgd")).schedule}))
+    assert "message under way" not in words(timeline.timeline({"ASGD": make_plan(tiny.config()).schedule}))
+
+
+def test_records_and_tables_say_what_messages_cost():
+    lines = {name: train(make_plan(config)).records for name, config in (("costly", costly()), ("free", tiny.config()))}
+    groups = {name: summary.groups([records]) for name, records in lines.items()}
+    about = lines["costly"][0]["about"]
+    assert about["transport"].startswith("Star network (latency ms 500; server: (gbits 1e-06")
+    assert "transport" not in lines["free"][0]["about"]
+    assert "Transport: Star network" in table.text(groups["costly"])
+    for column in ("goodput", "sending", "server", "MB a worker"):
+        assert column in table.table(groups["costly"]).columns
+        assert column not in table.table(groups["free"]).columns
+    assert "goodput_mean" in table.comma_separated(groups["costly"])
+    assert "goodput_mean" not in table.comma_separated(groups["free"])
