@@ -20,7 +20,7 @@ Interval = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Recovery:
-    """What a failure does to a worker's job, and what it costs until it is whole again.
+    """Holds what a failure does to a worker's job, and what it costs until it is whole again.
 
     Attributes:
       means: what a worker computes is lost, and its state ("lose"); its state survives and it goes on where it was

@@ -88,9 +88,10 @@ def synchronous(runtimes: np.ndarray, star: Star, num_gradients: int | None) -> 
       NotEnoughRuntimes: where T rounds are too few.
     """
     rows, workers = runtimes.shape
-    rounds = rows if num_gradients is None else -(-num_gradients // workers)
+    wanted = runtimes.size if num_gradients is None else num_gradients
+    rounds = -(-wanted // workers)
     if rounds > rows:
-        raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=runtimes.size)
+        raise NotEnoughRuntimes.after(wanted, rows=rows, done=runtimes.size)
     ways, latency, every = _Ways(star), np.array(star.latency), np.arange(workers)
     columns = {name: np.empty((rounds, workers)) for name in ("asked", "started", "sent", "arrived")}
     worker, applied, now = np.empty((rounds, workers), np.int32), np.empty(rounds), 0.0

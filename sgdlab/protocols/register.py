@@ -137,7 +137,7 @@ def as_protocol(
     ) -> Schedule | PeerSchedule:
         runtimes = checked(runtimes)
         if outages is not None and outages.checkpoints is not None:
-            whole = protocol(runtimes, num_gradients=num_gradients, transport=transport, **given)
+            whole: Any = protocol(runtimes, num_gradients=num_gradients, transport=transport, **given)
             return rolled_back(whole, outages.of_job(), outages.checkpoints)
         if num_gradients is not None:
             arguments.whole("num_gradients", num_gradients)

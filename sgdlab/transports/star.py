@@ -85,7 +85,7 @@ class Star:
 
     @property
     def traffic(self) -> Traffic:
-        """What every message costs, for the schedule."""
+        """Return what every message costs, for the schedule."""
         return Traffic(
             gradient_bytes=self.gradient_bytes,
             parameter_bytes=self.parameter_bytes,
@@ -123,7 +123,7 @@ def free(*, num_workers: Count) -> Star:
 
 @dataclasses.dataclass(frozen=True)
 class ServerCosts:
-    """What a message, and an update, cost at the server.
+    """Holds what a message, and an update, cost at the server.
 
     Attributes:
       gbits: rate of its network card, each way, Gbit/s.
