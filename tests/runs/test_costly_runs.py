@@ -53,7 +53,7 @@ def test_speed_ups_are_over_synchronous_sgd_with_the_same_messages():
     assert make_plan(costly(method="synchronous")).speedup == pytest.approx(1)
 
 
-@pytest.mark.parametrize("method", ["pull_gossip", "partial", "layerwise", "all_reduce"])
+@pytest.mark.parametrize("method", ["pull_gossip", "partial", "layerwise"])
 @pytest.mark.parametrize("family", ["transport", "failures"])
 def test_protocols_that_take_no_costs_refuse_them(method, family):
     config = tiny.config(method=method)
