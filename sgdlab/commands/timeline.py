@@ -111,6 +111,7 @@ def _write(made: Mapping[str, schedules.AnySchedule], workdir: pathlib.Path) -> 
 
 COMMAND = launch.Command(
     main=main,
+    workdir="Directory for the results; those of an earlier call are replaced.",
     usage=__doc__,
     define=define_flags,
     positional=True,

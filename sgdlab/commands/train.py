@@ -81,7 +81,7 @@ def store_of(
     there = store.read(NAME)
     changed = runs.digests.changed(there, experiment) if there else []
     if changed:  # with other code, other entries are to be expected too
-        say(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is run anew.")
+        say(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is rerun.")
     elif there:
         runs.store.check_same(workdir, there[0]["config"], experiment.identity)
         say(f"{workdir} holds this run already; nothing had to be run.")
