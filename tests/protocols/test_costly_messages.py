@@ -163,7 +163,7 @@ COSTS = {
 )
 def test_fast_programs_are_the_driver(name, runtimes, costs, number):
     costs = star(num_workers=runtimes.shape[1], **COSTS[costs])
-    assert fast_star.applies(costs, None)
+    assert fast_star.program(SERVER_POLICIES[name], costs, None)
     rows = len(runtimes) if name == "synchronous" and number is None else None
     given = {"num_gradients": number, "transport": costs}
     try:
