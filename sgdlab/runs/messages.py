@@ -39,7 +39,7 @@ def costs_of(experiment: Experiment, protocol: UsedPart) -> dict[str, Any]:
             flag = f"--config.{used.registry.family}.kind={used.name}"
             raise UsageError(f"{flag} must be left out with protocol {protocol.name}: {why}")
         of_run: dict[str, Any] = {"num_workers": experiment.num_workers, "seed": experiment.seeds.of("failures")}
-        if "sizes" in used.part.given and None in (used.entries["gradient_bytes"], used.entries["parameter_bytes"]):
+        if "sizes" in used.part.given and None in map(used.entries.get, ("gradient_bytes", "parameter_bytes")):
             of_run["sizes"] = sizes_of(experiment)
         given[name] = used.make(**of_run)
     return given
