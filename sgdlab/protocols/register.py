@@ -134,6 +134,9 @@ def as_protocol(
         **given: Any,
     ) -> Schedule | PeerSchedule:
         runtimes = checked(runtimes)
+        if peers and not (transport is None and outages is None):
+            name = "outages" if transport is None else "transport"
+            raise ValueError(f"{name} must be left out with {make.__name__}: its nodes have no server")
         if outages is not None and outages.checkpoints is not None:
             whole: Any = protocol(runtimes, num_gradients=num_gradients, transport=transport, **given)
             return rolled_back(whole, outages.of_job(), outages.checkpoints)
