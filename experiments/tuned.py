@@ -25,6 +25,7 @@ from experiments.harness import look
 from sgdlab import files
 from sgdlab.commands import launch
 from sgdlab.errors import UsageError, said_of
+from sgdlab.registry import PROTOCOLS
 from sgdlab.results import plots, profiles, standing
 from sgdlab.runs.executor import Unfinished
 from sgdlab.runs.ledger import RunLedger
@@ -47,9 +48,19 @@ CLUSTERS: Mapping[str, Mapping[str, Any]] = {
     },
     "equal": {"cluster.kind": "gamma", "cluster.gamma.heterogeneous": False},
     "ladder": {"cluster.kind": "ladder"},
+    "ethernet": {
+        "cluster.kind": "gamma",
+        "cluster.gamma.heterogeneous": True,
+        "transport.kind": "ethernet_10g",
+        "transport.ethernet_10g.gradient_bytes": 1e9,
+        "transport.ethernet_10g.parameter_bytes": 1e9,
+        "failures.kind": "independent",
+        "failures.independent.mean_up_hours": 24.0,
+    },
 }
 """Machines of unequal speed; equal ones, of whose gradients one in a hundred takes ten times as long or more; equal
-ones; and the i-th i times as slow as the first."""
+ones; the i-th i times as slow as the first; and those of the first that send a model of 1 GB over 10 Gbit/s, and fail
+once a day."""
 
 WORKERS = (32, 8)
 SHARES: Mapping[str, Mapping[str, Any]] = {"": {}, "-own": {"heterogeneity.alpha": 0.1}}
@@ -91,7 +102,7 @@ def main(argv: Sequence[str]) -> None:
         shard = None if given.shard is None else Shard.of(given.shard)
     for name in names if given.run else ():
         session = Session(launch.workdir(DEFAULT_WORKDIR) / name, given.processes, folder="metrics")
-        one = tuning_of(name, wanted, shard)
+        one = tuning_of(name, [method for method in wanted if method in methods_of(name)], shard)
         print(f"{name}: {one.cost()}", flush=True)
         one.run(session, RunLedger.read(ledger_of(name, shard)))
     store([name for name in WORKLOADS if ledger_of(name).exists()])
@@ -115,6 +126,18 @@ def config_of(workload: str) -> ConfigDict:
     return config
 
 
+def methods_of(workload: str) -> list[str]:
+    """Return the methods that run on a workload: all, or where messages cost, those with a server that take that.
+
+    Example:
+      >>> "pull_gossip" in methods_of("gamma-n8"), "pull_gossip" in methods_of("ethernet-n8")
+      (True, False)
+    """
+    costs = "transport.kind" in WORKLOADS[workload][1]
+    known = methods().items()
+    return [name for name, method in known if not costs or "transport" in PROTOCOLS[method.protocol].given]
+
+
 def tuning_of(workload: str, names: Sequence[str], shard: Shard | None = None) -> Tuning:
     """Return the tuning of methods on a workload."""
     return Tuning(config_of(workload), names, [WORKLOADS[workload][0]], TRIALS, SEEDS, shard)
@@ -125,7 +148,7 @@ def outcome_of(workload: str) -> Outcome:
     ledger, chosen, rows = RunLedger.read(ledger_of(workload)), {}, []
     tuning = tuning_of(workload, [])
     there = {row["method"] for row in ledger.rows.values()}
-    for name in methods():
+    for name in methods_of(workload):
         if name not in there:
             continue
         try:  # where a run is missing, it is noted and none is done

@@ -1,5 +1,6 @@
 """The costs of a run: its transport and its failures, as its protocol takes them."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -41,7 +42,14 @@ def costs_of(experiment: Experiment, protocol: UsedPart) -> dict[str, Any]:
         of_run: dict[str, Any] = {"num_workers": experiment.num_workers, "seed": experiment.seeds.of("failures")}
         if "sizes" in used.part.given and None in map(used.entries.get, ("gradient_bytes", "parameter_bytes")):
             of_run["sizes"] = sizes_of(experiment)
-        given[name] = used.make(**of_run)
+        made = used.make(**of_run)
+        if name == "transport" and (pieces := experiment.cluster.pieces) > 1:  # which are sent as one message
+            of_piece = {
+                "gradient_bytes": made.gradient_bytes / pieces,
+                "receive_seconds": made.receive_seconds / pieces,
+            }
+            made = dataclasses.replace(made, **of_piece)
+        given[name] = made
     return given
 
 

@@ -41,6 +41,13 @@ def test_sizes_are_those_of_the_parameters():
     assert sizes_of(fragments).gradient == number  # one of four
 
 
+def test_micro_batches_are_parts_of_one_message():
+    whole, parts = (resolve(costly(method=name, batch_size=32)) for name in ("synchronous", "dropcompute"))
+    assert parts.cluster.pieces > 1
+    sizes = [costs_of(one, one.protocol)["transport"].gradient_bytes for one in (whole, parts)]
+    assert sizes[0] == parts.cluster.pieces * sizes[1]
+
+
 def test_a_plan_has_the_costs_of_its_messages():
     plan, free = make_plan(costly(method="asgd")), make_plan(tiny.config(method="asgd"))
     assert plan.schedule.wall_clock() > free.schedule.wall_clock()
