@@ -134,9 +134,8 @@ def as_protocol(
         **given: Any,
     ) -> Schedule | PeerSchedule:
         runtimes = checked(runtimes)
-        if peers and not (transport is None and outages is None):
-            name = "outages" if transport is None else "transport"
-            raise ValueError(f"{name} must be left out with {make.__name__}: its nodes have no server")
+        if peers and outages is not None:
+            raise ValueError(f"outages must be left out with {make.__name__}: its nodes have no server")
         if outages is not None and outages.checkpoints is not None:
             whole: Any = protocol(runtimes, num_gradients=num_gradients, transport=transport, **given)
             return rolled_back(whole, outages.of_job(), outages.checkpoints)
@@ -150,7 +149,12 @@ def as_protocol(
             return make(**given, **{key: value for key, value in by_driver.items() if key in parameters})
 
         free = is_free(runtimes.shape[1], transport, outages)
-        if transport is not None and transport.collective and make_policy(num_workers=runtimes.shape[1]).single:
+        if (
+            not peers
+            and transport is not None
+            and transport.collective
+            and make_policy(num_workers=runtimes.shape[1]).single
+        ):
             raise ValueError(
                 f"transport must be a star, and no all-reduce, with {make.__name__}: its updates have a single gradient"
             )
@@ -160,7 +164,7 @@ def as_protocol(
             if schedule is not None:
                 return schedule
         if peers:
-            return simulate_peers(make_policy, runtimes, num_gradients=num_gradients)
+            return simulate_peers(make_policy, runtimes, num_gradients=num_gradients, transport=transport)
         on_star = None if free else fast_star.program(make, transport, outages)
         if on_star is not None:
             return on_star(runtimes, transport, num_gradients)
@@ -175,7 +179,7 @@ def as_protocol(
             outages=outages,
         )
 
-    of_simulation = list(inspect.signature(protocol).parameters.values())[: 2 if peers else 4]
+    of_simulation = list(inspect.signature(protocol).parameters.values())[: 3 if peers else 4]
     by_keyword = [  # without bounds, which `make` checks
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints.get(key, parameter.annotation))
         for key, parameter in own.items()

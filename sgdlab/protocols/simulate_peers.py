@@ -4,20 +4,28 @@ import collections
 import dataclasses
 import heapq
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from sgdlab import arguments
 from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.protocols.costly_run import is_free
 from sgdlab.protocols.peer_policy import Begin, Keep, Mix, Move, PeerAction, PeerPolicy, Source, Step
 from sgdlab.runtimes import NotEnoughRuntimes, checked, too_short
+from sgdlab.transports.links import Fifo
+from sgdlab.transports.star import Star
 
 _SOURCE = np.dtype([("node", np.int32), ("version", np.int32), ("weight", np.float64)])
 
 
 def simulate_peers(
-    make_policy: Callable[..., PeerPolicy], runtimes: np.ndarray, *, num_gradients: int | None = None
+    make_policy: Callable[..., PeerPolicy],
+    runtimes: np.ndarray,
+    *,
+    num_gradients: int | None = None,
+    transport: Star | None = None,
 ) -> PeerSchedule:
     """Return the schedule of a policy of peers on given compute times; that of `protocols`, field by field.
 
@@ -28,9 +36,14 @@ def simulate_peers(
       make_policy: called with `num_workers`, N, and `num_gradients`; it makes a new policy.
       runtimes: float64[T, N], seconds; row t holds each node's t-th gradient.
       num_gradients: how many gradients to begin. None: until a node that has to begin runs out of compute times.
+      transport: what messages cost. The parameters of each edge, `parameter_bytes`, leave the link of the node (or the
+        center) that sends them one after the other, as they enter that of the node that averages; it begins its next
+        gradient when all are there. They are asked for, and their versions decided, when a node averages: nothing is
+        sent ahead, during a gradient. None: nothing.
 
     Raises:
-      ValueError: where compute times are not positive and finite, or `num_gradients` is below 1.
+      ValueError: where compute times are not positive and finite, `num_gradients` is below 1, or the transport is of
+        another number of workers, or an all-reduce.
       NotEnoughRuntimes: (a ValueError) where compute times end first; it says how many rows would be enough.
 
     Example:
@@ -43,7 +56,10 @@ def simulate_peers(
         arguments.whole("num_gradients", num_gradients)
     rows, nodes = runtimes.shape
     policy = make_policy(num_workers=nodes, num_gradients=num_gradients)
-    run = _Run(runtimes)
+    free = is_free(nodes, transport, None)
+    if transport is not None and transport.collective:
+        raise ValueError("transport must be a star, and no all-reduce, where nodes average with each other")
+    run = _Run(runtimes, None if free else transport)
     actions, now = policy.start(list(range(nodes))), 0.0
     while run.perform(actions, now) and run.heap:
         now, node = heapq.heappop(run.heap)
@@ -59,8 +75,10 @@ def simulate_peers(
 class _Run:
     """Nodes, what they have begun, and their clock."""
 
-    def __init__(self, runtimes: np.ndarray):
+    def __init__(self, runtimes: np.ndarray, transport: Star | None):
         self.recorder = PeerRecorder()
+        self.ready: dict[int, float] = {}  # node -> when all that it averages is there
+        self.links = None if transport is None else _Links(transport)
         self.times = [column.tolist() for column in runtimes.T]
         self.begun = [0] * len(self.times)
         self.mixed: dict[int, Mix] = {}
@@ -70,6 +88,8 @@ class _Run:
     def perform(self, actions: Sequence[PeerAction], now: float) -> bool:
         """Tell whether all of the actions could be done; else a node that has to begin has no compute time."""
         for action in actions:
+            if self.links is not None and isinstance(action, Mix) and action.node < len(self.times):
+                self.ready[action.node] = self.links.carry(action.node, action.sources, now)
             match action:
                 case Step(node) | Keep(node):
                     self._come(node, now)
@@ -96,6 +116,7 @@ class _Run:
             self.recorder.ended(node, now)
 
     def _begin(self, node: int, version: int, row: int, now: float) -> None:
+        now = max(now, self.ready.pop(node, now))
         finished = now + self.times[node][row]
         if not finished > now:
             raise too_short(row, node, self.times[node][row], now)
@@ -106,6 +127,24 @@ class _Run:
         else:
             self.recorder.began(node, mix.sources, now, scale=mix.scale)
         heapq.heappush(self.heap, (finished, node))
+
+
+class _Links:
+    """The links of nodes, and of a center, each of which carries one message after the other, each way."""
+
+    def __init__(self, star: Star):
+        self.latency, nodes = star.latency, star.num_workers
+        rates = [star.worker_rate] * nodes + [star.server_rate]
+        self.out, self.into = ([Fifo(star.parameter_bytes, rate, math.inf) for rate in rates] for _ in range(2))
+
+    def carry(self, node: int, sources: Iterable[Source], now: float) -> float:
+        """Return when all that a node averages is there; its own variables are at once."""
+        last = now
+        for source in sources:
+            if source.node != node and source.node < len(self.out):
+                reaches = self.out[source.node].carry(now) + self.latency[node]
+                last = max(last, self.into[node].carry(reaches))
+        return last
 
 
 @dataclasses.dataclass(slots=True)

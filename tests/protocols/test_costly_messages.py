@@ -14,8 +14,8 @@ from lib.server_policies import SERVER_POLICIES
 from sgdlab import PENDING, cluster, policies, protocols
 from sgdlab.failures import Outages, Recovery, independent, rolled_back, spot
 from sgdlab.failures.rollback import CheckpointCosts
-from sgdlab.protocols import fast_star
-from sgdlab.transports import ServerCosts, Star, Uplinks, star
+from sgdlab.protocols import PROTOCOLS, fast_star
+from sgdlab.transports import ServerCosts, Star, Uplinks, all_reduce, star
 
 MORE = ("asked", "started", "sent", "arrived")
 
@@ -266,8 +266,42 @@ def test_another_number_of_workers_is_refused(given, words):
             protocol(np.ones((4, 2)), **given)
 
 
-@pytest.mark.parametrize("given", [{"transport": star(num_workers=2)}, {"outages": independent(num_workers=2, seed=0)}])
-def test_nodes_without_a_server_refuse_them(given):
-    (name,) = given
-    with pytest.raises(ValueError, match=f"^{name} must be left out with gossip: its nodes have no server"):
-        protocols.gossip(np.ones((4, 2)), seed=0, **given)
+class TestPeers:
+    """Nodes without a server: a message for each edge."""
+
+    def test_a_pair_by_hand(self):
+        """Both average each other before every gradient but the first: 1 s out, 0.5 s latency and 1 s in."""
+        costs = Star(latency=(0.5, 0.5), parameter_bytes=2.0, worker_rate=2.0)
+        made = protocols.gossip(np.array([[1.0, 4.0]] * 6), kind="pull", seed=0, num_gradients=6, transport=costs)
+        of_first = made.started[made.node == 0]
+        np.testing.assert_array_equal(of_first[:3], [0.0, 1.0 + 2.5, 1.0 + 2.5 + 1.0 + 2.5])
+        np.testing.assert_allclose(made.finished - made.started, np.where(made.node == 0, 1.0, 4.0))
+
+    def test_a_node_that_is_asked_by_all_sends_one_after_the_other(self):
+        costs = Star(latency=(0.0,) * 4, parameter_bytes=1.0, worker_rate=1.0)
+        made = protocols.d_psgd(np.ones((4, 4)), graph="complete", num_gradients=12, transport=costs)
+        starts = made.started[made.node == 0]
+        np.testing.assert_array_equal(starts[:2], [0.0, 1.0])  # before the first round all have the same parameters
+        assert starts[2] >= 2.0 + 3.0  # three messages into each link
+
+    @pytest.mark.parametrize("name", ["gossip", "d_psgd", "ad_psgd", "sgp", "elastic_averaging"])
+    def test_free_messages_change_nothing(self, name):
+        runtimes = np.random.default_rng(0).gamma(4, 1.0, (40, 6))
+        own = {"seed": 0} if "seed" in PROTOCOLS[name].given else {}
+        free, same = (
+            getattr(protocols, name)(runtimes, num_gradients=60, transport=costs, **own)
+            for costs in (None, star(num_workers=6, worker_gbits=1.0))
+        )
+        slow = getattr(protocols, name)(
+            runtimes, num_gradients=60, transport=star(num_workers=6, latency_ms=100.0), **own
+        )
+        for column in ("node", "started", "finished", "source", "source_version", "weight"):
+            np.testing.assert_array_equal(getattr(free, column), getattr(same, column))
+        assert slow.wall_clock() > free.wall_clock()
+        assert slow.idle_share().mean() > free.idle_share().mean()
+
+    def test_failures_and_all_reduces_are_refused(self):
+        with pytest.raises(ValueError, match=r"^outages must be left out with gossip: its nodes have no server"):
+            protocols.gossip(np.ones((4, 2)), seed=0, outages=independent(num_workers=2, seed=0))
+        with pytest.raises(ValueError, match=r"^transport must be a star, and no all-reduce"):
+            protocols.gossip(np.ones((4, 2)), seed=0, transport=all_reduce(num_workers=2, gradient_bytes=1e9))

@@ -61,13 +61,20 @@ def test_speed_ups_are_over_synchronous_sgd_with_the_same_messages():
     assert make_plan(costly(method="synchronous")).speedup == pytest.approx(1)
 
 
-@pytest.mark.parametrize("method", ["pull_gossip", "partial", "layerwise"])
-@pytest.mark.parametrize("family", ["transport", "failures"])
+@pytest.mark.parametrize(
+    ("method", "family"),
+    [("pull_gossip", "failures"), ("partial", "transport"), ("partial", "failures"), ("layerwise", "transport")],
+)
 def test_protocols_that_take_no_costs_refuse_them(method, family):
     config = tiny.config(method=method)
     config[family].kind = {"transport": "star", "failures": "independent"}[family]
     with pytest.raises(UsageError, match=rf"^--config\.{family}\.kind=\w+ must be left out with protocol \w+: "):
         make_plan(config)
+
+
+def test_nodes_without_a_server_send_a_message_for_each_edge():
+    plans = [make_plan(tiny.config(method="pull_gossip")), make_plan(costly(method="pull_gossip"))]
+    assert plans[1].schedule.wall_clock() > plans[0].schedule.wall_clock()
 
 
 def test_a_bad_entry_is_named_by_its_flag():
