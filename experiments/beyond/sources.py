@@ -63,7 +63,6 @@ SGDLAB = Paper(
     "no paper",
     {
         "Methods": "Accuracy and time to 95 % of every method, digits",
-        "Failures": "Goodput of protocols against the time until a failure is detected",
         "Single worker": "Accuracy of a single worker against the learning rate, digits",
     },
 )
