@@ -13,7 +13,7 @@ from sgdlab.replay.functions import Parts
 from sgdlab.replay.server import Instruction, Server, apply_one, close, norm, receive, start_server
 from sgdlab.replay.watch import as_pytree
 from sgdlab.rules import accumulators
-from sgdlab.rules.server_rule import ServerRule, absorbed, server_rule
+from sgdlab.rules.server_rule import ServerRule, absorbed, called, server_rule
 from sgdlab.tasks.task import check_statistics
 from sgdlab.types import Tree
 from sgdlab.xla import apart
@@ -115,7 +115,9 @@ class Steps:
         """The newest version, as workers read it: arrays of JAX that never change."""
         return self._sent
 
-    def receive(self, grads: Tree, aux: Tree, *, read: Tree, worker: int, delay: float) -> None:
+    def receive(
+        self, grads: Tree, aux: Tree, *, read: Tree, worker: int, delay: float, number: int = 0, anew: bool = False
+    ) -> None:
         """A gradient enters the open update.
 
         Args:
@@ -124,6 +126,8 @@ class Steps:
           read: the version that it was computed on, as it was `sent`.
           worker: who computed it.
           delay: staleness + 1, the number of the open update less that of the version read, plus 1.
+          number: of the gradient, its ticket, as rules are told it.
+          anew: whether its worker begins anew with it.
 
         Raises:
           ValueError: if every update has one gradient, and the open one has it.
@@ -133,19 +137,21 @@ class Steps:
         parts = self._parts
         inputs = (grads, aux if parts.fold is not None else None, read)
         self._received, self._delays = self._received + 1, self._delays + delay
-        use = _instruction(worker, delay, self._delays, self._received, first=self._received == 1)
+        use = _instruction(worker, delay, self._delays, self._received, number, anew, first=self._received == 1)
         if self._single:
             self._kept, self._next, done = _apply(self._kept, inputs, use, parts)
         else:
             self._kept, done = _receive(self._kept, inputs, use, parts)
         done.block_until_ready()  # JAX on CPU may read the memory of the inputs until then
 
-    def measured(self, grads: Tree, *, read: Tree, worker: int, delay: float) -> dict[str, jax.Array | None]:
+    def measured(
+        self, grads: Tree, *, read: Tree, worker: int, delay: float, number: int = 0, anew: bool = False
+    ) -> dict[str, jax.Array | None]:
         """Return the norm, distance and penalty of a gradient that is about to be received, as `History` names them.
 
         Args: as of `receive`.
         """
-        use = _instruction(worker, delay, delay, 1, first=True)
+        use = _instruction(worker, delay, delay, 1, number, anew, first=True)
         return _measured(self._kept.server, grads, read, use, self._parts._replace(penalty=self._penalty))
 
     def close(self) -> None:
@@ -220,12 +226,16 @@ class Steps:
         return whole if self._next is self._sent else whole | {"next": self._next}
 
 
-def _instruction(worker: int, delay: float, delays: float, count: int, *, first: bool) -> Instruction:
-    number = jax.dtypes.canonicalize_dtype(np.float64)
+def _instruction(
+    worker: int, delay: float, delays: float, count: int, number: int = 0, anew: bool = False, *, first: bool
+) -> Instruction:
+    real = jax.dtypes.canonicalize_dtype(np.float64)
     return Instruction(
         worker=np.int32(worker),
-        delay=number.type(delay),
-        mean_delay=number.type(delays / count),
+        number=np.int32(number),
+        anew=np.bool_(anew),
+        delay=real.type(delay),
+        mean_delay=real.type(delays / count),
         count=np.int32(count),
         first=np.bool_(first),
         last=np.bool_(True),
@@ -262,10 +272,10 @@ def _apply(kept: Kept, inputs: tuple[Tree, Tree, Tree], use: Instruction, parts:
 
 @jax.jit
 def _measured(server: Server, grads: Tree, read: Tree, use: Instruction, parts: Parts) -> dict[str, jax.Array | None]:
-    penalty, own = None, {"worker": use.worker, "delay": use.delay, "read_params": read}
+    penalty, own = None, {"worker": use.worker, "delay": use.delay, "read_params": read, "number": use.number}
     if parts.penalty is not None:
-        state = absorbed(parts, grads, server.state, server.params, **own)  # as `receive` sees it
-        penalty = parts.penalty(grads, state, server.params, **own)
+        state = absorbed(parts, grads, server.state, server.params, anew=use.anew, **own)  # as `receive` sees it
+        penalty = called(parts.penalty, grads, state, server.params, **own)
     return {
         "norm": norm(grads),
         "distance": norm(jax.tree.map(jnp.subtract, server.params, read)),
