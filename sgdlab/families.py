@@ -1,6 +1,7 @@
 """All families of parts that configurations choose from, in the order in which `--help` lists them."""
 
 from sgdlab.cluster.family import CLUSTERS
+from sgdlab.compressions.family import COMPRESSIONS
 from sgdlab.data.family import DATASETS
 from sgdlab.networks.family import NETWORKS
 from sgdlab.predictors.family import PREDICTORS
@@ -8,4 +9,4 @@ from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.rules.family import RULES
 from sgdlab.tasks.family import TASKS
 
-FAMILIES = (PROTOCOLS, RULES, CLUSTERS, PREDICTORS, NETWORKS, DATASETS, TASKS)
+FAMILIES = (PROTOCOLS, RULES, CLUSTERS, PREDICTORS, NETWORKS, DATASETS, TASKS, COMPRESSIONS)

@@ -158,6 +158,8 @@ def notes(groups: Sequence[Group]) -> list[str]:
     seeds = f"Mean ± standard deviation over {facts.seeds(groups)}" if several else "One seed"
     found = [f"{seeds}; {facts.gradients(groups)} a run."]
     found += [f"Cluster: {cluster}."] if cluster else []
+    messages = facts.about(groups).get("messages")
+    found += [f"Compressed messages: {messages}."] if messages else []
     found += facts.own_data(groups) + facts.of_messages(groups) + facts.not_used(groups)
     found += facts.wasted(groups) + facts.corrections(groups)
     found += _least(groups) + _told_apart(groups)

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from sgdlab.errors import UsageError, said_of
 from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, TASKS, Part, Registry
 from sgdlab.runs import configuration, local_steps, parts
+from sgdlab.runs.compression import Compression
 from sgdlab.runs.configuration import Reach
 from sgdlab.runs.datasets import FOLDS, TrainingData, Workers
 from sgdlab.runs.local_steps import Local, local_of
@@ -22,8 +23,8 @@ from sgdlab.tasks.family import OUTCOMES
 _OFF_BY_DEFAULT = ("budget", "seconds", "until_target", "spacing", "split")
 """Entries on the first level that make no difference at their defaults."""
 
-STREAMS = ("parameters", "batches", "runtimes", "protocol", "augmentation", "shares")
-"""Sources of randomness of a run: its network, order and shares of examples, compute times, its protocol's draws."""
+STREAMS = ("parameters", "batches", "runtimes", "protocol", "augmentation", "shares", "compression")
+"""Sources of randomness of a run: network, order and shares of examples, compute times, draws of its protocol, ..."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +155,7 @@ class Experiment:
       network: what is trained.
       data: what it is trained on.
       task: what it is trained for: the network's own, or another.
+      compression: how messages are compressed; None where they are not.
       epochs: of used gradients.
       ending: when it ends, where that is not after its epochs.
       local: steps of a worker between two messages.
@@ -174,6 +176,7 @@ class Experiment:
     network: UsedPart
     data: TrainingData
     task: UsedPart
+    compression: Compression | None
     epochs: float
     ending: Ending
     local: Local
@@ -192,6 +195,7 @@ class Experiment:
         """
         task = self.task if self.task.part.is_foreign or self.task.name != self.network.facts.task else None
         used = (self.protocol, self.rule, self.predictor, self.cluster.used, self.network, self.data.used, task)
+        used += () if self.compression is None else (self.compression.used,)
         return {one.registry.family: one for one in used if one is not None}
 
     @property
@@ -337,6 +341,7 @@ def resolve(config: ConfigDict) -> Experiment:
         network=network,
         data=TrainingData(data, workers, *batches, *own, pieces, _fold(config)),
         task=task,
+        compression=Compression.of(config, seeds.of("compression")),
         epochs=config.epochs,
         ending=_record(Ending, config),
         local=local,
