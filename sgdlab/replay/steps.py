@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +46,8 @@ class Steps:
       stats: initial running statistics; None: none.
       fold: `(stats, aux) -> stats`, called for each gradient received; together with `stats`.
       average_decay: of the Polyak averages of parameters and statistics after each update; None: no averages.
+      packer: of packets in which gradients come, with their shapes `like`, and `unpack(packet, number) -> grads`, which
+        `receive` and `measured` call first (`sgdlab.live.packing.Packer`). None: gradients come as they are.
 
     Raises:
       ValueError: if one of `stats` and `fold` is given without the other, or if workers compute at points of their own.
@@ -70,6 +72,7 @@ class Steps:
         stats: Tree = None,
         fold: Callable[[Tree, Tree], Tree] | None = None,
         average_decay: float | None = None,
+        packer: Any = None,
     ):
         check_statistics(stats, fold)
         rule = rule if isinstance(rule, ServerRule) else server_rule(rule)
@@ -79,7 +82,7 @@ class Steps:
                 "own (rule.point), which replay knows and a worker does not"
             )
         self._parts = Parts.of(rule, fold=fold, average_decay=average_decay)
-        self._penalty, self._single = as_pytree(rule.penalty), single
+        self._penalty, self._single, self._packer = as_pytree(rule.penalty), single, packer
         self._kept, self._sent = _start(params, stats, self._parts, single=single)
         self._next = self._sent  # of single updates, what is sent once the open one is closed
         self._version, self._received, self._delays = 0, 0, 0.0
@@ -91,7 +94,7 @@ class Steps:
           aux: of the gradient function, or objects with its shapes and dtypes.
         """
         before = self.snapshot()
-        grads, aux = jax.tree.map(lambda leaf: np.zeros(np.shape(leaf), leaf.dtype), (self._kept.server.params, aux))
+        grads, aux = self.nothing(), _zeros(aux)
         # Twice: what the first update returns may differ from the initial state in how weakly it is typed.
         for _ in range(2):
             self._received = 0
@@ -100,6 +103,10 @@ class Steps:
         self.restore(before)
         for tree in (self.params, self.state, self.stats, self.average, self.average_stats):
             jax.block_until_ready(tree)
+
+    def nothing(self) -> Tree:
+        """Zeros, as a gradient comes."""
+        return _zeros(self._kept.server.params if self._packer is None else self._packer.like)
 
     @property
     def single(self) -> bool:
@@ -121,7 +128,7 @@ class Steps:
         """A gradient enters the open update.
 
         Args:
-          grads: the gradient, arrays like the parameters.
+          grads: the gradient, arrays like the parameters, or its packet.
           aux: what else the gradient function returned.
           read: the version that it was computed on, as it was `sent`.
           worker: who computed it.
@@ -135,7 +142,7 @@ class Steps:
         if self._single and self._received:
             raise ValueError("single=True must be False for updates of several gradients: the open one has one already")
         parts = self._parts
-        inputs = (grads, aux if parts.fold is not None else None, read)
+        inputs = (self._unpacked(grads, number), aux if parts.fold is not None else None, read)
         self._received, self._delays = self._received + 1, self._delays + delay
         use = _instruction(worker, delay, self._delays, self._received, number, anew, first=self._received == 1)
         if self._single:
@@ -152,7 +159,12 @@ class Steps:
         Args: as of `receive`.
         """
         use = _instruction(worker, delay, delay, 1, number, anew, first=True)
-        return _measured(self._kept.server, grads, read, use, self._parts._replace(penalty=self._penalty))
+        return _measured(
+            self._kept.server, self._unpacked(grads, number), read, use, self._parts._replace(penalty=self._penalty)
+        )
+
+    def _unpacked(self, grads: Tree, number: int) -> Tree:
+        return grads if self._packer is None else self._packer.unpack(grads, number)
 
     def close(self) -> None:
         """Applies the open update: its gradients' messages, added up in the order of their coming, over their number.
@@ -241,6 +253,10 @@ def _instruction(
         last=np.bool_(True),
         store=np.int32(0),
     )
+
+
+def _zeros(like: Tree) -> Tree:
+    return jax.tree.map(lambda leaf: np.zeros(np.shape(leaf), leaf.dtype), like)
 
 
 @functools.partial(jax.jit, static_argnames="single")

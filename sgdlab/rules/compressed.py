@@ -11,7 +11,7 @@ from sgdlab import arguments
 from sgdlab.bounds import Count, Whole, bounded
 from sgdlab.compressions import Compressor
 from sgdlab.rules import worker_table
-from sgdlab.rules.feedback import Channel, Memory
+from sgdlab.rules.feedback import Channel, Memory, key_of
 from sgdlab.rules.hyperparameters import static
 from sgdlab.rules.server_rule import ServerRule, Settings, absorbed, called, received, rule_of
 from sgdlab.types import Tree
@@ -156,7 +156,7 @@ class _Compressed(Settings):
         if self.unpacked:
             message, estimate = self.channel.heard(grads, memory.kept)
             return message, Memory(estimate, None)
-        key = key_of(self.seed, number) if self.channel.compressor.random else None
+        key = key_of(self.seed, number)
         packet, after = self.channel.pack(grads, memory, key)
         return self.channel.heard(self.channel.unpack(packet, grads, key), memory.kept)[0], after
 
@@ -165,8 +165,3 @@ def _as_pytree(function: Any) -> Any:
     """Return a function of a rule as data, which those of this package are already."""
     is_one = function is None or isinstance(function, jax.tree_util.Partial)
     return function if is_one else jax.tree_util.Partial(function)
-
-
-def key_of(seed: Any, number: Any) -> jax.Array:
-    """Return the key of a gradient's message."""
-    return jax.random.fold_in(jax.random.key(seed), number)

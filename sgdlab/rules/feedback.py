@@ -47,7 +47,7 @@ class Channel:
 
     Example:
       >>> from sgdlab.compressions import TopK
-      >>> channel, key = Channel(TopK(share=0.5), "error"), None
+      >>> channel, key = Channel(TopK(share=0.5), "error"), key_of(0, 0)
       >>> memory = channel.begin(jnp.zeros(2))
       >>> for _ in range(3):
       ...     packet, memory = channel.pack(jnp.array([3.0, 2.0]), memory, key)
@@ -71,22 +71,29 @@ class Channel:
         """Return True if a worker keeps anything between its messages."""
         return bool(jax.tree.leaves(jax.eval_shape(self.begin, params)))
 
-    def pack(self, grads: Tree, memory: Memory, key: jax.Array | None) -> tuple[Tree, Memory]:
+    def pack(self, grads: Tree, memory: Memory, key: jax.Array) -> tuple[Tree, Memory]:
         """Return the packet that a worker sends, and its memory after it."""
-        kept, wanted = memory.kept, grads
-        if self.feedback == "error":
-            kept = jax.tree.map(jnp.add, kept, accumulators.wide(grads))
-            wanted = accumulators.narrow(kept, grads)
-        elif self.feedback == "ef21":
-            wanted = accumulators.narrow(jax.tree.map(jnp.subtract, accumulators.wide(grads), kept), grads)
-        packet, own = self.compressor.pack(wanted, memory.own, key)
+        packet, own = self.compressor.pack(self.wanted(grads, memory.kept), memory.own, key)
         if self.feedback == "none":
             return packet, Memory(None, own)
-        change = jnp.subtract if self.feedback == "error" else jnp.add
-        found = accumulators.wide(self.unpack(packet, grads, key))
-        return packet, Memory(jax.tree.map(change, kept, found), own)
+        return packet, Memory(self.remembered(grads, memory.kept, self.unpack(packet, grads, key)), own)
 
-    def unpack(self, packet: Tree, like: Tree, key: jax.Array | None) -> Tree:
+    def wanted(self, grads: Tree, kept: Tree) -> Tree:
+        """Return what a worker compresses: C's argument."""
+        if self.feedback == "none":
+            return grads
+        wide = accumulators.wide(grads)
+        signed = jax.tree.map(jnp.add if self.feedback == "error" else jnp.subtract, wide, kept)
+        return accumulators.narrow(signed, grads)
+
+    def remembered(self, grads: Tree, kept: Tree, found: Tree) -> Tree:
+        """Return the memory of a worker after a message in which the server has `found` this."""
+        if self.feedback == "ef21":
+            return self.heard(found, kept)[1]
+        left = lambda error, grad, found: error + grad - found
+        return jax.tree.map(left, kept, *map(accumulators.wide, (grads, found)))
+
+    def unpack(self, packet: Tree, like: Tree, key: jax.Array) -> Tree:
         """Return what the server reads in a packet, like the parameters."""
         found = self.compressor.unpack(packet, like, key)
         shapes: Sequence[Any] = [leaf.shape for leaf in jax.tree.leaves(like)]
@@ -99,3 +106,8 @@ class Channel:
             return found, None
         estimate = jax.tree.map(jnp.add, estimate, accumulators.wide(found))
         return accumulators.narrow(estimate, found), estimate
+
+
+def key_of(seed: Any, number: Any) -> jax.Array:
+    """Return the key of a gradient's message."""
+    return jax.random.fold_in(jax.random.key(seed), number)

@@ -62,6 +62,10 @@ class Compression:
         given: dict[str, Any] = {"num_workers": num_workers, "feedback": self.feedback, "seed": self.seed}
         return compressed(rule, self.channel.compressor, unpacked=unpacked, **given)
 
+    def of_worker(self) -> dict[str, Any]:
+        """Return the fields of `sgdlab.live.work.Work` that a worker's end needs."""
+        return {"channel": self.channel, "seed": self.seed}
+
     def check(self, *, has_server: bool, protocol: str, fragments: bool) -> None:
         """Raise a `UsageError` where messages of the run are not those of workers to a server, or cannot be compressed.
 

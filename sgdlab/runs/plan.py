@@ -165,9 +165,7 @@ class Plan:
         """Return int[R], local steps of each gradient of the program."""
         return self.experiment.steps[self.program.worker[: self.program.num_rows]]
 
-    def rule(
-        self, learning_rate: np.ndarray | float, num_workers: int, *, unpacked: bool = False
-    ) -> rules.ServerRule:
+    def rule(self, learning_rate: np.ndarray | float, num_workers: int, *, unpacked: bool = False) -> rules.ServerRule:
         """Return the rule with the configuration's hyperparameters.
 
         Args:
