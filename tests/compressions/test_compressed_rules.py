@@ -38,8 +38,12 @@ def loss(params, batch):
 TASK = Task(jax.grad(loss, has_aux=True), START)
 
 
+def batch_fn(g):
+    return BATCHES[g]
+
+
 def replayed(name, rule, **settings):
-    return run(schedule(name), rule, TASK, lambda g: BATCHES[g], **settings)
+    return run(schedule(name), rule, TASK, batch_fn, **settings)
 
 
 def assert_equal(one, other):
@@ -91,7 +95,7 @@ def test_seeds_and_numbers_decide_what_is_drawn(name):
     assert not np.array_equal(first["w"], other["w"])
     program = lower(schedule("asynchronous"))
     program.number[:] += 1000
-    renumbered = run(program, of(3), TASK, lambda g: BATCHES[g])
+    renumbered = run(program, of(3), TASK, batch_fn)
     assert not np.array_equal(first["w"], renumbered.params["w"])
 
 
@@ -181,9 +185,9 @@ def test_a_worker_that_begins_anew_has_nothing(feedback):
 def test_beginnings_of_a_program_reach_the_rule():
     rule = rules.compressed(BARE["asgd"](), compressions.TopK(share=0.25), num_workers=WORKERS, feedback="error")
     program = lower(schedule("asynchronous"))
-    before = run(program, rule, TASK, lambda g: BATCHES[g])
+    before = run(program, rule, TASK, batch_fn)
     program.anew[40] = True
-    event, wave = (run(program, rule, TASK, lambda g: BATCHES[g], mode=mode) for mode in ("event", "wave"))
+    event, wave = (run(program, rule, TASK, batch_fn, mode=mode) for mode in ("event", "wave"))
     assert_equal(event.params, wave.params)
     assert not np.array_equal(event.params["w"], before.params["w"])
 
@@ -291,7 +295,7 @@ def test_memories_of_too_few_workers_and_nodes_without_a_server_are_refused():
     gossip = protocols.gossip(np.ones((4, 3)), clock="rounds", seed=0)
     plain = rules.compressed(BARE["asgd"](), compressions.Sign(), num_workers=2)
     with pytest.raises(ValueError, match=r"^rule absorbs the gradients of a server's workers"):
-        run(gossip, plain, TASK, lambda g: BATCHES[g])
+        run(gossip, plain, TASK, batch_fn)
 
 
 def test_penalties_and_points_are_the_rules_own():
