@@ -14,6 +14,7 @@ PACKAGES = {
     "protocols": "Whom to wait for, from compute times",
     "policies": "Whom to wait for, event by event",
     "rules": "What the server does with a gradient",
+    "compressions": "What workers send",
     "predictors": "How many workers to wait for, predicted",
     "deep_markov": "The learned predictor",
     "replay": "Executes a schedule",
@@ -27,10 +28,16 @@ PACKAGES = {
 }
 """Module of sgdlab -> what it is."""
 
-PARTS = ("policies", "networks", "predictors")
+PARTS = ("policies", "networks", "predictors", "compressions")
 """Packages whose classes have the methods of an interface, which is described once."""
 
-INTERFACES = ("sgdlab.protocols.policy.Policy", "sgdlab.protocols.policy.Base", "sgdlab.predictors.predictor.Predictor")
+INTERFACES = (
+    "sgdlab.protocols.policy.Policy",
+    "sgdlab.protocols.policy.Base",
+    "sgdlab.predictors.predictor.Predictor",
+    "sgdlab.compressions.compressor.Compressor",
+    "sgdlab.compressions.compressor.VectorCompressor",
+)
 BRIEF = "\n    options:\n      members: false"
 
 

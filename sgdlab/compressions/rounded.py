@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,7 @@ class Qsgd(VectorCompressor):
     def __post_init__(self) -> None:
         arguments.whole("levels", self.levels, most=2**15 - 1)
 
-    def encode(self, vector: jax.Array, key: jax.Array | None) -> Tree:
+    def encode(self, vector: jax.Array, key: Any) -> Tree:
         """Return the norm, and the multiples, whole numbers from -s to s."""
         norm = jnp.linalg.norm(vector)
         parts = jnp.abs(vector) / jnp.where(norm > 0, norm, 1) * self.levels
@@ -54,7 +55,7 @@ class Qsgd(VectorCompressor):
         kind = jnp.int8 if self.levels < 2**7 else jnp.int16
         return {"norm": norm, "levels": (jnp.sign(vector) * level).astype(kind)}
 
-    def decode(self, packet: Tree, size: int, key: jax.Array | None) -> jax.Array:
+    def decode(self, packet: Tree, size: int, key: Any) -> jax.Array:
         """Return the multiples of the norm over s."""
         return packet["levels"].astype(packet["norm"].dtype) * (packet["norm"] / self.levels)
 
@@ -86,11 +87,11 @@ class Sign(VectorCompressor):
       Array([ 2., -2.], dtype=float32)
     """
 
-    def encode(self, vector: jax.Array, key: jax.Array | None) -> Tree:
+    def encode(self, vector: jax.Array, key: Any) -> Tree:
         """Return the mean magnitude, and the signs, eight in a byte."""
         return {"scale": jnp.mean(jnp.abs(vector)), "signs": jnp.packbits(vector >= 0)}
 
-    def decode(self, packet: Tree, size: int, key: jax.Array | None) -> jax.Array:
+    def decode(self, packet: Tree, size: int, key: Any) -> jax.Array:
         """Return the signs times the magnitude."""
         return jnp.where(jnp.unpackbits(packet["signs"], count=size) > 0, packet["scale"], -packet["scale"])
 
@@ -119,7 +120,7 @@ class FourBit(VectorCompressor):
 
     entrywise = True
 
-    def encode(self, vector: jax.Array, key: jax.Array | None) -> Tree:
+    def encode(self, vector: jax.Array, key: Any) -> Tree:
         """Return the scale and the codes, two in a byte: 0, or 7 + e, and 8 more where the entry is negative."""
         scale = jnp.max(jnp.abs(vector))
         exponent = jnp.round(jnp.log2(jnp.abs(vector) / jnp.where(scale > 0, scale, 1)))
@@ -127,7 +128,7 @@ class FourBit(VectorCompressor):
         first, second = jnp.pad(code, (0, code.size % 2)).reshape(-1, 2).T
         return {"scale": scale, "codes": first | (second << 4)}
 
-    def decode(self, packet: Tree, size: int, key: jax.Array | None) -> jax.Array:
+    def decode(self, packet: Tree, size: int, key: Any) -> jax.Array:
         """Return the powers of two, with their signs, times the scale."""
         code = jnp.stack([packet["codes"] & 15, packet["codes"] >> 4], axis=1).reshape(-1)[:size]
         magnitudes = [0.0, *(2.0**e for e in range(-6, 1))]

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -52,12 +53,12 @@ class TopK(_Sparse):
       Array([ 0., -3.,  0.,  2.], dtype=float32)
     """
 
-    def encode(self, vector: jax.Array, key: jax.Array | None) -> Tree:
+    def encode(self, vector: jax.Array, key: Any) -> Tree:
         """Return the places of the entries, and the entries."""
         places = jax.lax.top_k(jnp.abs(vector), self.kept(vector.size))[1]
         return {"places": places, "values": vector[places]}
 
-    def decode(self, packet: Tree, size: int, key: jax.Array | None) -> jax.Array:
+    def decode(self, packet: Tree, size: int, key: Any) -> jax.Array:
         """Return the entries in their places."""
         return jnp.zeros(size, packet["values"].dtype).at[packet["places"]].set(packet["values"])
 
@@ -93,13 +94,13 @@ class RandomK(_Sparse):
 
     random = True
 
-    def encode(self, vector: jax.Array, key: jax.Array | None) -> Tree:
+    def encode(self, vector: jax.Array, key: Any) -> Tree:
         """Return the entries at the places that the key draws."""
         values = vector[self._places(vector.size, key)] * self._factor(vector.size)
         # Entries that are not sent could hide that a gradient is not finite.
         return jnp.where(jnp.isfinite(vector).all(), values, jnp.nan)
 
-    def decode(self, packet: Tree, size: int, key: jax.Array | None) -> jax.Array:
+    def decode(self, packet: Tree, size: int, key: Any) -> jax.Array:
         """Return the entries in their places."""
         return jnp.zeros(size, packet.dtype).at[self._places(size, key)].set(packet)
 
@@ -114,5 +115,5 @@ class RandomK(_Sparse):
     def _factor(self, size: int) -> float:
         return size / self.kept(size)
 
-    def _places(self, size: int, key: jax.Array | None) -> jax.Array:
+    def _places(self, size: int, key: Any) -> jax.Array:
         return jax.random.permutation(key, size)[: self.kept(size)]

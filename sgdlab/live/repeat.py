@@ -106,7 +106,11 @@ class _Repetition:
         for row in range(begin, end):
             read = slots[program.load[row, 0]]
             grads, aux = self._compute(row, read)
-            given = {"read": read, "worker": int(program.worker[row]), "delay": float(program.delay[row, 0])}
+            given: dict[str, Any] = {
+                "read": read,
+                "worker": int(program.worker[row]),
+                "delay": float(program.delay[row, 0]),
+            }
             given |= {"number": int(program.number[row]), "anew": bool(program.anew[row])}
             found, last = {"aux": aux}, bool(program.last[row, 0])
             if self._watch.norms:

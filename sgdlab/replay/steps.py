@@ -105,7 +105,7 @@ class Steps:
             jax.block_until_ready(tree)
 
     def nothing(self) -> Tree:
-        """Zeros, as a gradient comes."""
+        """Return zeros, as a gradient comes."""
         return _zeros(self._kept.server.params if self._packer is None else self._packer.like)
 
     @property

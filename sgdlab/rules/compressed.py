@@ -95,7 +95,7 @@ def compressed(
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class _Compressed(Settings):
-    rule: ServerRule
+    rule: Any  # ServerRule
     seed: Any
     channel: Channel = static()  # noqa: RUF009 (a field)
     num_workers: int = static()

@@ -18,7 +18,7 @@ FEEDBACKS = ("none", "error", "ef21")
 
 
 class Memory(NamedTuple):
-    """What a worker keeps between two messages."""
+    """Holds what a worker keeps between two messages."""
 
     kept: Tree  # *params_shape, float32 at least: the error, or the server's estimate; None without feedback.
     own: Tree  # of the compressor, such as PowerSGD's Q; None: nothing.

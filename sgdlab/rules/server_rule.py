@@ -102,7 +102,7 @@ def absorbed(rule: Any, grads: Tree, state: Tree, params: Tree, **use: Any) -> T
 
 
 def received(rule: Any, grads: Tree, state: Tree, params: Tree, **use: Any) -> Tree:
-    """The message of a gradient; arguments are as of `absorbed`, whose state it is given, without `anew`."""
+    """Return the message of a gradient; arguments are as of `absorbed`, whose state it is given, without `anew`."""
     return called(rule.receive, grads, state, params, **use)
 
 

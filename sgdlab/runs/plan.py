@@ -91,7 +91,7 @@ class Plan:
             every = crossing.geometric(number, reporting.evaluations)
         own = self.experiment.task.facts.remembers or self.experiment.local.keep_state
         own = own or self.rule(self.rates, self.schedule.num_workers).point is not None
-        program = replay.lower(self.schedule, every=every, by_worker=own)
+        program: Any = replay.lower(self.schedule, every=every, by_worker=own)
         if self.recorded is None:
             return program
         rows = program.gradient
