@@ -114,8 +114,8 @@ class VectorCompressor(Compressor):
 
 @COMPRESSIONS.register("none", title="Uncompressed messages")
 @dataclasses.dataclass(frozen=True)
-class Uncompressed(Compressor):
-    """Leaves messages as they are: a packet is the message.
+class Uncompressed(VectorCompressor):
+    """Leaves messages as they are.
 
     Example:
       >>> Uncompressed().message_bytes([(10, 10), (10,)])
@@ -125,14 +125,14 @@ class Uncompressed(Compressor):
     adds_up = True
     entrywise = True
 
-    def pack(self, tree: Tree, state: Tree = None, key: jax.Array | None = None) -> tuple[Tree, Tree]:
-        """Return the message."""
-        return tree, state
+    def encode(self, vector: jax.Array, key: Any) -> Tree:
+        """Return the vector."""
+        return vector
 
-    def unpack(self, packet: Tree, like: Tree, key: jax.Array | None = None) -> Tree:
+    def decode(self, packet: Tree, size: int, key: Any) -> jax.Array:
         """Return the packet."""
         return packet
 
-    def message_bytes(self, shapes: Sequence[tuple[int, ...]], dtype: Any = "float32") -> float:
-        """Return the bytes of a message: those of its numbers."""
-        return float(sum(map(math.prod, shapes)) * jnp.dtype(dtype).itemsize)
+    def bytes_of(self, size: int, each: int) -> float:
+        """Return the bytes of all numbers."""
+        return size * each

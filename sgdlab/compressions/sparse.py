@@ -116,4 +116,5 @@ class RandomK(_Sparse):
         return size / self.kept(size)
 
     def _places(self, size: int, key: Any) -> jax.Array:
-        return jax.random.permutation(key, size)[: self.kept(size)]
+        # Of random numbers the largest: a permutation takes ten times as long. XLA is quick at it in float32 alone.
+        return jax.lax.top_k(jax.random.uniform(key, (size,), jnp.float32), self.kept(size))[1]

@@ -121,6 +121,7 @@ def replayed(case, recording):
     return repeat(program, steps_of(channel, program.single), compute, aux=AUX), in_a_loop
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", CASES)
 def test_a_record_replays_to_the_bit(case, tmp_path):
     """Workers are lost, refused and interrupted, and the server is started again: what is used alone is remembered."""
@@ -209,6 +210,7 @@ def workers(job):
     return Rehearsal(np.array([[1.0, 1.7, 2.2, 3.1]]), faults=faults, of_process=process)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "changes",
     [

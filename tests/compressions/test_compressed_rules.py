@@ -58,6 +58,7 @@ BARE = {
 }
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("mode", ["event", "wave"])
 @pytest.mark.parametrize(
     ("name", "rule"),
@@ -74,6 +75,7 @@ def test_the_identity_changes_no_bit(name, rule, mode):
     assert_equal(found.history.aux["loss"], plain.history.aux["loss"])
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("feedback", ["none", "error", "ef21"])
 @pytest.mark.parametrize("name", [part for part in compressions.COMPRESSIONS if part != "none"])
 def test_waves_are_event_mode_to_the_bit(name, feedback):
@@ -134,6 +136,7 @@ def naive(feedback, gradient, schedule, rate):
     return theta, memory
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("feedback", ["none", "error", "ef21"])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_memories_are_those_of_numpy(name, feedback):
