@@ -1,6 +1,7 @@
 """All families of parts that configurations choose from, in the order in which `--help` lists them."""
 
 from sgdlab.cluster.family import CLUSTERS
+from sgdlab.compressions.family import COMPRESSIONS
 from sgdlab.data.family import DATASETS
 from sgdlab.failures.family import FAILURES
 from sgdlab.networks.family import NETWORKS
@@ -10,4 +11,7 @@ from sgdlab.rules.family import RULES
 from sgdlab.tasks.family import TASKS
 from sgdlab.transports.family import TRANSPORTS
 
-FAMILIES = (PROTOCOLS, RULES, CLUSTERS, TRANSPORTS, FAILURES, PREDICTORS, NETWORKS, DATASETS, TASKS)
+FAMILIES = (
+    *(PROTOCOLS, RULES, CLUSTERS, TRANSPORTS, COMPRESSIONS, FAILURES),
+    *(PREDICTORS, NETWORKS, DATASETS, TASKS),
+)

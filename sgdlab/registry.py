@@ -319,6 +319,7 @@ def _named(make: Callable) -> tuple[str, str]:
 
 _HOMES = {
     "CLUSTERS": "sgdlab.cluster.family",
+    "COMPRESSIONS": "sgdlab.compressions.family",
     "DATASETS": "sgdlab.data.family",
     "FAILURES": "sgdlab.failures.family",
     "FAMILIES": "sgdlab.families",

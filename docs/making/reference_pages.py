@@ -16,6 +16,7 @@ PACKAGES = {
     "rules": "What the server does with a gradient",
     "transports": "Costs of messages, and of the server's work",
     "failures": "Failures of workers",
+    "compressions": "What workers send",
     "predictors": "How many workers to wait for, predicted",
     "deep_markov": "The learned predictor",
     "replay": "Executes a schedule",
@@ -29,10 +30,16 @@ PACKAGES = {
 }
 """Module of sgdlab -> what it is."""
 
-PARTS = ("policies", "networks", "predictors")
+PARTS = ("policies", "networks", "predictors", "compressions")
 """Packages whose classes have the methods of an interface, which is described once."""
 
-INTERFACES = ("sgdlab.protocols.policy.Policy", "sgdlab.protocols.policy.Base", "sgdlab.predictors.predictor.Predictor")
+INTERFACES = (
+    "sgdlab.protocols.policy.Policy",
+    "sgdlab.protocols.policy.Base",
+    "sgdlab.predictors.predictor.Predictor",
+    "sgdlab.compressions.compressor.Compressor",
+    "sgdlab.compressions.compressor.VectorCompressor",
+)
 BRIEF = "\n    options:\n      members: false"
 
 

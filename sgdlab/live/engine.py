@@ -25,7 +25,7 @@ from sgdlab.live.messages import (
 )
 from sgdlab.live.recording import LiveRecording, with_later
 from sgdlab.live.settings import LiveSettings, Patience
-from sgdlab.live.transport import Transport
+from sgdlab.live.transport import ANEW, Transport
 from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
 from sgdlab.replay.steps import Steps
 from sgdlab.types import Tree
@@ -64,6 +64,7 @@ class LiveEngine:
       flying: the gradients in flight, the record and the ledger.
       notes: what happened lately: (seconds, words).
       lives: which process of its worker computes a gradient, and after which message it goes on.
+      anew: worker -> whether it has begun its gradient without anything of before.
       held: the versions that the policy may begin gradients on later.
       gradient: `(ticket, params) -> (grads, aux)`, the gradient of the ticket that has come, computed on `params`.
       reading: `(now, ticket) -> seconds`, the clock, read when the worker begins that is given this ticket.
@@ -92,6 +93,7 @@ class LiveEngine:
         self.fleet, self.patience = Fleet(num_workers, settings), Patience(settings)
         self.notes: collections.deque[tuple[float, str]] = collections.deque(maxlen=_NOTES)
         self.lives = Lives()
+        self.anew: dict[int, bool] = {}
         self.seconds, self.losses = ByTicket(), ByTicket()  # the seconds are by the workers' own clocks
         self.used = 0
         self.taken: list[Taken] = []  # of the open update
@@ -300,6 +302,7 @@ class LiveEngine:
 
     def _begin(self, worker: int, version: int, now: float) -> None:
         after = self.lives.begun(self.flying.tickets, worker)
+        self.anew[worker] = after == ANEW
         self.flying.begin(worker, version, now, after=after)
         self.fleet.computes(worker, now)
         self.patience.expect(worker)
@@ -313,7 +316,8 @@ class LiveEngine:
         if self._computes:
             read = self.flying.versions.read(row.read)
             grads, aux = self.gradient(row.ticket, read)
-            self.steps.receive(grads, aux, read=read, worker=worker, delay=float(delay))
+            told = {"worker": worker, "delay": float(delay), "number": row.ticket, "anew": self.anew[worker]}
+            self.steps.receive(grads, aux, read=read, **told)
         self.flying.taken(worker, update, now)
         self.lives.used(row.ticket, worker)
         self.used += 1

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.live.packing import Packer
 from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.transport import ANEW
 from sgdlab.live.work import LocalSteps, Work, WorkSource
@@ -42,6 +43,8 @@ class Gradients:
 
     Attributes:
       aux: shapes and dtypes of the gradient function's aux.
+      packer: makes packets of gradients, which `compute` returns in their place; None: they are not compressed.
+      sent: arrays like a gradient, or shapes and dtypes of a packet.
 
     Raises:
       ValueError: if the batch cannot be cut into so many micro-batches.
@@ -58,6 +61,8 @@ class Gradients:
         self._work, self._worker, self._begun = work, worker, 0
         self._cut = Cut(arguments.whole("micro_batches", work.micro_batches))
         self._steps: PseudoGradients | None = None
+        self.packer = None if work.channel is None else Packer(work.channel, work.seed, work.params)
+        self.sent = work.params if self.packer is None else self.packer.like
         batch_fn = work.batch_fn if work.own is None else work.own(worker)
         if work.local is not None:
             grad_fn = in_micro_batches(work.grad_fn, work.micro_batches, work.finish)
@@ -92,7 +97,8 @@ class Gradients:
           version: the number of the version.
 
         Returns:
-          (grads, aux) in NumPy arrays; None if it was given up.
+          (grads, aux) in NumPy arrays, with the packet in the place of grads where there is a `packer`; None if it was
+          given up.
         """
         begin, index = time.monotonic(), self._begun
         self._begun += 1
@@ -109,6 +115,9 @@ class Gradients:
             found = None if stop() else _whole(span, params, self._functions)
         else:
             found = self._summed(span, params, stop)
+        if found is not None and self.packer is not None:
+            grads, aux = found
+            found = self.packer.pack(ticket, grads, after=kept.get("after", ANEW)), aux
         return None if found is None else jax.tree.map(np.asarray, found)  # which waits for it
 
     def _summed(self, span: tuple[np.int32, np.int32], params: Tree, stop: Callable[[], bool]) -> Any:
@@ -139,7 +148,7 @@ class Computer:
         self._fresh = Gradients(work, worker=worker)
         self._run, self._gradients = -1, self._fresh
         self.params = MemoryLayout(work.params)
-        self.answer = MemoryLayout({"params": work.params, "aux": self._fresh.aux})
+        self.answer = MemoryLayout({"params": self._fresh.sent, "aux": self._fresh.aux})
         self.answer.check(layout)
         self._fresh.compile()
 

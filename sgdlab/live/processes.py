@@ -38,6 +38,7 @@ class Processes:
       params_like: arrays, or `jax.ShapeDtypeStruct`s, like the parameters.
       aux_like: the same of what the gradient function returns beside gradients.
       num_workers: the largest number of workers at once; their numbers are 0, ..., `num_workers` - 1.
+      sent_like: the same of what workers send in the place of gradients; None: they are like the parameters.
       env: environment variables of workers that win over those of `sgdlab.live.environment`.
       gpus_per_worker: GPUs of a worker, such as 1 or 0.5; None: workers compute on the CPU.
       logs: a folder for what workers print, worker_0.log and so on; None: they print where this process does.
@@ -53,6 +54,7 @@ class Processes:
         aux_like: Tree,
         *,
         num_workers: int,
+        sent_like: Tree = None,
         env: Mapping[str, str] = _NOTHING,
         gpus_per_worker: float | None = None,
         logs: str | os.PathLike[str] | None = None,
@@ -62,7 +64,7 @@ class Processes:
         self._source, self._num_workers = source, num_workers
         self._env, self._gpus_per_worker = env, gpus_per_worker
         self._logs = None if logs is None else pathlib.Path(logs)
-        self._answer = MemoryLayout({"params": params_like, "aux": aux_like})
+        self._answer = MemoryLayout({"params": params_like if sent_like is None else sent_like, "aux": aux_like})
         self._versions = Versions(MemoryLayout(params_like))
         self._selector = selectors.DefaultSelector()
         self._processes: dict[int, Process] = {}

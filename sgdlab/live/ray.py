@@ -63,6 +63,7 @@ class Ray:
       params_like: see there.
       aux_like: see there.
       num_workers: see there.
+      sent_like: see there.
       env: see there.
       gpus_per_worker: see there.
       logs: see there; the folder is on the machine of each worker. None leaves what workers print to Ray.
@@ -81,6 +82,7 @@ class Ray:
         aux_like: Tree,
         *,
         num_workers: int,
+        sent_like: Tree = None,
         env: Mapping[str, str] = _NOTHING,
         gpus_per_worker: float | None = None,
         logs: str | os.PathLike[str] | None = None,
@@ -90,7 +92,7 @@ class Ray:
         environment.devices(None, num_workers, gpus_per_worker)
         self._source, self._num_workers, self._logs = source, num_workers, logs
         self._params = MemoryLayout(params_like)
-        self._layout = MemoryLayout({"params": params_like, "aux": aux_like})
+        self._layout = MemoryLayout({"params": params_like if sent_like is None else sent_like, "aux": aux_like})
         self._workers: dict[int, _Worker] = {}
         self._calls: dict[Any, _Call] = {}  # in the order of their questions
         self._unheard: list[Message] = []

@@ -93,7 +93,7 @@ class _Repetition:
         records = {"aux": self._records(aux)}
         if self._watch.norms:
             params = self._steps.params
-            found = self._steps.measured(params, read=params, worker=0, delay=1.0)
+            found = self._steps.measured(self._steps.nothing(), read=params, worker=0, delay=1.0)
             records |= self._records(found | {"step": found["norm"]})
         return self._carry_of([self._steps.sent()] * self.program.num_slots, records)
 
@@ -106,7 +106,12 @@ class _Repetition:
         for row in range(begin, end):
             read = slots[program.load[row, 0]]
             grads, aux = self._compute(row, read)
-            given = {"read": read, "worker": int(program.worker[row]), "delay": float(program.delay[row, 0])}
+            given: dict[str, Any] = {
+                "read": read,
+                "worker": int(program.worker[row]),
+                "delay": float(program.delay[row, 0]),
+            }
+            given |= {"number": int(program.number[row]), "anew": bool(program.anew[row])}
             found, last = {"aux": aux}, bool(program.last[row, 0])
             if self._watch.norms:
                 found |= steps.measured(grads, **given) | {"step": 0.0}

@@ -11,6 +11,7 @@ import numpy as np
 
 from sgdlab import user_files
 from sgdlab.replay.streaming import Stream
+from sgdlab.rules.feedback import Channel
 from sgdlab.types import Tree
 
 
@@ -71,6 +72,8 @@ class Work(NamedTuple):
         None: all workers draw from the same examples.
       local: the steps of its own that a worker makes for each message, of which `batch_fn` gives the batches by their
         number, and `finish` finishes each gradient. None: a message is a gradient.
+      channel: how messages are compressed. None: they are not.
+      seed: of random compressors.
     """
 
     params: Tree
@@ -81,6 +84,8 @@ class Work(NamedTuple):
     finish: Callable[[Tree], Tree] | None = None
     own: Callable[[int], Callable[[Any], Tree]] | None = None
     local: LocalSteps | None = None
+    channel: Channel | None = None
+    seed: int = 0
 
 
 class WorkSource(NamedTuple):

@@ -14,6 +14,7 @@ from sgdlab.replay.functions import Parts, computed
 from sgdlab.replay.lanes import NOWHERE, Lanes, lanes_at, over_lanes, record_aux, write_lanes
 from sgdlab.replay.mixing import mixed, weighted
 from sgdlab.replay.sharding import AXIS, MeshLayout
+from sgdlab.rules.server_rule import received
 from sgdlab.types import Tree
 from sgdlab.xla import apart, read_row
 
@@ -78,7 +79,7 @@ def one_gradient(carry: PeerCarry, rows: PeerRows, row: jax.Array, parts: Parts,
     grads, aux, local = apart(gradient, row, at, read(carry.local))
     averaged = jax.lax.optimization_barrier(averaged)
     own = read((carry.state, carry.stats))
-    stepped, *own = node_step(averaged, grads, aux, own, node, rows.scale[row], parts)
+    stepped, *own = node_step(averaged, grads, aux, own, (node, row), rows.scale[row], parts)
     write = lambda index: lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, index, 0)
     return PeerCarry(
         slots=jax.tree.map(write(rows.store[row]), slots, stepped),
@@ -106,7 +107,7 @@ def one_wave(carry: PeerCarry, rows: PeerRows, number: jax.Array, parts: Parts, 
     node = rows.worker[lanes.row]
     own = jax.tree.map(lambda buffer: buffer[node], (carry.state, carry.stats))
     step = functools.partial(node_step, parts=parts)
-    stepped, *own = jax.vmap(step)(averaged, grads, aux, own, node, rows.scale[lanes.row])
+    stepped, *own = jax.vmap(step)(averaged, grads, aux, own, (node, lanes.row), rows.scale[lanes.row])
     write = lambda buffers, found, index: write_lanes(buffers, found, jnp.where(lanes.used, index, NOWHERE))
     state, stats = write((carry.state, carry.stats), tuple(own), node)
     return PeerCarry(
@@ -179,13 +180,14 @@ def node_step(
     grads: Tree,
     aux: Tree,
     own: tuple[Tree, Tree],
-    node: jax.Array,
+    of: tuple[jax.Array, jax.Array],
     scale: jax.Array,
     parts: Parts,
 ) -> tuple[Tree, Tree, Tree]:
-    """One step of the node's own optimiser: its parameters, its state and its statistics afterwards."""
-    state, stats = own
-    message = parts.receive(grads, state, averaged, worker=node, delay=jnp.ones([]), read_params=averaged)
+    """One step of a node's own optimiser, with its gradient `of[1]`: parameters, state and statistics afterwards."""
+    (state, stats), (node, number) = own, of
+    given = {"worker": node, "delay": jnp.ones([]), "read_params": averaged, "number": number}
+    message = received(parts, grads, state, averaged, **given)
     updates, state = parts.update(message, state, averaged, num_gradients=1, delay=jnp.ones([]), worker=node)
     stats = stats if parts.fold is None else parts.fold(stats, aux)
     updates = jax.tree.map(lambda leaf: leaf * scale.astype(leaf.dtype), updates)

@@ -25,7 +25,7 @@ from sgdlab.replay.program import Program
 from sgdlab.replay.server_engine import ServerEngine
 from sgdlab.replay.sharding import KINDS
 from sgdlab.replay.watch import Watch
-from sgdlab.rules.server_rule import ServerRule, absorbed, server_rule
+from sgdlab.rules.server_rule import ServerRule, absorbed, received, server_rule
 from sgdlab.schedule import Schedule
 from sgdlab.tasks.task import Task, described
 from sgdlab.types import Tree
@@ -224,9 +224,9 @@ def check_rule(schedule: Schedule | PeerSchedule | Program, rule: ServerRule | o
 
         def update(number: jax.Array, params: jax.Array) -> Tree:
             state = rule.init(params)
-            use = {"worker": 0, "delay": number, "read_params": params}
+            use = {"worker": 0, "delay": number, "read_params": params, "number": 0}
             state = absorbed(rule, params, state, params, **use)
-            message = rule.receive(params, state, params, **use)
+            message = received(rule, params, state, params, **use)
             return rule.update(message, state, params, num_gradients=number, delay=number, worker=None)
 
         jax.eval_shape(update, number, params)

@@ -8,7 +8,7 @@ import optax
 
 from sgdlab.replay.functions import Parts
 from sgdlab.rules import accumulators
-from sgdlab.rules.server_rule import absorbed
+from sgdlab.rules.server_rule import absorbed, received
 from sgdlab.types import Tree
 
 
@@ -26,6 +26,8 @@ class Instruction(NamedTuple):
     """Says how a server uses a gradient; scalars, of NumPy outside compiled code."""
 
     worker: Any
+    number: Any  # of the gradient, as rules are told it.
+    anew: Any  # whether its worker begins anew with it.
     delay: Any  # staleness + 1.
     mean_delay: Any  # of its update's gradients.
     count: Any  # gradients of its update.
@@ -89,7 +91,7 @@ def receive(server: Server, grads: Tree, read: Tree, use: Instruction, parts: Pa
     """The server with one more gradient, computed on `read`, in its open update.
 
     The messages of an update are added up in the order of their arrival, in at least float32; how many there will be
-    need not be known. Of `use`, `worker`, `delay` and `first` are looked at.
+    need not be known. Of `use`, `worker`, `number`, `anew`, `delay` and `first` are looked at.
     """
     total = jax.tree.map(lambda leaf: jnp.where(use.first, 0, leaf), server.message)
     server, message = _message(server, grads, read, use, parts)
@@ -120,15 +122,15 @@ def stored(server: Server, sent: Tree, slot: jax.Array) -> Server:
 
 def _message(server: Server, grads: Tree, read: Tree, use: Instruction, parts: Parts) -> tuple[Server, Tree]:
     """The server after its rule has absorbed a gradient, and the gradient's message."""
-    given = {"worker": use.worker, "delay": use.delay, "read_params": read}
-    state = absorbed(parts, grads, server.state, server.params, **given)
-    return server._replace(state=state), parts.receive(grads, state, server.params, **given)
+    given = {"worker": use.worker, "delay": use.delay, "read_params": read, "number": use.number}
+    state = absorbed(parts, grads, server.state, server.params, anew=use.anew, **given)
+    return server._replace(state=state), received(parts, grads, state, server.params, **given)
 
 
 def _message_like(params: Tree, state: Tree, parts: Parts) -> Tree:
     """Shapes and dtypes of a message."""
-    use = {"worker": jnp.zeros([], jnp.int32), "delay": jnp.zeros([])}
-    made = lambda params, state: parts.receive(params, state, params, read_params=params, **use)
+    use = {"worker": jnp.zeros([], jnp.int32), "delay": jnp.zeros([]), "number": jnp.zeros([], jnp.int32)}
+    made = lambda params, state: received(parts, params, state, params, read_params=params, **use)
     return jax.eval_shape(made, params, state)
 
 

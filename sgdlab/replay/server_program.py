@@ -21,6 +21,8 @@ class ServerProgram(Program):
     with one block, every gradient is used at once: gradient r is use r of every block, and none is buffered.
 
     Attributes:
+      number: int32[R], the number of each gradient that rules are told: r, or of a recorded run the ticket.
+      anew: bool[R], whether its worker begins anew with a gradient, as a process does after a loss.
       load: int32[R, S], the slot that holds the version of each block that a gradient is computed on.
       kept: int32[R], the index in the buffer at which a gradient stays until the last block has used it.
       ends: int32[R + 1, S], number of uses of each block before each gradient, and the number of all uses.
@@ -37,6 +39,8 @@ class ServerProgram(Program):
       applied: float64[R, S], seconds, when its update is applied; NaN if it enters none.
     """
 
+    number: Int32[np.ndarray, " R"]
+    anew: Bool[np.ndarray, " R"]
     load: Int32[np.ndarray, "R S"]
     kept: Int32[np.ndarray, " R"]
     ends: Int32[np.ndarray, "R+1 S"]
@@ -169,6 +173,8 @@ def lower_servers(
         num_workers=schedule.num_workers,
         num_slots=num_slots,
         capacity=needed | capacity if capacity else needed,
+        number=np.arange(rows, dtype=np.int32),
+        anew=np.zeros(rows, bool),
         load=load,
         kept=kept,
         ends=ends,

@@ -12,7 +12,7 @@ from sgdlab.replay.lanes import record_aux
 from sgdlab.replay.server import Instruction, Server, norm, take
 from sgdlab.replay.sharding import MeshLayout
 from sgdlab.rules import accumulators
-from sgdlab.rules.server_rule import absorbed
+from sgdlab.rules.server_rule import absorbed, called
 from sgdlab.types import Tree
 from sgdlab.xla import apart, read_row
 
@@ -25,6 +25,8 @@ class ServerRows:
     """A `ServerProgram` on the device, padded to its capacity (see there)."""
 
     worker: jax.Array
+    number: jax.Array
+    anew: jax.Array
     lane: jax.Array  # [rows], the lane in which wave mode computes a gradient.
     load: jax.Array
     kept: jax.Array
@@ -188,8 +190,10 @@ def _used_by(
         records = records._replace(distance=records.distance.at[row, block].set(distance))
     if parts.penalty is not None:
         own = {"worker": instruction.worker, "delay": instruction.delay, "read_params": read}
-        state = absorbed(parts, grads, server.state, server.params, **own)  # as `receive` sees it
-        penalty = parts.penalty(grads, state, server.params, **own).astype(records.penalty.dtype)
+        own["number"] = instruction.number
+        # As `receive` sees it.
+        state = absorbed(parts, grads, server.state, server.params, anew=instruction.anew, **own)
+        penalty = called(parts.penalty, grads, state, server.params, **own).astype(records.penalty.dtype)
         records = records._replace(penalty=records.penalty.at[row, block].set(penalty))
     server, step = take(server, grads, read, instruction, parts, single=mode.single, norms=mode.norms)
     if mode.norms:
@@ -205,5 +209,6 @@ def _used_by(
 
 def instruction_of(rows: ServerRows, k: jax.Array, row: jax.Array, block: int) -> Instruction:
     """Return how a block uses a gradient, its k-th."""
-    by_use = {name: getattr(rows, name)[k, block] for name in Instruction._fields if name != "worker"}
-    return Instruction(worker=rows.worker[row], **by_use)
+    of_gradient = ("worker", "number", "anew")
+    by_use = {name: getattr(rows, name)[k, block] for name in Instruction._fields if name not in of_gradient}
+    return Instruction(**{name: getattr(rows, name)[row] for name in of_gradient}, **by_use)

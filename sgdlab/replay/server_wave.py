@@ -14,6 +14,7 @@ from sgdlab.replay.server import close, norm, stored
 from sgdlab.replay.server_step import Carry, Mode, ServerRows, instruction_of, loaded, points, used
 from sgdlab.replay.sharding import AXIS
 from sgdlab.rules import accumulators
+from sgdlab.rules.server_rule import called, received
 from sgdlab.types import Tree
 from sgdlab.xla import read_row
 
@@ -80,10 +81,11 @@ def _updated_once(carry: Carry, rows: ServerRows, lanes: Lanes, parts: Parts, mo
             found, added = {"aux": aux, "after": after}, []
             for block, (params, state) in enumerate(servers):
                 given = {"worker": rows.worker[row], "delay": rows.delay[row, block], "read_params": read[block]}
-                message = accumulators.wide(parts.receive(grads[block], state, params, **given))
+                given["number"] = rows.number[row]
+                message = accumulators.wide(received(parts, grads[block], state, params, **given))
                 added.append(jax.tree.map(lambda leaf: jnp.where(used, leaf, 0), message))
                 if parts.penalty is not None:
-                    found[f"penalty{block}"] = parts.penalty(grads[block], state, params, **given)
+                    found[f"penalty{block}"] = called(parts.penalty, grads[block], state, params, **given)
             return tuple(added), found | ({"norm": norm(grads)} if mode.norms else {})
 
         own = exchange.own(layout, (lanes.row, lanes.used))

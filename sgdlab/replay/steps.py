@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from sgdlab.replay.functions import Parts
 from sgdlab.replay.server import Instruction, Server, apply_one, close, norm, receive, start_server
 from sgdlab.replay.watch import as_pytree
 from sgdlab.rules import accumulators
-from sgdlab.rules.server_rule import ServerRule, absorbed, server_rule
+from sgdlab.rules.server_rule import ServerRule, absorbed, called, server_rule
 from sgdlab.tasks.task import check_statistics
 from sgdlab.types import Tree
 from sgdlab.xla import apart
@@ -46,6 +46,8 @@ class Steps:
       stats: initial running statistics; None: none.
       fold: `(stats, aux) -> stats`, called for each gradient received; together with `stats`.
       average_decay: of the Polyak averages of parameters and statistics after each update; None: no averages.
+      packer: of packets in which gradients come, with their shapes `like`, and `unpack(packet, number) -> grads`, which
+        `receive` and `measured` call first (`sgdlab.live.packing.Packer`). None: gradients come as they are.
 
     Raises:
       ValueError: if one of `stats` and `fold` is given without the other, or if workers compute at points of their own.
@@ -70,6 +72,7 @@ class Steps:
         stats: Tree = None,
         fold: Callable[[Tree, Tree], Tree] | None = None,
         average_decay: float | None = None,
+        packer: Any = None,
     ):
         check_statistics(stats, fold)
         rule = rule if isinstance(rule, ServerRule) else server_rule(rule)
@@ -79,7 +82,7 @@ class Steps:
                 "own (rule.point), which replay knows and a worker does not"
             )
         self._parts = Parts.of(rule, fold=fold, average_decay=average_decay)
-        self._penalty, self._single = as_pytree(rule.penalty), single
+        self._penalty, self._single, self._packer = as_pytree(rule.penalty), single, packer
         self._kept, self._sent = _start(params, stats, self._parts, single=single)
         self._next = self._sent  # of single updates, what is sent once the open one is closed
         self._version, self._received, self._delays = 0, 0, 0.0
@@ -91,7 +94,7 @@ class Steps:
           aux: of the gradient function, or objects with its shapes and dtypes.
         """
         before = self.snapshot()
-        grads, aux = jax.tree.map(lambda leaf: np.zeros(np.shape(leaf), leaf.dtype), (self._kept.server.params, aux))
+        grads, aux = self.nothing(), _zeros(aux)
         # Twice: what the first update returns may differ from the initial state in how weakly it is typed.
         for _ in range(2):
             self._received = 0
@@ -100,6 +103,10 @@ class Steps:
         self.restore(before)
         for tree in (self.params, self.state, self.stats, self.average, self.average_stats):
             jax.block_until_ready(tree)
+
+    def nothing(self) -> Tree:
+        """Return zeros, as a gradient comes."""
+        return _zeros(self._kept.server.params if self._packer is None else self._packer.like)
 
     @property
     def single(self) -> bool:
@@ -115,15 +122,19 @@ class Steps:
         """The newest version, as workers read it: arrays of JAX that never change."""
         return self._sent
 
-    def receive(self, grads: Tree, aux: Tree, *, read: Tree, worker: int, delay: float) -> None:
+    def receive(
+        self, grads: Tree, aux: Tree, *, read: Tree, worker: int, delay: float, number: int = 0, anew: bool = False
+    ) -> None:
         """A gradient enters the open update.
 
         Args:
-          grads: the gradient, arrays like the parameters.
+          grads: the gradient, arrays like the parameters, or its packet.
           aux: what else the gradient function returned.
           read: the version that it was computed on, as it was `sent`.
           worker: who computed it.
           delay: staleness + 1, the number of the open update less that of the version read, plus 1.
+          number: of the gradient, its ticket, as rules are told it.
+          anew: whether its worker begins anew with it.
 
         Raises:
           ValueError: if every update has one gradient, and the open one has it.
@@ -131,22 +142,29 @@ class Steps:
         if self._single and self._received:
             raise ValueError("single=True must be False for updates of several gradients: the open one has one already")
         parts = self._parts
-        inputs = (grads, aux if parts.fold is not None else None, read)
+        inputs = (self._unpacked(grads, number), aux if parts.fold is not None else None, read)
         self._received, self._delays = self._received + 1, self._delays + delay
-        use = _instruction(worker, delay, self._delays, self._received, first=self._received == 1)
+        use = _instruction(worker, delay, self._delays, self._received, number, anew, first=self._received == 1)
         if self._single:
             self._kept, self._next, done = _apply(self._kept, inputs, use, parts)
         else:
             self._kept, done = _receive(self._kept, inputs, use, parts)
         done.block_until_ready()  # JAX on CPU may read the memory of the inputs until then
 
-    def measured(self, grads: Tree, *, read: Tree, worker: int, delay: float) -> dict[str, jax.Array | None]:
+    def measured(
+        self, grads: Tree, *, read: Tree, worker: int, delay: float, number: int = 0, anew: bool = False
+    ) -> dict[str, jax.Array | None]:
         """Return the norm, distance and penalty of a gradient that is about to be received, as `History` names them.
 
         Args: as of `receive`.
         """
-        use = _instruction(worker, delay, delay, 1, first=True)
-        return _measured(self._kept.server, grads, read, use, self._parts._replace(penalty=self._penalty))
+        use = _instruction(worker, delay, delay, 1, number, anew, first=True)
+        return _measured(
+            self._kept.server, self._unpacked(grads, number), read, use, self._parts._replace(penalty=self._penalty)
+        )
+
+    def _unpacked(self, grads: Tree, number: int) -> Tree:
+        return grads if self._packer is None else self._packer.unpack(grads, number)
 
     def close(self) -> None:
         """Applies the open update: its gradients' messages, added up in the order of their coming, over their number.
@@ -220,17 +238,25 @@ class Steps:
         return whole if self._next is self._sent else whole | {"next": self._next}
 
 
-def _instruction(worker: int, delay: float, delays: float, count: int, *, first: bool) -> Instruction:
-    number = jax.dtypes.canonicalize_dtype(np.float64)
+def _instruction(
+    worker: int, delay: float, delays: float, count: int, number: int = 0, anew: bool = False, *, first: bool
+) -> Instruction:
+    real = jax.dtypes.canonicalize_dtype(np.float64)
     return Instruction(
         worker=np.int32(worker),
-        delay=number.type(delay),
-        mean_delay=number.type(delays / count),
+        number=np.int32(number),
+        anew=np.bool_(anew),
+        delay=real.type(delay),
+        mean_delay=real.type(delays / count),
         count=np.int32(count),
         first=np.bool_(first),
         last=np.bool_(True),
         store=np.int32(0),
     )
+
+
+def _zeros(like: Tree) -> Tree:
+    return jax.tree.map(lambda leaf: np.zeros(np.shape(leaf), leaf.dtype), like)
 
 
 @functools.partial(jax.jit, static_argnames="single")
@@ -262,10 +288,10 @@ def _apply(kept: Kept, inputs: tuple[Tree, Tree, Tree], use: Instruction, parts:
 
 @jax.jit
 def _measured(server: Server, grads: Tree, read: Tree, use: Instruction, parts: Parts) -> dict[str, jax.Array | None]:
-    penalty, own = None, {"worker": use.worker, "delay": use.delay, "read_params": read}
+    penalty, own = None, {"worker": use.worker, "delay": use.delay, "read_params": read, "number": use.number}
     if parts.penalty is not None:
-        state = absorbed(parts, grads, server.state, server.params, **own)  # as `receive` sees it
-        penalty = parts.penalty(grads, state, server.params, **own)
+        state = absorbed(parts, grads, server.state, server.params, anew=use.anew, **own)  # as `receive` sees it
+        penalty = called(parts.penalty, grads, state, server.params, **own)
     return {
         "norm": norm(grads),
         "distance": norm(jax.tree.map(jnp.subtract, server.params, read)),

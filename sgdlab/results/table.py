@@ -194,8 +194,9 @@ def notes(groups: Sequence[Group]) -> list[str]:
     seeds = f"Mean ± standard deviation over {facts.seeds(groups)}" if several else "One seed"
     found = [f"{seeds}; {facts.gradients(groups)} a run."]
     found += [f"Cluster: {cluster}."] if cluster else []
-    for label in ("transport", "failures"):
-        found += [f"{label.capitalize()}: {said}." for said in [facts.about(groups).get(label)] if said]
+    for label in ("transport", "failures", "messages"):
+        what = "Compressed messages" if label == "messages" else label.capitalize()
+        found += [f"{what}: {said}." for said in [facts.about(groups).get(label)] if said]
     found += facts.own_data(groups) + facts.of_messages(groups) + facts.not_used(groups)
     found += facts.wasted(groups) + facts.corrections(groups)
     found += _least(groups) + _told_apart(groups)

@@ -9,6 +9,7 @@ from sgdlab.rules.ada_delay import ada_delay, scale_by_ada_delay
 from sgdlab.rules.adam import adam, adam_gap_aware, adam_staleness_aware
 from sgdlab.rules.asgd import asgd, nag_asgd
 from sgdlab.rules.ca2fl import ca2fl
+from sgdlab.rules.compressed import compressed
 from sgdlab.rules.dana import dana, dana_delay_compensated, dana_gap_aware, dana_staleness_aware
 from sgdlab.rules.dc_s3gd import dc_s3gd
 from sgdlab.rules.delay_adaptive import delay_adaptive, scale_by_excess_delay
@@ -50,6 +51,7 @@ __all__ = [
     "as_transform",
     "asgd",
     "ca2fl",
+    "compressed",
     "dana",
     "dana_delay_compensated",
     "dana_gap_aware",

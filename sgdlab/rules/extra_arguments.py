@@ -14,7 +14,7 @@ from sgdlab.errors import is_library
 OF_UPDATES = ("worker", "delay", "num_gradients")
 """Arguments that a transform of updates is given."""
 
-OF_GRADIENTS = ("worker", "delay", "read_params")
+OF_GRADIENTS = ("worker", "delay", "read_params", "number")
 """Arguments that a transform of single gradients (`receive`) is given."""
 
 _ALL = tuple(dict.fromkeys((*OF_UPDATES, *OF_GRADIENTS)))
@@ -49,6 +49,7 @@ def check(tx: optax.GradientTransformation, offered: tuple[str, ...]) -> None:
       ValueError: dellay=... is given to no transform: it must be one of worker, delay, num_gradients (did you mean \
 delay?): ..., update
     """
+    wanted = [name for name in offered if name != "number" or _names_number(tx)]
     for update, extra in _updates(tx, set()):
         named, takes_all = _named(update)
         for name, has_default in named.items():
@@ -65,11 +66,35 @@ delay?): ..., update
             raise ValueError(
                 f"{name}=... is given to no transform: it must be one of {', '.join(offered)}{hint}: {_where(update)}"
             )
-        if missing := [name for name in offered if extra and not takes_all and name not in named]:
+        if missing := [name for name in wanted if extra and not takes_all and name not in named]:
             raise ValueError(
                 f"**extra_args must be there at the end of a transform's arguments: it is given "
                 f"{' and '.join(missing)} too: {_where(update)}"
             )
+
+
+def without_number(tx: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Return a transform that is not told a gradient's `number`, where nothing in it names that: some take only others.
+
+    Example:
+      >>> def update(updates, state, params=None, *, worker, delay, read_params):
+      ...     return updates, state
+      >>> tx = optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+      >>> without_number(tx).update(1.0, (), worker=0, delay=1, read_params=2.0, number=7)
+      (1.0, ())
+    """
+    if not isinstance(tx, optax.GradientTransformationExtraArgs) or _names_number(tx):
+        return tx
+
+    def update(updates: Any, state: Any, params: Any = None, *, number: Any = None, **extra_args: Any) -> Any:
+        return tx.update(updates, state, params, **extra_args)
+
+    return optax.GradientTransformationExtraArgs(tx.init, update)
+
+
+def _names_number(tx: optax.GradientTransformation) -> bool:
+    """Return True if a function that somebody else wrote names `number`."""
+    return any("number" in _named(update)[0] for update, _ in _updates(tx, set()))
 
 
 def _updates(tx: Any, seen: set[int]) -> Iterator[tuple[Callable, bool]]:

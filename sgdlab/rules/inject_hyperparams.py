@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from sgdlab.rules.server_rule import ServerRule, Tree
+from sgdlab.rules.server_rule import ServerRule, Tree, absorbed, called
 
 
 class InjectedState(NamedTuple):
@@ -66,7 +66,9 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
             return InjectedState({k: jnp.asarray(v, dtype) for k, v in numeric.items()}, given.init(params))
 
         def of_gradients(name: str) -> Callable[..., Tree]:
-            return lambda grads, state, params, **extra: getattr(at(state), name)(grads, state.inner, params, **extra)
+            return lambda grads, state, params, **extra: called(
+                getattr(at(state), name), grads, state.inner, params, **extra
+            )
 
         def update(message, state, params, **extra):
             updates, inner = at(state).update(message, state.inner, params, **extra)
@@ -76,7 +78,7 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
             return at(state).send(params, state.inner, **extra)
 
         def absorb(grads, state, params, **extra):
-            return InjectedState(state.hyperparams, at(state).absorb(grads, state.inner, params, **extra))
+            return InjectedState(state.hyperparams, absorbed(at(state), grads, state.inner, params, **extra))
 
         def point(sent, state, **extra):
             return at(state).point(sent, state.inner, **extra)

@@ -10,6 +10,7 @@ any one per update, write a function that makes the two and pass it to `lifted` 
 `rule_of` (`gap_aware`, `dana`; `malenia` for a rule with a table of gradients; `dc_s3gd` for one with points).
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -29,7 +30,9 @@ class ServerRule(NamedTuple):
       init: `(params) -> state`.
       receive: `(grads, state, params, *, worker, delay, read_params) -> message`, once per gradient. It turns a
         gradient into a message, any pytree that can be averaged over the gradients of one update, such as `()` where
-        the state says it all. It reads the state and never changes it.
+        the state says it all. It reads the state and never changes it. Where it names `number`, or takes all keywords,
+        as `penalty` and `absorb` may too, it is told the gradient's number, which is that of its batch: random keys
+        that are made of it are the same in event mode, in waves and on processes.
       update: `(mean_message, state, params, *, num_gradients, delay, worker) -> (updates, state)`, once per update,
         with optax's sign: new params = params + updates. `delay` is the mean delay of the update's gradients;
         `worker` is the sender, or None where an update has several gradients.
@@ -40,7 +43,8 @@ class ServerRule(NamedTuple):
         parameters; of DC-ASGD, the relative length of its correction. None if it says nothing of it.
       absorb: `(grads, state, params, *, worker, delay, read_params) -> state`, once per gradient, in the order of
         their arrival and before `receive`, which sees the new state: what the rule keeps of a gradient whatever update
-        it is in, such as a table of the workers' gradients. None if the state changes by updates alone.
+        it is in, such as a table of the workers' gradients. None if the state changes by updates alone. Where it names
+        `anew`, or takes all keywords, it is told whether the worker begins anew with this gradient, as after a loss.
       point: `(sent, state, *, worker) -> the point at which the worker computes its gradient`, like `sent`, where a
         worker adds something of its own to what it has read; `read_params` is then this point. It depends on the state
         of this worker alone, which nobody's messages but its own may change. None: workers compute on what they read.
@@ -92,9 +96,31 @@ def absorbed(rule: Any, grads: Tree, state: Tree, params: Tree, **use: Any) -> T
       grads: the gradient.
       state: of the rule.
       params: of the server.
-      **use: `worker`, `delay` and `read_params`.
+      **use: `worker`, `delay` and `read_params`; perhaps `number` and `anew`.
     """
-    return state if rule.absorb is None else rule.absorb(grads, state, params, **use)
+    return state if rule.absorb is None else called(rule.absorb, grads, state, params, **use)
+
+
+def received(rule: Any, grads: Tree, state: Tree, params: Tree, **use: Any) -> Tree:
+    """Return the message of a gradient; arguments are as of `absorbed`, whose state it is given, without `anew`."""
+    return called(rule.receive, grads, state, params, **use)
+
+
+def called(function: Callable[..., Tree], *arguments: Tree, **use: Any) -> Tree:
+    """Call a function of a rule without `number` and `anew` where it does not take them: many rules do not.
+
+    Example:
+      >>> called(lambda grads, *, worker: grads + worker, 1.0, worker=2, number=7)
+      3.0
+    """
+    parameters = inspect.signature(function).parameters
+    if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
+        use = {name: value for name, value in use.items() if name in parameters or name not in _LATER}
+    return function(*arguments, **use)
+
+
+_LATER = ("number", "anew")
+"""Arguments that were not there from the first."""
 
 
 def decayed(grads: Tree, params: Tree, weight_decay: Any) -> Tree:
@@ -174,8 +200,8 @@ def server_rule(tx: optax.GradientTransformation, *, receive: optax.GradientTran
 
     Args:
       tx: transform of the mean gradient, once per update.
-      receive: a stateless transform of each single gradient, such as clipping; it gets `worker`, `delay` and
-        `read_params` as extra arguments. None: the gradient is not changed.
+      receive: a stateless transform of each single gradient, such as clipping; it gets `worker`, `delay`,
+        `read_params` and `number` as extra arguments. None: the gradient is not changed.
 
     Returns:
       A `ServerRule`. Each call compiles a new program; the hyperparameters of this package's rules are data instead.
@@ -200,9 +226,10 @@ def server_rule(tx: optax.GradientTransformation, *, receive: optax.GradientTran
       >>> [update(delay).item() for delay in (1, 2, 8)]
       [-1.0, -0.5, -0.25]
     """
-    pair = (optax.identity() if receive is None else receive, tx)
-    extra_arguments.check(pair[0], extra_arguments.OF_GRADIENTS)
+    receive = optax.identity() if receive is None else receive
+    extra_arguments.check(receive, extra_arguments.OF_GRADIENTS)
     extra_arguments.check(tx, extra_arguments.OF_UPDATES)
+    pair = (extra_arguments.without_number(receive), tx)
     return lifted(lambda: pair)
 
 
@@ -210,8 +237,9 @@ def as_transform(rule: ServerRule) -> optax.GradientTransformationExtraArgs:
     """Makes a rule an optax transform for updates of one gradient each: `update(receive(gradient))`, after `absorb`.
 
     Its `update` takes `worker`, `delay` (1 by default) and `read_params` (the parameters by default) as extra
-    arguments, so that every rule can be used in an optax chain or a training loop. What workers read (of DANA, an
-    estimate) remains `rule.send`, and the point where they compute `rule.point`.
+    arguments, so that every rule can be used in an optax chain or a training loop, and `number` where the rule wants
+    the gradient's. What workers read (of DANA, an estimate) remains `rule.send`, and the point where they compute
+    `rule.point`.
 
     Example:
       >>> from sgdlab import rules
@@ -221,13 +249,14 @@ def as_transform(rule: ServerRule) -> optax.GradientTransformationExtraArgs:
       Array([-0.25], dtype=float32)
     """
 
-    def update(grads, state, params=None, *, worker=0, delay=1, read_params=None, **extra):
+    def update(grads, state, params=None, *, worker=0, delay=1, read_params=None, number=None, **extra):
         if params is None:
             raise ValueError("params=None must be the parameters that the gradient is applied to")
         read_params = params if read_params is None else read_params
         use = {"worker": worker, "delay": delay, "read_params": read_params}
+        use |= {} if number is None else {"number": number}
         state = absorbed(rule, grads, state, params, **use)
-        message = rule.receive(grads, state, params, **use)
+        message = received(rule, grads, state, params, **use)
         return rule.update(message, state, params, num_gradients=1, delay=delay, worker=worker)
 
     return optax.GradientTransformationExtraArgs(rule.init, update)

@@ -71,9 +71,11 @@ def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, An
     config.layout = placeholder(str)  # parameters on several devices: "sharded" or "replicated"; None: by size
     config.memory = placeholder(float)  # most memory of a run, GiB; None: the memory that is free
 
-    config.update(parts({"predictor": "running_mean", "transport": "free", "failures": "none", **kinds}, **changed))
+    off = {"transport": "free", "compression": "none", "failures": "none"}
+    config.update(parts({"predictor": "running_mean", **off, **kinds}, **changed))
     config.cluster.num_workers = 1  # number of workers, N
     config.cluster.first_workers = placeholder(int)  # number of workers that take part, the first ones; None: all
+    config.compression.feedback = placeholder(str)  # memory of workers: "none", "error" or "ef21"; None: the kind's own
 
     config.heterogeneity = ConfigDict()  # of workers that have training examples of their own
     config.heterogeneity.alpha = placeholder(float)  # Dirichlet parameter of workers' labels; None: all share the data
@@ -276,9 +278,12 @@ def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) ->
         if name in used or name == f"{family}.kind":
             continue
         flag = f"--config.{name} has no effect"
+        if name == "compression.feedback":
+            raise UsageError(f"{flag}: compression.kind is none; set --config.compression.kind")
         if family in kinds and part not in kinds[family]:
-            now = ", ".join(str(kind) for kind in kinds[family] if kind) or (
-                "the network's own" if family == "task" else "not used by this protocol"
+            unset = {"task": "the network's own", "compression": "none"}
+            now = ", ".join(str(kind) for kind in kinds[family] if kind) or unset.get(
+                family, "not used by this protocol"
             )
             raise UsageError(f"{flag}: {family}.kind is {now}; set --config.{family}.kind={part}")
         if family == "optimizer":

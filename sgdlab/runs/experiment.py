@@ -23,6 +23,7 @@ from sgdlab.registry import (
     Registry,
 )
 from sgdlab.runs import configuration, local_steps, parts
+from sgdlab.runs.compression import Compression
 from sgdlab.runs.configuration import Reach
 from sgdlab.runs.datasets import FOLDS, TrainingData, Workers
 from sgdlab.runs.local_steps import Local, local_of
@@ -33,9 +34,8 @@ from sgdlab.tasks.family import OUTCOMES
 _OFF_BY_DEFAULT = ("budget", "seconds", "until_target", "spacing", "split")
 """Entries on the first level that make no difference at their defaults."""
 
-STREAMS = ("parameters", "batches", "runtimes", "protocol", "augmentation", "shares", "failures")
-"""Sources of randomness of a run: its network, order and shares of examples, compute times, its protocol's draws, and
-failures of workers."""
+STREAMS = ("parameters", "batches", "runtimes", "protocol", "augmentation", "shares", "compression", "failures")
+"""Sources of randomness of a run: network, order and shares of examples, compute times, draws of its protocol, ..."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,6 +168,7 @@ class Experiment:
       network: what is trained.
       data: what it is trained on.
       task: what it is trained for: the network's own, or another.
+      compression: how messages are compressed; None where they are not.
       epochs: of used gradients.
       ending: when it ends, where that is not after its epochs.
       local: steps of a worker between two messages.
@@ -190,6 +191,7 @@ class Experiment:
     network: UsedPart
     data: TrainingData
     task: UsedPart
+    compression: Compression | None
     epochs: float
     ending: Ending
     local: Local
@@ -209,7 +211,7 @@ class Experiment:
         task = self.task if self.task.part.is_foreign or self.task.name != self.network.facts.task else None
         used = (
             *(self.protocol, self.rule, self.predictor, self.cluster.used, self.transport, self.failures),
-            *(self.network, self.data.used, task),
+            *(self.network, self.data.used, task, None if self.compression is None else self.compression.used),
         )
         return {one.registry.family: one for one in used if one is not None}
 
@@ -359,6 +361,7 @@ def resolve(config: ConfigDict) -> Experiment:
         network=network,
         data=TrainingData(data, workers, *batches, *own, pieces, _fold(config)),
         task=task,
+        compression=Compression.of(config, seeds.of("compression")),
         epochs=config.epochs,
         ending=_record(Ending, config),
         local=local,

@@ -49,6 +49,7 @@ def work(argument: Mapping[str, Any]) -> Work:
         finish=tasks.finish_of(experiment),
         own=None if experiment.data.alpha is None else of_worker,
         local=_local_steps(experiment, argument.get("steps_per_update")),
+        **({} if experiment.compression is None else experiment.compression.of_worker()),
     )
 
 
@@ -136,12 +137,14 @@ class Job:
 
     @property
     def sent_like(self) -> Tree:
-        """Return arrays like a gradient and its aux where workers keep something, and none can be computed again."""
-        return {"params": self.task.params, "aux": self.gradients.aux} if self._keeps else None
+        """Return arrays like a message and its aux where workers keep something, and none can be computed again."""
+        return {"params": self.gradients.sent, "aux": self.gradients.aux} if self._keeps else None
 
     @property
     def _keeps(self) -> bool:
-        return self.plan.experiment.local.active and self.plan.experiment.local.keep_state
+        local, compression = self.plan.experiment.local, self.plan.experiment.compression
+        remembers = compression is not None and compression.channel.remembers(self.task.params)
+        return remembers or (local.active and local.keep_state)
 
     def compute_of(self, worker: int) -> Callable[..., Any]:
         """Return `compute` of a worker, which takes `after` and `version` too: see `Gradients.compute`."""
@@ -171,6 +174,7 @@ class Job:
             stats=task.stats,
             fold=task.fold,
             average_decay=self.plan.experiment.reporting.average_decay,
+            packer=self.gradients.packer,
         )
         steps.compile(self.gradients.aux)
         return steps
@@ -209,7 +213,7 @@ def job_of(plan: Plan, *, emulate: float | None) -> Job:
     tasks.batches_by_ticket(experiment)  # which refuses what is not in memory
     policy = policy_of(plan)
     workers = experiment.num_workers
-    rule = plan.rule(plan.rates, workers)
+    rule = plan.rule(plan.rates, workers, unpacked=True)
     check_rule(own.part, rule, task.params, single=policy.single)
     with said_of(f"--config.rule.kind={own.name} with protocol {experiment.protocol.name}: "):
         server.check(policy, rule, workers)

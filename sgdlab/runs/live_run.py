@@ -235,7 +235,7 @@ def execute(
 
 def opening(job: Job) -> Record:
     """Return the first record of a run on processes."""
-    record = records.opening(job.plan)
+    record = records.opening(job.plan, job.task.params)
     count = job.num_workers
     emulated = job.header["emulate"]
     law = job.plan.experiment.cluster.law

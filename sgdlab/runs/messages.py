@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from sgdlab.compressions import COMPRESSIONS
 from sgdlab.errors import UsageError
 from sgdlab.runs.experiment import Experiment
 from sgdlab.runs.methods import UsedPart
@@ -43,6 +44,8 @@ def costs_of(experiment: Experiment, protocol: UsedPart) -> dict[str, Any]:
         if "sizes" in used.part.given and None in map(used.entries.get, ("gradient_bytes", "parameter_bytes")):
             of_run["sizes"] = sizes_of(experiment)
         made = used.make(**of_run)
+        if name == "transport":
+            _check_sums(experiment, made.collective)
         if name == "transport" and (pieces := experiment.cluster.pieces) > 1:  # which are sent as one message
             of_piece = {
                 "gradient_bytes": made.gradient_bytes / pieces,
@@ -53,10 +56,24 @@ def costs_of(experiment: Experiment, protocol: UsedPart) -> dict[str, Any]:
     return given
 
 
+def _check_sums(experiment: Experiment, collective: bool) -> None:
+    """Raise a `UsageError` where compressed messages are to be added up on their way, and cannot be."""
+    compression = experiment.compression
+    if collective and compression is not None and not compression.channel.compressor.adds_up:
+        fits = [part.name for part in COMPRESSIONS.values() if getattr(part.make, "adds_up", False)]
+        raise UsageError(
+            f"--config.compression.kind={compression.used.name} must be one of {', '.join(fits)} with "
+            f"--config.transport.kind={experiment.transport.name}: an all-reduce adds messages up on their way"
+        )
+
+
 def sizes_of(experiment: Experiment) -> Sizes:
-    """Return the bytes of a run's messages: all parameters, or a fragment of them, in their dtype."""
+    """Return the bytes of a run's messages: all parameters, or a fragment of them, in their dtype; as they are sent."""
     from sgdlab.runs.tasks import outlined  # noqa: PLC0415 (Flax, which no other plan needs)
 
     arrays = jax.tree.leaves(outlined(experiment))
-    each = sum(array.size * np.dtype(array.dtype).itemsize for array in arrays) / experiment.local.fragments
-    return Sizes(gradient=each, parameters=each)
+    sent = whole = float(sum(array.size * np.dtype(array.dtype).itemsize for array in arrays))
+    if experiment.compression is not None:
+        compressor = experiment.compression.channel.compressor
+        sent = compressor.message_bytes([array.shape for array in arrays], jax.numpy.result_type(*arrays))
+    return Sizes(sent / experiment.local.fragments, whole / experiment.local.fragments)

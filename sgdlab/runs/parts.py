@@ -19,7 +19,7 @@ from sgdlab.data import Dataset
 from sgdlab.errors import UsageError, is_theirs, mistakes_of, said_of
 from sgdlab.registry import FAMILIES, GRAPHS, Part
 from sgdlab.results.facts import NOT_USED
-from sgdlab.rules.server_rule import ServerRule, absorbed
+from sgdlab.rules.server_rule import ServerRule, absorbed, received
 from sgdlab.runs import methods
 from sgdlab.runtimes import checked
 from sgdlab.tasks.network import loss_of
@@ -288,9 +288,9 @@ def check_rule(part: Part, rule: ServerRule, params: Tree, *, single: bool = Tru
 def _once(rule: ServerRule, params: Tree, *, single: bool) -> tuple[Tree, Tree, Tree]:
     """Return the state at first, the first update, and the state after it; of the kinds that a replay gives."""
     first, grads = jax.tree.map(jnp.asarray, rule.init(params)), params
-    use = {"worker": jnp.int32(0), "delay": jnp.ones([]), "read_params": params}
+    use = {"worker": jnp.int32(0), "delay": jnp.ones([]), "read_params": params, "number": jnp.int32(0)}
     state = absorbed(rule, grads, first, params, **use)
-    message = rule.receive(grads, state, params, **use)
+    message = received(rule, grads, state, params, **use)
     given = {"num_gradients": jnp.int32(1), "delay": jnp.ones([]), "worker": jnp.int32(0) if single else None}
     return first, *rule.update(message, state, params, **given)
 

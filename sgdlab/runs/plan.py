@@ -92,7 +92,12 @@ class Plan:
             every = crossing.geometric(number, reporting.evaluations)
         own = self.experiment.task.facts.remembers or self.experiment.local.keep_state
         own = own or self.rule(self.rates, self.schedule.num_workers).point is not None
-        return replay.lower(self.schedule, every=every, by_worker=own)
+        program: Any = replay.lower(self.schedule, every=every, by_worker=own)
+        if self.recorded is None:
+            return program
+        rows = program.gradient
+        told = {"number": self.recorded.tickets[rows].astype(np.int32), "anew": self.recorded.anew[rows] >= 0}
+        return dataclasses.replace(program, **told)
 
     @functools.cached_property
     def worker_seconds(self) -> np.ndarray | None:
@@ -161,12 +166,13 @@ class Plan:
         """Return int[R], local steps of each gradient of the program."""
         return self.experiment.steps[self.program.worker[: self.program.num_rows]]
 
-    def rule(self, learning_rate: np.ndarray | float, num_workers: int) -> rules.ServerRule:
+    def rule(self, learning_rate: np.ndarray | float, num_workers: int, *, unpacked: bool = False) -> rules.ServerRule:
         """Return the rule with the configuration's hyperparameters.
 
         Args:
           learning_rate: float64[U], of each update; or one for all.
           num_workers: how many to keep state for, where it is kept per worker.
+          unpacked: of compressed messages, as of `sgdlab.rules.compressed`.
         """
         experiment, table = self.experiment, np.atleast_1d(np.asarray(learning_rate, float))
         optimizer, workers = experiment.optimizer, self.schedule.num_workers
@@ -184,10 +190,11 @@ class Plan:
         # What the configuration leaves open is as the rule has it: momentum 0.9, or none.
         given = {name: value for name, value in given.items() if value is not None}
         made = experiment.rule.make(**given)
-        if not isinstance(made, optax.GradientTransformation):
-            return made
-        with said_of(f"--config.rule.kind={experiment.rule.name}: "):
-            return rules.server_rule(made)
+        if isinstance(made, optax.GradientTransformation):
+            with said_of(f"--config.rule.kind={experiment.rule.name}: "):
+                made = rules.server_rule(made)
+        compression = experiment.compression
+        return made if compression is None else compression.rule(made, num_workers, unpacked=unpacked)
 
 
 def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Plan:
@@ -318,8 +325,14 @@ def _schedule(
 
 
 def check_local(experiment: Experiment, schedule: AnySchedule) -> None:
-    """Raise a `UsageError` where local steps do not go with the protocol, whose schedule is given, or the rule."""
+    """Raise a `UsageError` where local steps do not go with the protocol, whose schedule is given, or the rule.
+
+    So it does where compressed messages do not.
+    """
     local, stream = experiment.local, experiment.local.stream
+    if (compression := experiment.compression) is not None:
+        name = experiment.protocol.name
+        compression.check(has_server=schedule.has_server, protocol=name, fragments=stream is not None)
     if local.active and not schedule.has_server:
         given = [f"local.{name}={value}" for name, value in experiment.source["local"].items() if value is not None]
         makes = f"method={experiment.source['method']} makes local steps"

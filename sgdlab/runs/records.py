@@ -15,6 +15,7 @@ from sgdlab.runs.datasets import AnyDataset
 from sgdlab.runs.experiment import Experiment
 from sgdlab.runs.methods import UsedPart, baselines
 from sgdlab.runs.plan import Plan
+from sgdlab.types import Tree
 
 Record = dict[str, Any]
 
@@ -22,10 +23,15 @@ _IN_A_ROW = 5
 """Evaluations after which a run that is as bad as guessing does not come back."""
 
 
-def opening(plan: Plan) -> Record:
-    """Return the first record of a run: what it is, all its configuration entries, and what made it."""
+def opening(plan: Plan, params: Tree = None) -> Record:
+    """Return the first record of a run: what it is, all its configuration entries, and what made it.
+
+    Args:
+      plan: of the run.
+      params: of the network, by which the bytes of compressed messages are counted; None: they are not.
+    """
     made = {"made": digests.made_with(), "code": digests.of_run(plan.experiment)}
-    return {**what(plan), "config": plan.experiment.identity, "about": about_run(plan), **made}
+    return {**what(plan), "config": plan.experiment.identity, "about": about_run(plan, params), **made}
 
 
 def evaluation(plan: Plan, history: History) -> Record:
@@ -181,8 +187,8 @@ def what_before(experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def about_run(plan: Plan) -> dict[str, str]:
-    """Return what was run, in words: label -> text."""
+def about_run(plan: Plan, params: Tree = None) -> dict[str, str]:
+    """Return what was run, in words: label -> text; `params` as of `opening`."""
     experiment, used = plan.experiment, plan.experiment.identity
     local, rate = experiment.local, experiment.rate
     peak = experiment.optimizer.learning_rate
@@ -203,6 +209,7 @@ def about_run(plan: Plan) -> dict[str, str]:
         "rule": "; ".join(rule) or "as it is",
         "protocol": _words(used["protocol"][experiment.protocol.name]) or "as it is",
         **steps,
+        **_messages(experiment, params),
     }
 
 
@@ -262,6 +269,14 @@ def _shares(experiment: Experiment) -> str:
     of = f"Dirichlet labels, alpha {data.alpha:g}"
     # pyrefly: ignore[missing-attribute]  # only images have shares
     return f"; {datasets.words(data.shares, data.dataset.train.labels)}; {of}"
+
+
+def _messages(experiment: Experiment, params: Tree) -> dict[str, str]:
+    """Return how messages are compressed, where they are."""
+    compression = experiment.compression
+    if compression is None:
+        return {}
+    return {"messages": compression.words(_words(dict(compression.used.entries)), params)}
 
 
 def _set(optimizer: dict[str, Any]) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def train(
         records.check_first(plan, record)
         add(record)
 
-    add(records.opening(plan))
+    add(records.opening(plan, task.params))
     watch = replay.Watch(
         evaluate=on_test,
         report=evaluated,

@@ -169,6 +169,7 @@ def group_of(work: Work, settings: Any, together: Sequence[str] = ()) -> str:
         whole = identity(settings)
         values = [settings.batch_size, *(whole[family] for family in ("method", "network", "data"))]
         values += [whole[family].get("kind") for family in ("protocol", "rule")]
+        values += [whole["compression"]] if "compression" in whole else []
     return json.dumps(as_stored({name_of(work): [list(together), values]}), sort_keys=True)
 
 

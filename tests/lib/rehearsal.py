@@ -257,7 +257,8 @@ class Rehearsal:
         except ValueError as error:  # as where a worker has not what it is to go on from
             return Failed(worker, ticket, f"ValueError: {error}")
         if self._is_next("nan", worker):
-            grads = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), grads)
+            nan = lambda leaf: np.full_like(leaf, np.nan) if np.issubdtype(leaf.dtype, np.floating) else leaf
+            grads = jax.tree.map(nan, grads)
         return Came(worker, ticket, grads, aux, seconds)
 
     def _is_next(self, kind: str, worker: int) -> bool:

@@ -71,8 +71,8 @@ class NaiveSteps:
     def sent(self):
         return {"w": self.params.copy()}
 
-    def receive(self, grads, aux, *, read, worker, delay):
-        del aux, worker
+    def receive(self, grads, aux, *, read, worker, delay, number=0, anew=False):
+        del aux, worker, number, anew
         self.open.append(grads["w"] / delay + 0.01 * (self.params - read["w"]))
 
     def close(self):

@@ -41,6 +41,23 @@ def test_sizes_are_those_of_the_parameters():
     assert sizes_of(fragments).gradient == number  # one of four
 
 
+def test_compressed_messages_are_smaller():
+    plain, small = (resolve(costly(compression__kind=kind, method="asgd")) for kind in ("none", "four_bit"))
+    sizes = [sizes_of(one) for one in (plain, small)]
+    assert sizes[1].parameters == sizes[0].parameters == sizes[0].gradient
+    assert sizes[1].gradient == sizes[0].gradient / 8 + 4
+    times = [make_plan(costly(compression__kind=k, method="asgd")).schedule.wall_clock() for k in ("none", "four_bit")]
+    assert times[1] < times[0]
+
+
+def test_an_all_reduce_takes_what_adds_up():
+    config = tiny.config(method="synchronous", transport__kind="all_reduce", compression__kind="power_sgd")
+    assert make_plan(config).schedule.traffic.update_seconds > 0
+    config.compression.kind = "top_k"
+    with pytest.raises(UsageError, match=r"^--config\.compression\.kind=top_k must be one of .*power_sgd"):
+        make_plan(config)
+
+
 def test_micro_batches_are_parts_of_one_message():
     whole, parts = (resolve(costly(method=name, batch_size=32)) for name in ("synchronous", "dropcompute"))
     assert parts.cluster.pieces > 1
