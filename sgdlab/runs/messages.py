@@ -44,8 +44,8 @@ def costs_of(experiment: Experiment, protocol: UsedPart) -> dict[str, Any]:
         if "sizes" in used.part.given and None in map(used.entries.get, ("gradient_bytes", "parameter_bytes")):
             of_run["sizes"] = sizes_of(experiment)
         made = used.make(**of_run)
-        if name == "transport":
-            _check_sums(experiment, made.collective)
+        if name == "transport" and made.collective:
+            _check_sums(experiment, f"--config.transport.kind={used.name}")
         if name == "transport" and (pieces := experiment.cluster.pieces) > 1:  # which are sent as one message
             of_piece = {
                 "gradient_bytes": made.gradient_bytes / pieces,
@@ -56,14 +56,14 @@ def costs_of(experiment: Experiment, protocol: UsedPart) -> dict[str, Any]:
     return given
 
 
-def _check_sums(experiment: Experiment, collective: bool) -> None:
+def _check_sums(experiment: Experiment, flag: str) -> None:
     """Raise a `UsageError` where compressed messages are to be added up on their way, and cannot be."""
     compression = experiment.compression
-    if collective and compression is not None and not compression.channel.compressor.adds_up:
+    if compression is not None and not compression.channel.compressor.adds_up:
         fits = [part.name for part in COMPRESSIONS.values() if getattr(part.make, "adds_up", False)]
         raise UsageError(
-            f"--config.compression.kind={compression.used.name} must be one of {', '.join(fits)} with "
-            f"--config.transport.kind={experiment.transport.name}: an all-reduce adds messages up on their way"
+            f"--config.compression.kind={compression.used.name} must be one of {', '.join(fits)} with {flag}: an "
+            "all-reduce adds messages up on their way"
         )
 
 
