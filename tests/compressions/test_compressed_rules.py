@@ -313,3 +313,16 @@ def test_penalties_and_points_are_the_rules_own():
     np.testing.assert_allclose(wrapped.penalty(grads, state, params, **use), expected)
     message = received(bare, state.message, bare.init(params), params, **use)
     jax.tree.map(np.testing.assert_allclose, received(wrapped, grads, state, params, **use), message)
+
+
+@pytest.mark.covering(strength=1)
+@pytest.mark.parametrize("compressor", [compressions.RandomK(share=0.5), compressions.PowerSgd(rank=1)])
+@pytest.mark.parametrize(("name", "layout"), [("asynchronous", "sharded"), ("synchronous", "replicated")])
+def test_devices_compress_as_one_does(name, layout, compressor):
+    """Also where all gradients of a wave are of one update: their messages are exchanged, not the mean of gradients."""
+    rule = rules.compressed(BARE["asgd"](), compressor, num_workers=WORKERS, feedback="error", seed=1)
+    mesh = jax.make_mesh((4,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
+    event, sharded = replayed(name, rule, mode="event"), replayed(name, rule, mesh=mesh, layout=layout)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    jax.tree.map(close, sharded.params, event.params)
+    jax.tree.map(close, sharded.state.memory.kept, event.state.memory.kept)
