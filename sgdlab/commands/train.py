@@ -80,10 +80,11 @@ def store_of(
         store.put_aside(NAME)
     there = store.read(NAME)
     changed = runs.digests.changed(there, experiment) if there else []
-    if changed:  # with other code, other entries are to be expected too
+    if there:
+        runs.store.check_same(workdir, there[0]["config"], experiment.identity, changed)
+    if changed:
         say(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is run anew.")
     elif there:
-        runs.store.check_same(workdir, there[0]["config"], experiment.identity)
         say(f"{workdir} holds this run already; nothing had to be run.")
         show(there[-1])
     finished = bool(there) and not changed
