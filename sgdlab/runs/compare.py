@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 from sgdlab import arguments, files, hosts, results
 from sgdlab.errors import UsageError
 from sgdlab.results.records import Records, as_stored
+from sgdlab.results.summary import Group
 from sgdlab.runs import configuration, drawn, frames, tuning
 from sgdlab.runs import methods as known
 from sgdlab.runs.configuration import check_used, flat, value_of
@@ -30,6 +31,8 @@ from sgdlab.runs.work import Point, label, num_workers_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from sgdlab.report.table import Table
 
 EQUAL = ("time", "gradients")
 """Names the quantity that all methods have as much of."""
@@ -141,12 +144,13 @@ def compare(
         session = Session(path, processes, folder=METRICS)
         if trials:
             outcome = tuned(tuning.Tuning(runs.base, names, counts, trials, seeds), session, checked.gradients)
-            runs = comparison(runs.base, names, counts, seeds, over, equal=equal, tuned=outcome.chosen)
+            settings = outcome.chosen
+            runs = comparison(runs.base, names, counts, seeds, over, equal=equal, tuned=settings)
             say_what_rows_lack(runs, session, outcome)
         found = finish([runs], session)
         if workdir is not None:
             session.store.tidy()
-            print(f"Report: {report(runs, found, path, over)[1]}")
+            print(f"Report: {report(runs, found, path, over, tuned=settings)[1]}")
     rows = [{name: point.varied[name] for name in over} | found[point.key][-1] for point in runs.runs]
     found_rows = pandas.DataFrame(rows).drop(columns=list(_NOT_IN_TABLES), errors="ignore")
     first = ["method", "num_workers", "seed", *over]
@@ -316,8 +320,11 @@ def report(
     path: pathlib.Path,
     over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     given: Sequence[str] = (),
+    tuned: Tuned | None = None,
 ) -> tuple[str, pathlib.Path]:
     """Write tables, pictures and the page of a comparison; return the tables for a terminal, and the page.
+
+    The page shows the settings that are `tuned`.
 
     What is there of the same records, drawn by the same code, is not drawn again (`up_to_date`).
     """
@@ -326,7 +333,7 @@ def report(
     values = as_stored({name: list(values) for name, values in over.items()})
     print(f"Drawing the report of {len(sweep.runs)} runs: some ten seconds", flush=True)
     groups = results.summary.groups({point.key: found[point.key] for point in sweep.runs}.values())
-    page = results.publish.publish(path, groups, _schedules(sweep), values)
+    page = results.publish.publish(path, groups, _schedules(sweep), values, _chosen(groups, tuned or {}))
     if over:
         every = results.swept.Swept(groups, values)
         text = f"{every.table().text()}\n\n{results.table.text(every.best())}"
@@ -335,6 +342,18 @@ def report(
     others = [*path.glob("table.*"), *path.glob("plots/*")]
     drawn.note(path, _state(sweep, path, over, given), page, others, text)
     return text, page
+
+
+def _chosen(groups: Sequence[Group], tuned: Tuned) -> "Table | None":
+    """Return the tuned settings of what is compared as a table; None where there are none."""
+    if not tuned:
+        return None
+    from sgdlab.runs import tuned_report  # noqa: PLC0415 (it takes a second to import)
+
+    titles = {group.method: group.title for group in groups if not group.serial}
+    shown = {(group.method, group.num_workers) for group in groups}
+    found = tuned_report.chosen_settings({kind: tuned[kind] for kind in tuned if kind in shown}, titles)
+    return found if found.rows else None
 
 
 def up_to_date(

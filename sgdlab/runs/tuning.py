@@ -142,7 +142,8 @@ class Tuning:
         total = runs * sum(each)
         return (
             f"{runs * len(self.kinds):,} runs of at most {total / 1e6:,.3g} million gradients in all, which at "
-            f"{1e3 * PRICE:g} ms of a core for each are {total * PRICE / 3600:,.2g} core-hours"
+            f"{1e3 * PRICE:g} ms of a core for each are {total * PRICE / 3600:,.2g} core-hours, plus compiling and "
+            "evaluating"
         )
 
     def run(self, session: Session, ledger: RunLedger, say: Callable[[str], None] = print) -> "Outcome":

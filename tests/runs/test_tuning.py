@@ -243,13 +243,43 @@ class TestTuning:
         assert "98 % intervals of all methods at once" in " ".join(text.split())
         markdown = (tmp_path / "tuned" / "table.md").read_text()
         assert tuned_report.words(outcome.chosen["asgd", 4]) in markdown
+        assert f"Tuned settings: {tmp_path / 'tuned' / 'table.md'}; " in text
+        assert text.endswith(f"--tune={tmp_path / tuning.CHOSEN}")
+        assert "the test loss decided" not in text
         assert {path.name for path in (tmp_path / "tuned").glob("*.png")} == {
             "standing-n4.png", "budget-n4.png", "sensitivity-n4.png",
         }  # fmt: skip
 
+    def test_methods_that_never_reach_the_target(self, tuned, tmp_path):
+        """Of single trials no picture is drawn against their number."""
+        one, _, outcome = tuned
+        missed = [
+            row | {"seconds_to_target": None} if row["method"] == "asgd" else row
+            for row in outcome.rows
+            if row["stage"] != "trial" or row["trial"] == 0
+        ]
+        text = tuned_report.publish(one, dataclasses.replace(outcome, rows=missed), tmp_path)
+        said = "No trial of ASGD reached 60 % test accuracy: the test loss decided; more trials, or a lower --config.target."
+        assert said in " ".join(text.split())
+        (row,) = (line.split() for line in text.splitlines() if line.startswith("ASGD "))
+        assert row[1] == "never"
+        assert "never-never" not in text
+        assert {path.name for path in (tmp_path / "tuned").glob("*.png")} == {"standing-n4.png", "sensitivity-n4.png"}
+
+    def test_the_page_of_a_comparison_has_the_settings(self, tuned, tmp_path):
+        _, _, outcome = tuned
+        titles = {"synchronous": "Synchronous SGD", "asgd": "ASGD"}
+        table = tuned_report.chosen_settings(outcome.chosen | {("dana", 4): {}, ("asgd", 2): {"optimizer.momentum": 0.5}}, titles)
+        assert table.rows == [
+            ["ASGD", "2", "momentum 0.5"],
+            ["Synchronous SGD", "4", tuned_report.words(outcome.chosen["synchronous", 4])],
+            ["ASGD", "4", tuned_report.words(outcome.chosen["asgd", 4])],
+        ]
+
     def test_a_cost_is_of_what_the_check_has_planned(self, tuned, tmp_path, monkeypatch, capsys):
         one, _, _ = tuned
         cost = one.cost()
+        assert cost.endswith("core-hours, plus compiling and evaluating")
         given = {"methods": one.methods, "num_workers": one.num_workers, "seeds": one.seeds, "tune": one.trials}
 
         def ended(*args):
