@@ -93,6 +93,16 @@ def pairs(arguments: Sequence[str]) -> list[tuple[str, str | None]]:
     return [(name, value) for name, value, _ in _split(arguments) if name is not None]
 
 
+def files(arguments: Sequence[str]) -> list[str]:
+    """The arguments that are no flags.
+
+    Example:
+      >>> files(["--seeds=2", "steps.csv", "--once"])
+      ['steps.csv']
+    """
+    return [words[0] for name, _, words in _split(arguments) if name is None]
+
+
 def without(arguments: Sequence[str], unwanted: str) -> list[str]:
     """The arguments less a flag and its value."""
     return [word for name, _, words in _split(arguments) if name != unwanted for word in words]

@@ -97,7 +97,7 @@ def workdir(default: str) -> pathlib.Path:
     Raises:
       UsageError: where it cannot be written.
     """
-    path = pathlib.Path(WORKDIR.value or default)
+    path = pathlib.Path(os.path.expanduser(WORKDIR.value or default))  # shells leave the ~ of --workdir=~/runs
     if hosts.is_first():  # of many processes, the others are told by `hosts.check_shared`
         files.check_writable(path)
     return path

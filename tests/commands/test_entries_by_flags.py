@@ -25,6 +25,14 @@ def configuration_of_a_command_line(capsys):
     return read
 
 
+def test_a_work_directory_may_be_below_home(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = []
+    command = launch.Command(main=lambda argv: found.append(launch.workdir("runs/none")), usage="", configured=False)
+    assert command.answer(["reads", "--workdir=~/runs/x"]) == 0
+    assert found == [tmp_path / "runs" / "x"]
+
+
 @pytest.mark.parametrize("word", ["None", "none"])
 @pytest.mark.parametrize("name", ["target", "average_decay", "seconds", "mode", "optimizer.momentum", "rule.kind"])
 def test_an_entry_that_can_be_none_is_set_to_it(read, name, word):
