@@ -68,12 +68,12 @@ class Checked(NamedTuple):
 
 def compare(
     *,
-    methods: Sequence[str] = known.REPRESENTATIVE,
-    num_workers: Sequence[int] = (8, 32),
+    methods: str | Sequence[str] = known.REPRESENTATIVE,
+    num_workers: int | Sequence[int] = (8, 32),
     seeds: int = 3,
-    sweep: Mapping[str, Sequence[Any]] = MappingProxyType({}),
-    config: ConfigDict | str = DEFAULT_CONFIG,
-    parts: Sequence[str] = (),
+    sweep: Mapping[str, Any] = MappingProxyType({}),
+    config: ConfigDict | str | os.PathLike[str] = DEFAULT_CONFIG,
+    parts: str | Sequence[str] = (),
     workdir: str | os.PathLike[str] | None = None,
     processes: int | None = None,
     equal: str = EQUAL[0],
@@ -85,11 +85,11 @@ def compare(
     `if __name__ == "__main__":`, since processes import the script.
 
     Args:
-      methods: their names.
-      num_workers: numbers of workers; 1 is the first worker of the cluster, alone.
+      methods: their names, one name, or "all".
+      num_workers: numbers of workers, or one; 1 is the first worker of the cluster, alone.
       seeds: how many: 0, 1, ...; with fewer than three, nothing is told apart.
       sweep: entries of the configuration and their values, such as `{"optimizer.learning_rate": [0.01, 0.05]}`; all
-        combinations are done of each run.
+        combinations are done of each run. A single value needs no list.
       config: a configuration, or its file; a file of the package is known by its name.
       parts: Python files that register parts, which processes import too.
       workdir: where runs and the report are left, with `report.html`. None: nowhere.
@@ -105,7 +105,7 @@ def compare(
       run's summary, such as `test_accuracy`, `seconds` (virtual) and `diverged`.
 
     Raises:
-      UsageError: where an argument is impossible, or pandas is not installed.
+      ValueError: where an argument is impossible, or pandas is not installed.
       RunFailed: where a run raises an error.
 
     Example:
@@ -122,15 +122,17 @@ def compare(
       [['nag_asgd', 1, 0.01, 22], ['nag_asgd', 1, 0.05, 22], ['asgd', 4, 0.01, 22], ['asgd', 4, 0.05, 22]]
     """
     pandas = frames.library("compare")
-    for file in parts:
+    for file in _each(parts):
         load_parts(os.fspath(file))
-    base = configuration.load(configuration.found(config)) if isinstance(config, str) else config
-    for name in methods:
+    base = _configuration(config)
+    names = list(known.methods() if methods == "all" else dict.fromkeys(map(str, _each(methods))))
+    for name in names:
         known.check(name, "methods")
-    for count in num_workers:
-        arguments.whole("num_workers", count)
-    over, names = check_over(sweep, base), list(dict.fromkeys(methods))
-    counts, seeds = sorted(set(num_workers)), arguments.whole("seeds", seeds)
+    counts = sorted({arguments.whole("num_workers", count) for count in _each(num_workers)})
+    over, seeds = check_over(sweep, base), arguments.whole("seeds", seeds)
+    for argument, values in (("methods", names), ("num_workers", counts)):
+        if not values:
+            raise ValueError(f"{argument}=[] must be at least one")
     trials = 0 if isinstance(tune, str | os.PathLike) else arguments.whole("tune", tune, least=0)
     settings = tuning.read(tune) if isinstance(tune, str | os.PathLike) else {} if trials else None
     runs = comparison(base, names, counts, seeds, over, equal=equal, tuned=settings)
@@ -155,6 +157,22 @@ def compare(
     found_rows = pandas.DataFrame(rows).drop(columns=list(_NOT_IN_TABLES), errors="ignore")
     first = ["method", "num_workers", "seed", *over]
     return found_rows[[*first, *(name for name in found_rows.columns if name not in first)]]
+
+
+def _each(values: Any) -> Iterable[Any]:
+    """Return several values, or a single one as the only one."""
+    return [values] if isinstance(values, str | os.PathLike) or not isinstance(values, Iterable) else values
+
+
+def _configuration(config: Any) -> ConfigDict:
+    """Return a configuration, or read its file."""
+    if isinstance(config, str | os.PathLike):
+        return configuration.load(configuration.found(os.fspath(config)))
+    if not isinstance(config, ConfigDict) or "cluster" not in config:
+        raise ValueError(
+            f"config={config!r} must be a configuration, such as get_config() of {DEFAULT_CONFIG} returns, or its file"
+        )
+    return config
 
 
 def tuned(
@@ -420,17 +438,20 @@ def read_over(texts: Sequence[str], config: ConfigDict) -> dict[str, list[Any]]:
     return check_over(over, config)
 
 
-def check_over(over: Mapping[str, Sequence[Any]], config: ConfigDict) -> dict[str, list[Any]]:
+def check_over(over: Mapping[str, Any], config: ConfigDict) -> dict[str, list[Any]]:
     """Return the entries that a comparison varies besides methods, workers and seeds, and their values, each once.
 
     Raises:
       ValueError: where there is no such entry, a value is not one of it, or a comparison sets the entry otherwise.
     """
     checked = {}
-    for name, values in over.items():
+    if not isinstance(over, Mapping):
+        raise ValueError(f"sweep={over!r} must be a mapping of entries to their values")
+    for name, given in over.items():
         _check_name(name, config)
-        if isinstance(values, str) or not list(values):
-            raise ValueError(f"sweep={name}={values!r} must be several values")
+        values = list(_each(given))
+        if not values:
+            raise ValueError(f"sweep={name}={given!r} must be at least one value")
         copy = config.copy_and_resolve_references()
         for value in values:
             try:
@@ -438,7 +459,7 @@ def check_over(over: Mapping[str, Sequence[Any]], config: ConfigDict) -> dict[st
             except TypeError as error:
                 kind = _type(name, config).__name__
                 raise ValueError(f"sweep={name}={value!r} must be of type {kind}, as the entry is") from error
-        checked[name] = [value for place, value in enumerate(values) if value not in list(values)[:place]]
+        checked[name] = [value for place, value in enumerate(values) if value not in values[:place]]
     return checked
 
 

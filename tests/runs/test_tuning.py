@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from lib import tiny
 
+from sgdlab.commands import compare as compare_command
 from sgdlab.errors import UsageError
 from sgdlab.knobs import Knob
 from sgdlab.registry import PROTOCOLS, RULES
@@ -310,8 +311,12 @@ class TestTuning:
         with pytest.raises(UsageError, match=r"--tune must go with --config.target=VALUE"):
             tuning.Tuning(tiny.config(target=None), ["asgd"], [4], 2, 2)
         (tmp_path / "other.json").write_text("{}")
-        with pytest.raises(ValueError, match=r"tuned=.*other.json must be a tuned.json of a tuned comparison"):
+        must = "must be a number of trials, or the tuned.json of a tuned comparison"
+        with pytest.raises(ValueError, match=rf"^tune=.*other.json {must}: it has no settings$"):
             tuning.read(tmp_path / "other.json")
+        for value in ("-1", "1.5", "abc.json"):
+            with pytest.raises(UsageError, match=rf"^--tune={value} {must}: there is no such file$"):
+                compare_command._checked_tune(value, None)
         (tmp_path / "other.csv").write_text("a,b\n1,2\n")
         with pytest.raises(ValueError, match=r"other.csv must be a ledger of runs, with the columns key, stage"):
             RunLedger.read(tmp_path / "other.csv")
