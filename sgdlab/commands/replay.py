@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> None:
     """Replays a recording, and compares it with the live run."""
     given, workdir = flags.FLAGS, launch.workdir(DEFAULT_WORKDIR)
     if given.recording is not None and argv[1:]:
-        raise UsageError(f"{argv[1]} must be left out beside --recording={given.recording}: there must be one recording")
+        raise UsageError(f"{argv[1]} must be left out beside --recording={given.recording}: there must be one")
     given.recording = given.recording or next(iter(argv[1:]), None)
     if given.recording is None:
         raise UsageError("--recording must name the recording of a run, as in --recording=runs/live/recording.npz")

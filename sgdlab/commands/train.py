@@ -137,9 +137,7 @@ def _progress(plan: Any, say: Callable[[str], None]) -> Callable[[Mapping[str, A
     def report(record: Mapping[str, Any]) -> None:
         if record["kind"] == "evaluation":
             seconds = f"{record['seconds']:>9,.1f} s" if live else f"{number(record['seconds']):>9} s of virtual time"
-            say(
-                f"{record['gradients']:>7} of {plan.program.num_rows} {unit}s, {seconds}: {metric.beside_loss(record)}"
-            )
+            say(f"{record['gradients']:>7} of {plan.program.num_rows} {unit}s, {seconds}: {metric.beside_loss(record)}")
 
     return report
 

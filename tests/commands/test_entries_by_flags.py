@@ -1,4 +1,4 @@
-"""Entries of a configuration by flags: those that can be None are set to it, and a target is of the file's own metric."""
+"""Entries of a configuration by flags: those that can be None are set to it; a target is of the file's own metric."""
 
 import jax.numpy as jnp
 import pytest

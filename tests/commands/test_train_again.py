@@ -1,4 +1,4 @@
-"""A directory with another run: the configuration is compared before the code, so that no run is replaced in silence."""
+"""A directory with another run: its configuration is compared before its code, and no run is replaced in silence."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def ask(path, experiment):
 )
 def test_a_run_of_another_configuration_is_not_replaced(there, asked, words):
     path = there()
-    with pytest.raises(UsageError, match=f"holds a run {words}; name another directory, or run it anew by --rerun"):
+    with pytest.raises(UsageError, match=rf"holds a run {words}; name another directory, or run it anew by --rerun"):
         ask(path, experiment_of(**asked))
 
 
@@ -66,7 +66,7 @@ def test_other_code_may_have_other_entries_but_not_other_values(there):
     code, asgd = {"rule": "0123456789abcdef"}, experiment_of(method="asgd")
     finished, _ = ask(there(code, {"rule.asgd.cap": 3, "optimizer.cap": 3}), asgd)
     assert not finished
-    with pytest.raises(UsageError, match="with config.seed=7, not 0"):
+    with pytest.raises(UsageError, match=r"with config.seed=7, not 0"):
         ask(there(code, {"rule.asgd.cap": 3, "seed": 7}), asgd)
-    with pytest.raises(UsageError, match="with config.rule.asgd.cap=3, not none"):
+    with pytest.raises(UsageError, match=r"with config.rule.asgd.cap=3, not none"):
         ask(there(entries={"rule.asgd.cap": 3}), asgd)
