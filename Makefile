@@ -1,6 +1,6 @@
 # make run    compare methods at their best on real images, to 95 % or as long as synchronous SGD; results in runs/digits
-# make test   tier 1 of the tests, docstring examples among them: every unit, oracle, identity and error
-# make test-all           both tiers: every method, protocol and rule with each other, every figure, every fault
+# make test   the fast tests (tier 1), docstring examples among them
+# make test-all           both tiers: also combinations of methods, protocols and rules, every figure, every fault
 # make test-compiled      a part of it again: how programs round that are compiled as users compile them
 # make test-machines      what needs several processes for minutes; before a release, as is the next
 # make test-integrations  what needs packages of others: Ray

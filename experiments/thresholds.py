@@ -85,6 +85,8 @@ FIGURE3_WITHOUT = Threshold(95.0, "% of iterations without any slow worker: near
 # beyond
 BIRCH_CONSTANT = Threshold(16.0, "12 from the theorem's constants, and a margin", "2026-11-23", seen=True)
 DROPCOMPUTE_CLOSE = Threshold(0.05, "relative error of a formula that predicts", "2026-11-23", seen=True)
+GOODPUT_EXACT = Threshold(0.02, "relative error of an exact formula of goodput", "2026-11-27", seen=True)
+GOODPUT_LOST = Threshold(0.02, "a fiftieth of all time is no loss", "2026-11-27", seen=True)
 FOUR_SPEEDS_ALIKE = Threshold(0.1, "a loss that is a tenth higher matches", "2026-11-23", seen=True)
 MINDFLAYER_ALIKE = Threshold(0.1, "a loss that is a tenth higher is as good", "2026-11-23", seen=True)
 SINGLE_WORKER_CLOSE = Threshold(

@@ -5,7 +5,7 @@
     python -m experiments.tuned --run --workloads=gamma-n32 --methods=asgd,dana --shard=2/8
 
 A workload is a cluster, a number of workers and how data are shared. Of each run there is a row in
-`experiments/results/runs/<workload>.csv`; runs that have one are not done again: the same command goes on anywhere.
+`experiments/results/runs/<workload>.csv`; runs that have one are not rerun: the same command goes on anywhere.
 Written to `experiments/results/tuned` are `<workload>.md` and `.png`, and of all workloads together `README.md`,
 `methods.csv` and `profiles.png`; and `configs/digits.tuned.json`, with which `make run` compares methods.
 """
@@ -168,7 +168,11 @@ def _sentences(name: str, view: TunedView) -> str:
     """Return who is first on a workload, in words."""
     titles = {group.method: group.title for group in view.best}
     first = [titles[row["method"]] for row in view.rows if row["first"]]
-    who = f"not told apart from the fastest: {', '.join(first)}" if len(first) > 1 else f"fastest: {', '.join(first)}"
+    who = (
+        f"statistically indistinguishable from the fastest: {', '.join(first)}"
+        if len(first) > 1
+        else f"fastest: {', '.join(first)}"
+    )
     return f"* **{name}** ({len(view.best)} methods): {who}. [Table]({name}.md), [picture]({name}.png)."
 
 

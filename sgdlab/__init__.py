@@ -8,8 +8,9 @@ __version__ = "0.4.0.dev0"
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     modules=(
-        "cluster", "cutoff", "data", "deep_markov", "graphs", "hosts", "jobs", "live", "networks", "policies",
-        "predictors", "protocols", "registry", "replay", "results", "rules", "runs", "stragglers", "tasks", "theory",
+        "cluster", "cutoff", "data", "deep_markov", "failures", "graphs", "hosts", "jobs", "live", "networks",
+        "policies", "predictors", "protocols", "registry", "replay", "results", "rules", "runs", "stragglers", "tasks",
+        "theory", "transports",
     ),
     names={
         "peer_schedule": ["PeerSchedule"], "runs.compare": ["compare"], "schedule": ["DROPPED", "PENDING", "Schedule"],

@@ -95,7 +95,7 @@ def at_their_best(workload: str) -> str:
 
 
 def first(workload: str) -> str:
-    """Return the methods that cannot be told apart from the fastest on a workload, as links."""
+    """Return the methods that are statistically indistinguishable from the fastest on a workload, as links."""
     known = methods()
     found = [_link(known[row.method]) for row in tuned.on(workload) if row.first]
     return ", ".join(found) if found else "not tuned yet"

@@ -1,6 +1,7 @@
 """Adds the pages that are made, and fills in numbers in those that are written, when the site's builder calls."""
 
 import pathlib
+import pkgutil
 import posixpath
 import re
 from typing import Any
@@ -10,12 +11,16 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from docs.making import filled, method_pages, paper_pages, pictures, reference_pages
+from experiments.harness import scoreboard
 from sgdlab.runs.methods import methods
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 _PICTURE = re.compile(r"(!\[[^\]]*\])\((?:\.\./)+(experiments/[^)]+)\)")
 _UPWARDS = re.compile(r"\[([^\]]+)\]\((\.\./[^)#]*)(#[^)]*)?\)")
+_NAME = re.compile(r"^ *```.*?^ *```$|\[[^\]]*\]\([^)]*\)|`([\w.]+)`", re.DOTALL | re.MULTILINE)
+"""A word in code; blocks of code and links are matched first, so that nothing in them is."""
+_STORED = "../experiments/results/"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -54,19 +59,41 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **extra: Any) -> str:
-    """Fills in numbers; pictures of results are shown, and a link to a file that is no page becomes the file's name."""
+    """Fills in numbers and adds links, so that the same page has working links on a forge and in the site.
+
+    A link to a paper's stored page leads to its page here; any other link out of docs/ becomes the file's name. Names
+    of methods and of the public API, in code, become links to their pages. Pictures of results are shown.
+    """
     del extra
     folder = posixpath.dirname(page.file.src_uri)
     if page.file.generated_by is None:
         markdown = filled.page(markdown)
         above = "../" * bool(folder)
         markdown = _PICTURE.sub(lambda found: f"{found[1]}({above}shown/{posixpath.basename(found[2])})", markdown)
+        markdown = _NAME.sub(lambda found: _linked(found[0], found[1] or "", above), markdown)
 
     def inside(link: re.Match) -> str:
         path = posixpath.normpath(posixpath.join(folder, link.group(2)))
+        if (stored := path.removeprefix(_STORED)) in paper_pages.names():
+            target = "index.md" if stored == scoreboard.PAGE else stored
+            return f"[{link.group(1)}]({'../' * bool(folder)}papers/{target}{link.group(3) or ''})"
         return f"{link.group(1)} (`{path.removeprefix('../')}`)" if path.startswith("..") else link.group(0)
 
     return _UPWARDS.sub(inside, markdown)
+
+
+def _linked(text: str, name: str, above: str) -> str:
+    """Return a word in code with a link to its page, if it names a method or an object of the reference."""
+    if name in methods():
+        return f"[{text}]({above}{method_pages.path(methods()[name])})"
+    if name.startswith("sgdlab."):
+        try:
+            value = pkgutil.resolve_name(name)
+        except (ImportError, AttributeError):
+            return text
+        full = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+        return f"[{text}][{full}]" if full in reference_pages.everything() else text
+    return text
 
 
 def _methods() -> list[Any]:

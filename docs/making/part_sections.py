@@ -10,7 +10,6 @@ from docs.making import docstrings, reference_pages, tables
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.registry import Part, Registry
 
-
 _OF_ALL = {"runtimes", "num_workers", "num_gradients", "gradients_per_epoch", "rngs", "transport", "outages"}
 """Arguments that need no mention."""
 

@@ -14,6 +14,8 @@ PACKAGES = {
     "protocols": "Whom to wait for, from compute times",
     "policies": "Whom to wait for, event by event",
     "rules": "What the server does with a gradient",
+    "transports": "Costs of messages, and of the server's work",
+    "failures": "Failures of workers",
     "predictors": "How many workers to wait for, predicted",
     "deep_markov": "The learned predictor",
     "replay": "Executes a schedule",

@@ -33,7 +33,7 @@ class Tuned:
       seconds: median virtual seconds to 95 % test accuracy, infinite where half of the seeds miss it; and the 95 %
         interval of the median.
       untuned: the median with the configuration as it is.
-      first: whether it cannot be told apart from the fastest.
+      first: whether it is statistically indistinguishable from the fastest.
       accuracy: median at the end, %.
       diverged: lost seeds.
       seeds: how many.

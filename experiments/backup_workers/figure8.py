@@ -15,7 +15,8 @@ clipped. Here it is 1, of 1, 2, 4 and 8 the one with the highest test precision 
 
 Time is the virtual time of the paper's cluster (long_tailed), in which only gradients take time. Messages and parameter
 servers take none, so that an asynchronous epoch is as long as a mean gradient, however many machines there are: what
-the paper says of seconds is not what is run here, as the idle time of these machines tells.
+the paper says of seconds is not what is run here, as the idle time of these machines tells. For which seconds of a
+server they come out, `backup_workers.server_seconds` simulates.
 """
 
 import dataclasses

@@ -248,9 +248,9 @@ def store(scores: Mapping[str, Score], command: str) -> None:
     meanings = "\n".join(f"* {column}: {meaning}" for column, meaning in COLUMNS.items() if column not in FAULTS)
     text = (
         f"# Who names the slow workers first\n\nMade by `{command}`. Other tools' rules are re-implemented from what "
-        "they publish (`experiments/benchmarks/planted/rules.py`) and see run-times alone; the tools themselves see "
-        "more. The fleets are this project's own: faults are as small as 1.15 times, or three deviations of the noise, "
-        "which no rule with a threshold of 1.33 times (NVRx) is meant to see.\n\n"
+        "they publish (`experiments/benchmarks/planted/rules.py`) and see compute times alone; the tools themselves "
+        "see more. The fleets are this project's own: faults are as small as 1.15 times, or three deviations of the "
+        "noise, which no rule with a threshold of 1.33 times (NVRx) is meant to see.\n\n"
         f"{shown.markdown_grid()}\n\n{meanings}\n\n![shares and false alarms](diagnosis.png)\n"
     )
     files.write_text(RESULTS / "README.md", text)

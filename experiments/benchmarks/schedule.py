@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import sgdlab
 from experiments.benchmarks.timing import Figure, at_least, at_most, interleaved, ratio
+from sgdlab import transports
 from sgdlab.protocols import PROTOCOLS
 from sgdlab.protocols.register import as_protocol
 
@@ -14,6 +15,7 @@ def figures() -> Iterator[Figure]:
     """Times of `asynchronous`, `partial` and `gossip` at realistic sizes; of events, and of fast paths beside them."""
     yield from _events()
     yield from _fast_paths()
+    yield from _messages()
     yield from _asynchronous()
     yield from _partial()
     yield from _gossip()
@@ -58,6 +60,30 @@ def _fast_paths(workers: int = 10_000, gradients: int = 200_000) -> Iterator[Fig
             5,
             f"{1e6 * seconds['events'] / gradients:.2f} against {1e6 * seconds['fast'] / gradients:.2f} us a gradient",
         )
+
+
+def _messages(workers: int = 1000, gradients: int = 1_000_000) -> Iterator[Figure]:
+    """Time schedules on a star: by array programs, and by the driver; and the events of racks with 300 messages."""
+    runtimes = sgdlab.cluster.gamma(num_workers=workers, num_gradients=gradients // workers + 100, seed=0) / 128
+    server = transports.ServerCosts(gbits=1000.0, update_ms=0.5)
+    star = transports.star(num_workers=workers, gradient_bytes=1e6, parameter_bytes=1e6, latency_ms=0.1, server=server)
+    for name in ("asynchronous", "synchronous"):
+        make = functools.partial(getattr(sgdlab.protocols, name), runtimes, num_gradients=gradients, transport=star)
+        seconds = _seconds(make, rounds=3)
+        yield at_most(f"{name} on a star, {workers:,} workers, {gradients:,} gradients", seconds, "s", 1.2)
+    some = gradients // 5
+    simulate = functools.partial(sgdlab.policies.simulate, sgdlab.policies.asynchronous, runtimes, num_gradients=some)
+    speed = some / _seconds(functools.partial(simulate, transport=star), rounds=3)
+    yield at_least(f"asynchronous on a star, {workers:,} workers, by the driver", speed, "gradients/s", 60_000)
+    # Uplinks of 40 racks so slow that some 300 of the workers' messages are under way at any time.
+    racks = transports.star(
+        num_workers=workers, gradient_bytes=1e6, parameter_bytes=1e6, uplinks=transports.Uplinks(groups=40, gbits=0.2)
+    )
+    schedule = simulate(transport=racks)
+    flying = float(schedule.sending_share().sum())
+    events = 5 * some / _seconds(functools.partial(simulate, transport=racks), rounds=1)  # of a gradient, on its way
+    detail = f"{flying:.0f} messages under way on average, five events a gradient"
+    yield at_least(f"racks, {workers:,} workers, 40 uplinks", events, "events/s", 50_000, detail)
 
 
 def _asynchronous(workers: int = 1000, gradients: int = 100_000) -> Iterator[Figure]:

@@ -50,12 +50,20 @@ LIU = Paper(
     {"Four speeds": "Delayed Nesterov and dynamic local updates where workers have four speeds"},
 )
 
+YOUNG = Paper(
+    "Young 1974; Daly 2006",
+    "A first order approximation to the optimum checkpoint interval; A higher order estimate",
+    "doi:10.1145/361147.361115; doi:10.1016/j.future.2004.11.016",
+    {"Interval": "Goodput of a job that fails, against the interval between checkpoints"},
+)
+
 SGDLAB = Paper(
     "sgdlab",
     "Its own configuration of digits",
     "no paper",
     {
         "Methods": "Accuracy and time to 95 % of every method, digits",
+        "Failures": "Goodput of protocols against the time until a failure is detected",
         "Single worker": "Accuracy of a single worker against the learning rate, digits",
     },
 )

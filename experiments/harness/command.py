@@ -30,14 +30,15 @@ USAGE = """Reproduces the tables and figures of five papers, and says which of t
     python -m experiments gossip.bounds --help       says what one shows, and lists its flags
     python -m experiments gossip.bounds --scale=smoke --workdir=runs/papers
     python -m experiments gossip.bounds --dry_run    says what it would take here, and does nothing
-    python -m experiments all --scale=laptop         makes all; what is finished is not done again
+    python -m experiments all --scale=laptop         makes all; what is finished is not rerun
     python -m experiments beyond                     makes those of other papers, and the table of all methods
     python -m experiments scoreboard                 writes one page: every claim, with its verdict and picture
-    python -m experiments decide --hours=4           decides claims, first where an hour decides the most
-    python -m experiments restamp                    results that changed code makes too, to the bit, count as its own
+    python -m experiments decide --hours=4           runs more seeds for open claims, the cheapest to settle first
+    python -m experiments restamp                    marks stored results as up to date if the changed code
+                                                     reproduces a sample bit for bit
 """
 
-_ALL = """Makes every table and figure of the papers at one scale; what is finished is not done again.
+_ALL = """Makes every table and figure of the papers at one scale; what is finished is not rerun.
 
     python -m experiments all --scale=laptop --workdir=runs/papers
     python -m experiments all --scale=gpu --shard=2/8        one task of a scheduler's array of eight

@@ -28,13 +28,13 @@ from sgdlab.runs.executor import Unfinished
 from sgdlab.runs.sweep import DEFAULT_WORKDIR, Noted, Session, Sweep, prepare, within
 from sgdlab.runs.work import code_of, digest_now
 
-USAGE = """Does a sample of a figure's stored runs again; where all agree to the bit, the results count as of today.
+USAGE = """Marks stored results as up to date if the changed code reproduces a sample of their runs bit for bit.
 
     python -m experiments restamp --figures=gossip.bounds --workdir=runs/papers
     python -m experiments restamp --figures=gossip.bounds --reference=../before
 
 After a change of code that should change no number, the runs of a work directory, and the results that the repository
-holds, are marked as of older code. Of each kind of run, some are done again. If all are as before, the runs and the
+holds, are marked as of older code. Of each kind of run, some are rerun. If all are as before, the runs and the
 results get the digests of today's code; else nothing is changed, and what differs is said. With --reference, a checkout
 in which the code is still that of the results stands for stored runs: both checkouts do the sample, and the whole
 figure at the scale smoke. Where data sets alone have changed, their examples are compared instead, those of all runs.

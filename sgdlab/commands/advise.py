@@ -4,8 +4,8 @@
 
 The trace holds how long each worker took in each step for its own work, before it waited for the others: a Parquet or
 CSV file or JSON lines, one for all workers or one for each, or what a profiler writes (PyTorch, JAX, NCCL); columns and
-units are recognised, or named by --columns and --unit (docs/traces.md). Steps may be sampled. Steps in which a compute
-time is missing are excluded; a worker that stops recording is left out.
+units are recognised, or named by --columns and --unit (docs/traces.md in the repository). Steps may be sampled. Steps
+in which a compute time is missing are excluded; a worker that stops recording is left out.
 
 The answer begins with the machine to look at first and with what to do. Below it, all protocols are compared on the
 last steps of the trace (the evaluation steps): full synchrony, with and without the slow machines, every number of
@@ -24,9 +24,10 @@ median, and scores of each worker. --follow reads a trace that grows, and report
 takes a run of `sgdlab live`: row t holds the time of each worker's t-th gradient, as the server saw it. --help=all
 lists all flags.
 
-If the trace has the operations of a pipeline-parallel job (docs/traces.md), the answer says which stage of which rank
-and which messages are slow, whether sequence lengths differ and what distributing them by cost would save, and which
-layers to move (--layers=8: that a stage holds now). Each is priced by the longest path through the steps.
+If the trace has the operations of a pipeline-parallel job (docs/traces.md in the repository), the answer says which
+stage of which rank and which messages are slow, whether sequence lengths differ and what distributing them by cost
+would save, and which layers to move (--layers=8 if each stage holds 8). Each is priced by the longest path through the
+steps.
 
 Results in the work directory (default: runs/advise/<name>): advice.html, a self-contained page; advice.md and
 advice.json; the tables as CSV; answered.parquet, the evaluation steps, which the proposed commands use; plots as PNG
@@ -169,5 +170,6 @@ COMMAND = launch.Command(
     define=define_flags,
     configured=False,
     positional=True,
+    workdir="Directory for the results; those of an earlier call are replaced.",
     unlisted=("alarms", "json", "once", "parts", "trace_format", "until_idle", "workers_per_node"),
 )

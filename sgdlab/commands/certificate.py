@@ -120,6 +120,7 @@ def _seconds(schedule: AnySchedule) -> np.ndarray | None:
 
 COMMAND = launch.Command(
     main=main,
+    workdir="Directory for the results; those of an earlier call are replaced.",
     usage=__doc__,
     define=define_flags,
     positional=True,

@@ -31,22 +31,20 @@ def define_flags() -> None:
         "processes", None, "Number of runs in parallel; by default one for each core, or one on a GPU.", lower_bound=1
     )
     flags.DEFINE_string("shard", None, "Share of the runs to do: 2/8 is task 2 of a scheduler's array of 8.")
-    flags.DEFINE_list(
-        "rerun", [], "Methods (or all) to run anew; their finished runs are archived in metrics/superseded."
-    )
+    flags.DEFINE_list("rerun", [], "Methods (or all) to rerun; their finished runs are archived in metrics/superseded.")
     flags.DEFINE_string(
         "equal",
         "time",
-        "What all runs have the same of: time (virtual seconds), or used gradients.",
+        "`time` or `gradients`: what is equal for all runs, virtual seconds or used gradients.",
     )
     flags.DEFINE_string(
         "tune", None, "Number of trials by which each method is tuned first, such as 24; or the tuned.json of a run."
     )
-    flags.DEFINE_string("ledger", None, "CSV file of finished runs of --tune, which are not done again.")
+    flags.DEFINE_string("ledger", None, "CSV file of finished runs of --tune, which are not rerun.")
     flags.DEFINE_multi_string(
         "sweep",
         [],
-        "Entry and its values, ENTRY=VALUE,VALUE; given several times: all combinations.",
+        "ENTRY=VALUE,VALUE: an entry and its values; may be repeated for all combinations.",
     )
     flags.DEFINE_list("writers", [], "Further destinations of the records: tensorboard, wandb.")
     shared_flags.define_hosts()
@@ -122,9 +120,7 @@ def _put_aside(sweep: "runs.Sweep", session: "runs.Session", methods: Sequence[s
     """Put aside the finished runs of methods, and say how many they are."""
     anew = [point.name for point in sweep.runs if point.varied["method"] in methods]
     if aside := sum(map(session.store.put_aside, anew)):
-        print(
-            f"Put aside, to be run anew: {aside} finished runs. To continue after an interruption, leave out --rerun."
-        )
+        print(f"Put aside, to be rerun: {aside} finished runs. To continue after an interruption, leave out --rerun.")
 
 
 def _print_report(text: str, page: pathlib.Path) -> None:

@@ -133,4 +133,6 @@ def _size(number: int) -> str:
     return f"{number} {_UNITS[0]}" if power == 0 else f"{number / 1000**power:.1f} {_UNITS[power]}"
 
 
-COMMAND = launch.Command(main=main, usage=__doc__, define=define_flags, configured=False, positional=True)
+COMMAND = launch.Command(
+    main=main, usage=__doc__, define=define_flags, configured=False, positional=True, hidden=("workdir",)
+)

@@ -46,7 +46,7 @@ def define_flags() -> None:
     flags.DEFINE_float(
         "until_idle",
         None,
-        "With --follow: the same, when the trace has not grown for UNTIL_IDLE seconds.",
+        "With --follow: like --once, but ends when the trace has not grown for UNTIL_IDLE seconds.",
         lower_bound=0.0,
     )
     flags.DEFINE_string(
@@ -181,8 +181,8 @@ def summary(follower: "Follower") -> str:
         lines.append(f"Left out: {', '.join(left_out)}.")
     if 4 * steps.repeated > steps.added:
         lines.append(
-            "Many rows are of a step that their worker had already: are workers told apart? --columns=worker=NAME "
-            "names the column that does."
+            "Many rows are of a step that their worker had already: which column names the worker? "
+            "--columns=worker=NAME says it."
         )
     if follower.tail.left_out:
         lines.append(f"Files that are no traces were left out: {', '.join(follower.tail.left_out)}.")

@@ -60,9 +60,10 @@ def _flags(default: str, hidden: Sequence[str], *, with_config: bool) -> Iterabl
         if flag.name == "config" and not with_config:
             continue
         shown = default if flag.name == "config" else flag.default_as_str
-        shown = f" (default: {shown.strip(chr(39))})" if shown and shown != "''" else ""
+        shown = f" (default: {shown.strip(chr(39))})" if shown and shown not in ("''", "[]") else ""
+        meaning = flag.help.partition(";\n    repeat this option")[0]  # which absl adds to flags that may be repeated
         yield from textwrap.wrap(
-            f"--{flag.name}: {flag.help}{shown}", _WIDTH, initial_indent="  ", subsequent_indent="      "
+            f"--{flag.name}: {meaning}{shown}", _WIDTH, initial_indent="  ", subsequent_indent="      "
         )
 
 

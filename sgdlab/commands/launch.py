@@ -23,9 +23,8 @@ from sgdlab.hosts.lifeline import LOST
 DEFAULT_CONFIG = "configs/digits.py"
 
 CONFIG = config_flags.DEFINE_config_file("config", None, "Configuration file; its entries are flags too.")
-WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Directory for the results; if it holds results of an earlier call, the command continues them."
-)
+_WORKDIR = "Directory for the results; if it holds results of an earlier call, the command continues them."
+WORKDIR = flags.DEFINE_string("workdir", None, _WORKDIR)
 PARTS = flags.DEFINE_list(
     "parts", [], "Python files with custom components (rules, protocols, data, ...), separated by commas."
 )
@@ -54,6 +53,8 @@ class Command:
       own_entries: entries of the configuration that the command sets by a flag of its own: entry -> flag.
       positional: whether one argument may be a file instead of a flag; `main` is given it.
       unlisted: flags and entries of the configuration that --help leaves to --help=all.
+      hidden: flags that no help shows, since the command refuses or ignores them.
+      workdir: help of --workdir.
     """
 
     main: Callable[[Sequence[str]], None]
@@ -63,6 +64,8 @@ class Command:
     own_entries: Mapping[str, str] = dataclasses.field(default_factory=dict)
     positional: bool = False
     unlisted: Sequence[str] = ()
+    hidden: Sequence[str] = ()
+    workdir: str = _WORKDIR
 
     def run(self) -> None:
         """Does what the command line of this process says; a mistake is one line, and ends it."""
@@ -194,8 +197,9 @@ def _parsed(argv: list[str], command: Command) -> list[str]:
         sys.exit(2)
     if asks:
         config, whole = flags.FLAGS.config if configured else None, bool(asks & _HELP_ON_ALL)
+        flags.FLAGS["workdir"].help = command.workdir
         with contextlib.suppress(BrokenPipeError):  # a pager that was closed, or head
-            hidden = (*command.own_entries, *(() if whole else command.unlisted))
+            hidden = (*command.own_entries, *command.hidden, *(() if whole else command.unlisted))
             print(help_page.page(command.usage or "", config, str(default), hidden, whole=whole), flush=True)
         sys.exit(0)
     return remaining

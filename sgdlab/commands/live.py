@@ -3,7 +3,8 @@
     sgdlab live --config.method=gap_aware --num_workers=4 --workdir=runs/live
 
 The same command continues a run that was stopped or killed. Leaves in the work directory what `sgdlab train` leaves,
-and recording.npz (who computed what, and when) and log.jsonl. docs/live.md says more.
+and recording.npz (who computed what, and when) and log.jsonl. docs/live.md in the repository says
+more.
 """
 
 import contextlib

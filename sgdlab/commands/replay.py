@@ -154,4 +154,5 @@ COMMAND = launch.Command(
     own_entries=dict.fromkeys(
         ("batch_size", "cluster.kind", "cluster.num_workers", "epochs", "protocol.kind"), "recording"
     ),
+    hidden=("config",),
 )

@@ -87,11 +87,10 @@ def _print(schedule: schedules.AnySchedule, title: str, unit: str) -> None:
     print(f"{title}{schedule.describe(unit)}")
     idle = schedule.idle_share()
     print(f"idle: mean {100 * idle.mean():.1f} %, from {100 * idle.min():.1f} % to {100 * idle.max():.1f} % by worker")
-    figures = schedule.figures()
-    if "goodput" in figures:
-        share, busy = 100 * figures["sending_share"], 100 * figures["server_share"]
-        print(f"messages: {share:.1f} % of a worker's time; server or its links busy {busy:.1f} %")
-        print(f"goodput: {100 * figures['goodput']:.1f} %, computing of gradients that were used")
+    if isinstance(schedule, schedules.Schedule) and schedule.traffic is not None:
+        share, busy = schedule.sending_share().mean(), max(schedule.server_shares().values())
+        print(f"messages: {100 * share:.1f} % of a worker's time; server or its links busy {100 * busy:.1f} %")
+        print(f"goodput: {100 * schedule.goodput():.1f} %, computing of gradients that were used")
     if schedule.num_blocks > 1:
         for block in range(schedule.num_blocks):
             # pyrefly: ignore[missing-attribute]  # peers have one block
@@ -112,6 +111,7 @@ def _write(made: Mapping[str, schedules.AnySchedule], workdir: pathlib.Path) -> 
 
 COMMAND = launch.Command(
     main=main,
+    workdir="Directory for the results; those of an earlier call are replaced.",
     usage=__doc__,
     define=define_flags,
     positional=True,

@@ -84,7 +84,7 @@ def store_of(
     if there:
         runs.store.check_same(workdir, there[0]["config"], experiment.identity, changed)
     if changed:
-        say(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is run anew.")
+        say(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is rerun.")
     elif there:
         say(f"{workdir} holds this run already; nothing had to be run.")
         show(there[-1])

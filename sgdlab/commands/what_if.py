@@ -1,4 +1,4 @@
-"""The part of `sgdlab advise` behind --what_if: what mending each cause of waiting would gain, and who to drain first.
+"""The part of `sgdlab advise` behind --what_if: what repairing each cause of waiting gains, and who to drain first.
 
     sgdlab advise trace.csv --what_if
 
@@ -28,7 +28,7 @@ _LEAST_STEPS = 4
 def run(
     path: str, options: Options, workdir: pathlib.Path, seed: int, *, layers: int | None = None, flag: str = "trace"
 ) -> None:
-    """Reads a trace, prints what mending each cause would gain, and writes tables and page."""
+    """Reads a trace, prints what repairing each cause would gain, and writes tables and page."""
     complete, gone = _complete(path, options, flag)
     found = pauses.find_pauses(complete)
     result = what_if.try_repairs(complete, found, diagnosis.find_causes(complete, found), seed=seed, layers=layers)

@@ -20,7 +20,7 @@ Interval = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Recovery:
-    """What a failure does to a worker's job, and what it costs until it is whole again.
+    """Holds what a failure does to a worker's job, and what it costs until it is whole again.
 
     Attributes:
       means: what a worker computes is lost, and its state ("lose"); its state survives and it goes on where it was
@@ -87,7 +87,7 @@ def independent(
     shape: Positive = 1.0,
     spread: NotNegative = 1.0,
     group_size: Count = 8,
-    group_up_hours: float = math.inf,
+    group_up_hours: Positive | None = None,
     server: bool = False,
     recovery: Recovery = Recovery(),
 ) -> Outages:
@@ -106,7 +106,7 @@ def independent(
       shape: k, of the Weibull law; 1 is the exponential law, less than 1 makes failures come in bursts.
       spread: sigma, of the logarithm of the repair; 0 for repairs of equal length.
       group_size: workers of a rack, which also fail together.
-      group_up_hours: mean hours that a rack is up. Infinite: racks do not fail.
+      group_up_hours: mean hours that a rack is up. None: racks do not fail.
       server: the server fails too, as a worker does; what comes to it meanwhile waits.
       recovery: what a failure does, and what it costs.
 
@@ -119,15 +119,12 @@ def independent(
       >>> round(up - down)
       300
     """
-    if not group_up_hours > 0:
-        raise ValueError(f"group_up_hours={group_up_hours} must be above 0; inf is never")
     draw = _process(repair_minutes * 60, spread, shape)
-    hours = 3600.0 * mean_up_hours, 3600.0 * group_up_hours
     intervals = []
     for worker in range(num_workers + server):
-        own = draw(hours[0], (seed, 0, worker))
-        if worker < num_workers and math.isfinite(group_up_hours):
-            own = heapq.merge(own, draw(hours[1], (seed, 1, worker // group_size)))
+        own = draw(3600.0 * mean_up_hours, (seed, 0, worker))
+        if worker < num_workers and group_up_hours is not None:
+            own = heapq.merge(own, draw(3600.0 * group_up_hours, (seed, 1, worker // group_size)))
         intervals.append(own)
     return recovery.outages(intervals)
 

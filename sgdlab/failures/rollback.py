@@ -2,11 +2,12 @@
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.peer_schedule import AnySchedule
+from sgdlab.schedule import Schedule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,9 +37,7 @@ _IN_VAIN = 100_000
 """Failures within one interval between checkpoints, after which a job is taken for one that never gets through."""
 
 
-def rolled_back(
-    schedule: AnySchedule, failures: Iterator[tuple[float, float]], checkpoints: CheckpointCosts
-) -> AnySchedule:
+def rolled_back(schedule: Schedule, failures: Iterator[tuple[float, float]], checkpoints: CheckpointCosts) -> Schedule:
     r"""Return a schedule whose job, at each failure, restarts from its last checkpoint.
 
     What was computed since the checkpoint is computed again on the same batches, so that parameters are those of the
@@ -67,33 +66,22 @@ def rolled_back(
       >>> rolled_back(schedule, iter([(14.0, 15.0)]), costs).applied[:, 0]  # that at 12 s again at 17 + 4 s
       array([ 4.,  8., 21., 25., 29., 33.])
     """
-    end = _last(schedule)
+    end = max((float(np.nanmax(v)) for v in (schedule.arrived, schedule.applied) if v.size), default=0.0)
     begins, interval = _begins(end, failures, checkpoints), checkpoints.interval_seconds
 
     def moved(times: np.ndarray) -> np.ndarray:
         number = np.clip(np.ceil(times / interval) - 1, 0, begins.size - 1).astype(int)
         return begins[number] + (times - number * interval)
 
-    columns = ("asked", "started", "sent", "finished", "arrived", "applied")
-    given = {name: values for name in columns if (values := getattr(schedule, name, None)) is not None}
-    changed = {name: np.where(np.isnan(values), np.nan, moved(np.nan_to_num(values))) for name, values in given.items()}
-    if schedule.has_server:
-        through = ("sent" if "sent" in given else "arrived",)
-        longer = [_spans(found, through[0]) for found in (changed, given)]
-        before = 0.0 if schedule.paused is None else schedule.paused
-        changed["paused"] = np.maximum(longer[0] - longer[1], 0.0) + before
+    columns = ("asked", "started", "sent", "arrived", "applied")
+    given = {name: values for name in columns if (values := getattr(schedule, name)) is not None}
+    changed: dict[str, Any] = {
+        name: np.where(np.isnan(values), np.nan, moved(np.nan_to_num(values))) for name, values in given.items()
+    }
+    through = "sent" if "sent" in given else "arrived"
+    after, before = (found[through].max(axis=1) - found["started"] for found in (changed, given))
+    changed["paused"] = np.maximum(after - before, 0.0) + (0.0 if schedule.paused is None else schedule.paused)
     return dataclasses.replace(schedule, **changed)
-
-
-def _spans(columns: dict[str, np.ndarray], through: str) -> np.ndarray:
-    return columns[through].max(axis=1) - columns["started"]
-
-
-def _last(schedule: AnySchedule) -> float:
-    """Return the last time of a schedule."""
-    names = ("started", "finished", "arrived", "applied")
-    times = [values for name in names if (values := getattr(schedule, name, None)) is not None and values.size]
-    return max((float(np.nanmax(values)) for values in times), default=0.0)
 
 
 def _begins(end: float, failures: Iterator[tuple[float, float]], checkpoints: CheckpointCosts) -> np.ndarray:

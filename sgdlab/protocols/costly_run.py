@@ -31,10 +31,9 @@ def is_free(num_workers: int, transport: Star | None, outages: Outages | None) -
     """
     if transport is not None and transport.num_workers != num_workers:
         raise ValueError(f"transport of {transport.num_workers} workers must be of {num_workers}, as the compute times")
-    fails = outages is not None and not outages.never
-    if fails and len(outages) not in (num_workers, num_workers + 1):
+    if outages is not None and not outages.never and len(outages) not in (num_workers, num_workers + 1):
         raise ValueError(f"outages of {len(outages)} workers must be of {num_workers}, as the compute times")
-    return not fails and (transport is None or transport.is_free)
+    return (outages is None or outages.never) and (transport is None or transport.is_free)
 
 
 class CostlyRun(PolicyRun):
@@ -84,7 +83,9 @@ class CostlyRun(PolicyRun):
         self.holds = [-1] * len(self.times)  # the version that each worker has
         self.asked: list[float] = []
         self.done: list[float] = []  # when it is computed
-        self.outages, self.server_fails = outages, outages is not None and len(outages) > len(self.times)
+        self.outages = outages or Outages(())
+        self.loses = not (self.outages.never or self.outages.pauses)
+        self.server_fails = len(self.outages) > len(self.times)
         self.leaving: dict[int, int] = {}  # worker that was told to stop -> the gradient that it still sends
         self.in_a_row = 0  # failures since a gradient has come
         self.at_server = frozenset((_TIMER, _LOST, _JOINED))
@@ -167,7 +168,7 @@ class CostlyRun(PolicyRun):
 
     def _fails(self, worker: int, now: float) -> None:
         """Plan the next failure of a worker, where what it computes is lost."""
-        if self.outages is None or self.outages.pauses:
+        if not self.loses:
             return
         down, back = self.outages.away(worker, now)
         if back < math.inf:
@@ -241,17 +242,16 @@ class CostlyRun(PolicyRun):
             raise too_short(self.begun[worker] - 1, worker, seconds, started)
         if (stopped := self.last_stopped.pop(worker, None)) is not None:
             self.stops[stopped] = started
-        if self.outages is not None:
-            if self.outages.pauses:
-                done = self.outages.finish(worker, started, seconds)
-            else:
-                down = self.outages.away(worker, started)[0]
-                if down <= started:
-                    return  # nobody is there: it never starts
-                if down <= done:
-                    self.started[ticket], self.stops[ticket] = started, -math.inf
-                    self.done[ticket] = self.arrived[ticket] = down
-                    return  # nobody is there to send it
+        if self.outages.pauses:
+            done = self.outages.finish(worker, started, seconds)
+        elif self.loses:
+            down = self.outages.away(worker, started)[0]
+            if down <= started:
+                return  # nobody is there: it never starts
+            if down <= done:
+                self.started[ticket], self.stops[ticket] = started, -math.inf
+                self.done[ticket] = self.arrived[ticket] = down
+                return  # nobody is there to send it
         self.started[ticket], self.done[ticket] = started, done
         latency = self.latency[worker]
         reaches = done + latency
@@ -314,7 +314,7 @@ class CostlyRun(PolicyRun):
         for ticket in np.flatnonzero(~np.isfinite(started)).tolist():
             self.update[ticket] = NOT_BEGUN
         found = {"asked": np.array(self.asked), "sent": np.minimum(self.done, arrived)}
-        if self.outages is not None and self.outages.pauses:
+        if self.outages.pauses:
             spans = zip(self.worker, self.started, found["sent"].tolist(), strict=True)
             found["paused"] = np.array([self.outages.within(*span) if span[1] < math.inf else 0.0 for span in spans])
         return found

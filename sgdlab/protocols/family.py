@@ -20,7 +20,6 @@ class ProtocolFacts(Facts):
       no_policy: why there is none.
       peers: whether its policy is a `PeerPolicy`, and its schedule a `PeerSchedule`.
       fast: an array program, `(policy, runtimes, num_gradients) -> Schedule`; it returns None where it does not apply.
-      on_star: the same, `(runtimes, star, num_gradients) -> Schedule`, where messages cost time (`fast_star.applies`).
       ends: what `num_gradients=None` means: until a worker that has to begin again runs out of compute times ("first"),
         an update for each row of compute times ("rows"), or all T N gradients ("all").
       never_waits: whether no worker ever waits, so that its throughput is the largest there is.
@@ -39,7 +38,6 @@ class ProtocolFacts(Facts):
     no_policy: str = ""
     peers: bool = False
     fast: Callable[..., Any] | None = None
-    on_star: Callable[..., Any] | None = None
     ends: Literal["first", "rows", "all"] = "first"
     never_waits: bool = False
     blocks: str | None = None

@@ -5,6 +5,8 @@ reach the server. So no event needs a clock: each station is a running maximum a
 `CostlyRun`, in their order, and schedules are equal to the bit.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from sgdlab.failures.outages import Outages
@@ -14,13 +16,6 @@ from sgdlab.runtimes import NotEnoughRuntimes, too_short
 from sgdlab.schedule import PENDING, Schedule
 from sgdlab.transports.links import Fifo
 from sgdlab.transports.star import Star
-
-
-def applies(star: Star | None, outages: Outages | None) -> bool:
-    """Tell whether nobody fails, messages cross links one after the other, and none is sent before it is whole."""
-    if star is None or not (outages is None or outages.never):
-        return False
-    return all(isinstance(link, Fifo) for link in star.links()) and not star.overlap
 
 
 def asynchronous(runtimes: np.ndarray, star: Star, num_gradients: int | None) -> Schedule:
@@ -88,9 +83,10 @@ def synchronous(runtimes: np.ndarray, star: Star, num_gradients: int | None) -> 
       NotEnoughRuntimes: where T rounds are too few.
     """
     rows, workers = runtimes.shape
-    rounds = rows if num_gradients is None else -(-num_gradients // workers)
+    wanted = runtimes.size if num_gradients is None else num_gradients
+    rounds = -(-wanted // workers)
     if rounds > rows:
-        raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=runtimes.size)
+        raise NotEnoughRuntimes.after(wanted, rows=rows, done=runtimes.size)
     ways, latency, every = _Ways(star), np.array(star.latency), np.arange(workers)
     columns = {name: np.empty((rounds, workers)) for name in ("asked", "started", "sent", "arrived")}
     worker, applied, now = np.empty((rounds, workers), np.int32), np.empty(rounds), 0.0
@@ -162,3 +158,18 @@ def _check_moves(
     if not (sent > started).all():
         bad = int(np.argmin(sent > started))
         raise too_short(row[bad], worker[bad], runtimes[row[bad], worker[bad]], started[bad])
+
+
+_PROGRAMS = {"sgdlab.protocols.softsync.asynchronous": asynchronous, "sgdlab.protocols.rounds.synchronous": synchronous}
+"""Programs by the makers of their policies, which do not know of them."""
+
+
+def program(make: Callable, star: Star | None, outages: Outages | None) -> Callable[..., Schedule] | None:
+    """Return the program of a maker of policies; None where there is none, or it does not apply.
+
+    Programs apply where nobody fails, messages cross links one after the other, and none is sent before it is whole.
+    """
+    found = _PROGRAMS.get(f"{make.__module__}.{make.__qualname__}")
+    if found is None or star is None or not (outages is None or outages.never):
+        return None
+    return found if all(isinstance(link, Fifo) for link in star.links()) and not star.overlap else None

@@ -90,7 +90,6 @@ def register(
         protocol = as_protocol(
             make,
             fast=fast,
-            on_star=facts.get("on_star"),
             peers=facts.get("peers", False),
             ends=facts.get("ends", ProtocolFacts.ends),
         )
@@ -114,7 +113,6 @@ def as_protocol(
     make: Callable,
     *,
     fast: Callable | None = None,
-    on_star: Callable | None = None,
     peers: bool = False,
     ends: str = "first",
 ) -> Callable[..., Schedule | PeerSchedule]:
@@ -136,8 +134,11 @@ def as_protocol(
         **given: Any,
     ) -> Schedule | PeerSchedule:
         runtimes = checked(runtimes)
+        if peers and not (transport is None and outages is None):
+            name = "outages" if transport is None else "transport"
+            raise ValueError(f"{name} must be left out with {make.__name__}: its nodes have no server")
         if outages is not None and outages.checkpoints is not None:
-            whole = protocol(runtimes, num_gradients=num_gradients, transport=transport, **given)
+            whole: Any = protocol(runtimes, num_gradients=num_gradients, transport=transport, **given)
             return rolled_back(whole, outages.of_job(), outages.checkpoints)
         if num_gradients is not None:
             arguments.whole("num_gradients", num_gradients)
@@ -160,7 +161,8 @@ def as_protocol(
                 return schedule
         if peers:
             return simulate_peers(make_policy, runtimes, num_gradients=num_gradients)
-        if on_star is not None and not free and fast_star.applies(transport, outages):
+        on_star = None if free else fast_star.program(make, transport, outages)
+        if on_star is not None:
             return on_star(runtimes, transport, num_gradients)
         unlimited = num_gradients is None
         return simulate(

@@ -9,7 +9,6 @@ from sgdlab import arguments
 from sgdlab.bounds import Count, NotNegative
 from sgdlab.knobs import Knob
 from sgdlab.ordering import by_time
-from sgdlab.protocols import fast_star
 from sgdlab.protocols.policy import Action, Base, Drop, Interrupt, Take, Wake
 from sgdlab.protocols.register import register
 from sgdlab.runtimes import NotEnoughRuntimes, too_short
@@ -190,7 +189,7 @@ def _fast(policy: Rounds, runtimes: np.ndarray, num_gradients: int | None) -> Sc
 _rounds = functools.partial(register, families=("Synchronous rounds",), fast=_fast, ends="rows")
 
 
-@_rounds(title="Synchronous SGD", source="Chen et al. 2016", rule="nag_asgd", on_star=fast_star.synchronous)
+@_rounds(title="Synchronous SGD", source="Chen et al. 2016", rule="nag_asgd")
 def synchronous(*, num_workers: Count) -> Rounds:
     """Every update waits for one gradient of every worker, all of them computed on the newest version.
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from sgdlab.bounds import Count
 from sgdlab.knobs import Knob
-from sgdlab.protocols import fast_star
 from sgdlab.protocols.fast_arrivals import arrivals
 from sgdlab.protocols.policy import Action, Base, Take
 from sgdlab.protocols.register import register
@@ -93,14 +92,7 @@ def half_of(num_workers: int) -> int:
     return -(-num_workers // 2)
 
 
-@register(
-    title="Asynchronous SGD",
-    source="Dean et al. 2012",
-    families=(),
-    fast=_fast,
-    on_star=fast_star.asynchronous,
-    never_waits=True,
-)
+@register(title="Asynchronous SGD", source="Dean et al. 2012", families=(), fast=_fast, never_waits=True)
 def asynchronous(*, num_workers: Count) -> Softsync:
     """Every worker sends its gradient, reads what the server then has, and begins again at once.
 

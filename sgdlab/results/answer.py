@@ -1,7 +1,7 @@
 """Sums a comparison up in three sentences: whose accuracy holds, who is fastest, and what that costs.
 
-Methods that cannot be told apart from the best are named together (`ranking`). Where runs are judged by another metric
-than the accuracy, its name and its direction take the place of the accuracy's.
+Methods that are statistically indistinguishable from the best are named together (`ranking`). Where runs are judged by
+another metric than the accuracy, its name and its direction take the place of the accuracy's.
 """
 
 import re
@@ -98,7 +98,7 @@ def _kept(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
 
 
 def _tie(crowd: Sequence[Group]) -> str:
-    """Return who cannot be told apart from the best metric, as the end of a sentence that names some."""
+    """Return who is statistically indistinguishable from the best metric, as the end of a sentence that names some."""
     ranked = ranking.by_metric(crowd)
     if ranked is None or len(ranked.groups) < 2:
         return ""
@@ -109,7 +109,7 @@ def _tie(crowd: Sequence[Group]) -> str:
         return f"; {first[0].title} has the {best}"
     every = "both" if len(first) == 2 else f"all {len(first)} that are compared"
     named = every if len(first) == len(ranked.groups) else listed([group.title for group in first], _MOST_NAMED)
-    return f"; {named} cannot be told apart from the {best}"
+    return f"; {named} are statistically indistinguishable from the {best}"
 
 
 def _speed(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:

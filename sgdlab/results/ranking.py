@@ -44,11 +44,11 @@ class Ranking:
     @property
     def undecided(self) -> str:
         """Return that nothing is decided, as the end of a sentence."""
-        return f"with {counted(len(self.seeds), 'seed')} nothing is told apart"
+        return f"with {counted(len(self.seeds), 'seed')} no difference is decided"
 
     @property
     def first(self) -> list[Group]:
-        """Those that cannot be told apart from the best; with too few seeds, all."""
+        """Those that are statistically indistinguishable from the best; with too few seeds, all."""
         return [group for group, first in zip(self.groups, self.standing.first, strict=True) if first]
 
     def is_first(self, group: Group) -> bool:

@@ -148,8 +148,9 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
     return {
         STANDING: (
             f"Who is first, {most} workers",
-            f"Methods in order of their median {order}. Each interval is for one method alone; names in bold cannot be "
-            "told apart from the first, by simultaneous intervals of differences between runs with the same seed.",
+            f"Methods in order of their median {order}. Each interval is for one method alone; names in bold are "
+            "statistically indistinguishable from the first, by simultaneous intervals of differences between runs "
+            "with the same seed.",
         ),
         metric.picture: (
             f"{metric.noun.capitalize()} against the number of workers",

@@ -1,4 +1,4 @@
-"""Standing of many methods at once, paired by seed: which cannot be told apart from the best, and by how much."""
+"""Standing of many methods at once, paired by seed: which are statistically indistinguishable from the best."""
 
 import dataclasses
 import functools

@@ -30,9 +30,9 @@ def standing(groups: Sequence[Group], *, speeds: bool = False) -> Figure:
 
     Rows are sorted by the time; each number of workers has a half of its own. Lines are intervals of the median
     (`interval`), over all runs: a run that diverged or misses the target counts as the worst. A cross at the edge is a
-    median that is beyond it: half of the runs or more miss the target, or are lost. Bold and filled are those that
-    cannot be told apart from the fastest (`ranking.by_time`) and, in the panel of the metric, from the best. Dotted is
-    the time of an ideal speed-up, in which nobody waits (`floor`), dashed the single worker.
+    median that is beyond it: half of the runs or more miss the target, or are lost. Bold and filled are those that are
+    statistically indistinguishable from the fastest (`ranking.by_time`) and, in the panel of the metric, from the best.
+    Dotted is the time of an ideal speed-up, in which nobody waits (`floor`), dashed the single worker.
 
     Args:
       groups: single workers and methods.
@@ -244,7 +244,7 @@ def _meanings(groups: Sequence[Group], by_count: Sequence[Sequence[Group]], time
     decided = any(ranked.decides and len(ranked.groups) > 1 for ranked in rankings if ranked)
     seeds = min(len(group.runs) for group in ours)
     intervals = "95 % intervals" if seeds >= 6 else "ranges of the seeds"
-    first = ["bold, filled: not told apart from the best"] if decided else []
+    first = ["bold, filled: indistinguishable from the best"] if decided else []
     first += [f"medians and {intervals}"] if max(len(group.runs) for group in ours) > 1 else []
     second = ["dashed: the single worker"] if alone else []
     second += ["dotted: ideal speed-up"] if timed and floor.seconds(groups) else []

@@ -104,7 +104,7 @@ def _columns(groups: Sequence[Group]) -> list[Column]:
         "mean ratio of the time to the target to that of the fastest method, with the same seed and number of workers; "
         "a run that misses the target counts as twice the longest run; in brackets simultaneous "
         f"{100 * simultaneous.LEVEL:.0f} % intervals; *: "
-        "cannot be told apart from the fastest",
+        "statistically indistinguishable from the fastest",
     )
     return [
         METHOD,
@@ -240,7 +240,7 @@ def _told_apart(groups: Sequence[Group]) -> list[str]:
     for count, ranked in rankings.items():
         if ranked.decides:
             names = words.listed([group.title for group in ranked.first], words.MOST_NAMED)
-            tie = " (not told apart)" if len(ranked.first) > 1 else ""
+            tie = " (statistically indistinguishable)" if len(ranked.first) > 1 else ""
             found.append(f"First to {facts.goal(groups)} at {count} workers: {names}{tie}.")
         if ranked.left_out:
             names = words.listed([group.title for group in ranked.left_out], words.MOST_NAMED)

@@ -87,7 +87,7 @@ def compare(
     Args:
       methods: their names, one name, or "all".
       num_workers: numbers of workers, or one; 1 is the first worker of the cluster, alone.
-      seeds: how many: 0, 1, ...; with fewer than three, nothing is told apart.
+      seeds: how many: 0, 1, ...; with fewer than three, no difference is decided.
       sweep: entries of the configuration and their values, such as `{"optimizer.learning_rate": [0.01, 0.05]}`; all
         combinations are done of each run. A single value needs no list.
       config: a configuration, or its file; a file of the package is known by its name.

@@ -122,7 +122,7 @@ def defaults() -> Mapping[str, Any]:
 
 def _add_length(config: ConfigDict) -> None:
     """Add the entries that say when a run ends: after its epochs unless a time is given."""
-    config.epochs = 1.0  # length of the run, in epochs of used gradients; if a budget is set, of synchronous SGD
+    config.epochs = 1.0  # length in epochs; with --config.budget, epochs of the synchronous run that sets the time
     config.budget = placeholder(float)  # length in virtual time, as a multiple of that of synchronous SGD
     config.seconds = placeholder(float)  # length in virtual seconds, in place of epochs
     config.until_target = False  # whether a run ends at the target, or once it has diverged

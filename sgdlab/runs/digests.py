@@ -28,6 +28,9 @@ _WHOLE = ""
 _SHOWN = ("title", "source", "families", "__repr__", "__str__")
 """Keywords of decorators, and methods of classes, that only show a part to people."""
 
+_REGISTER, _REGISTRIES = "register", ".family"
+"""Names of what makes parts of functions, with the drivers behind it, and of registries: they count with the engine."""
+
 
 def of_run(experiment: Experiment) -> dict[str, str]:
     """Return the digest of each part that a run uses, by family.
@@ -36,8 +39,8 @@ def of_run(experiment: Experiment) -> dict[str, str]:
     what these import from files of the same folder; less comments, docstrings, layout, and what only shows a part to
     people: the keywords title, source and families of a decorator, `__repr__` and `__str__`. So do the files and
     directories that the part's entries name (those that it registers as `files`), and a custom graph that an entry
-    `graph` names. The engine of the replay and libraries do not count: a run's record holds versions and the commit
-    besides.
+    `graph` names. The engines of simulation and replay (and `register`, which gives policies to the first) and
+    libraries do not count: a run's record holds versions and the commit besides.
 
     Example:
       >>> from configs import digits
@@ -208,6 +211,8 @@ def _imports(
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
         for alias in node.names:
+            if alias.name == _REGISTER or (getattr(node, "module", None) or "").endswith(_REGISTRIES):
+                continue
             if at_the_top and wanted not in (_WHOLE, (alias.asname or alias.name).partition(".")[0]):
                 continue
             if isinstance(node, ast.Import):
@@ -243,6 +248,8 @@ def _unshown(text: str) -> ast.Module:
     """Return code without docstrings, and without what only shows a part to people."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _REGISTER in map(_name, (node.func, *node.args[:1])):
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg not in _SHOWN]
         if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if ast.get_docstring(node) is not None:
@@ -253,6 +260,11 @@ def _unshown(text: str) -> ast.Module:
             if isinstance(decorator, ast.Call):
                 decorator.keywords = [keyword for keyword in decorator.keywords if keyword.arg not in _SHOWN]
     return tree
+
+
+def _name(node: ast.expr) -> str:
+    """Return the last word of a name, as of `functools.partial`; empty of what is none."""
+    return getattr(node, "attr", None) or getattr(node, "id", "")
 
 
 def _bare(node: Any) -> str:

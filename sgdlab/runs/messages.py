@@ -1,4 +1,4 @@
-"""What the messages of a run cost, and who fails: its transport and its failures, as its protocol takes them."""
+"""The costs of a run: its transport and its failures, as its protocol takes them."""
 
 from typing import Any
 
@@ -38,8 +38,8 @@ def costs_of(experiment: Experiment, protocol: UsedPart) -> dict[str, Any]:
             why = "its nodes have no server" if protocol.facts.peers else "it is no policy"
             flag = f"--config.{used.registry.family}.kind={used.name}"
             raise UsageError(f"{flag} must be left out with protocol {protocol.name}: {why}")
-        of_run = {"num_workers": experiment.num_workers, "seed": experiment.seeds.of("failures")}
-        if "sizes" in used.part.given and None in (used.entries["gradient_bytes"], used.entries["parameter_bytes"]):
+        of_run: dict[str, Any] = {"num_workers": experiment.num_workers, "seed": experiment.seeds.of("failures")}
+        if "sizes" in used.part.given and None in map(used.entries.get, ("gradient_bytes", "parameter_bytes")):
             of_run["sizes"] = sizes_of(experiment)
         given[name] = used.make(**of_run)
     return given

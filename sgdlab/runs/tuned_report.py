@@ -62,8 +62,8 @@ class TunedView:
 
         `seconds` and `untuned` are medians of the time to the target, infinite for misses, each with the ends of its
         interval, `_low` and `_high`; `ratio` with its ends is of the paired times to the fastest method's, or None
-        where nothing is decided; `first` is 1 where it cannot be told apart from that; the metric by its name is a
-        median.
+        where nothing is decided; `first` is 1 where it is statistically indistinguishable from that; the metric by its
+        name is a median.
         """
         plain, ranked = {group.method: group for group in self.untuned}, ranking.by_time(self.best)
         found = []
@@ -108,7 +108,7 @@ class TunedView:
             "seconds": f"median virtual seconds to {goal}, and the 95 % interval of the median",
             "x fastest": "mean ratio to the time of the fastest method with the same seed; a miss counts as twice "
             f"the longest run; in brackets {100 * simultaneous.LEVEL:.0f} % intervals of all methods at once; *: "
-            "cannot be told apart from the fastest",
+            "statistically indistinguishable from the fastest",
             f"test {metric.short}": "median at the end of the run",
             "diverged": "runs, and the 95 % interval of their share (Clopper and Pearson)",
             "untuned": "the same seconds with the configuration as it is",

@@ -18,12 +18,12 @@ class Racks:
 
     Attributes:
       size: workers of a rack.
-      uplink_gbits: rate of a rack's uplink, Gbit/s.
+      uplink_gbits: rate of a rack's uplink, Gbit/s. None: without limit.
       uplink_ms: latency between racks, milliseconds.
     """
 
     size: int = 8
-    uplink_gbits: float = math.inf
+    uplink_gbits: float | None = None
     uplink_ms: float = 0.0
 
 

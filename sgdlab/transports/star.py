@@ -85,7 +85,7 @@ class Star:
 
     @property
     def traffic(self) -> Traffic:
-        """What every message costs, for the schedule."""
+        """Return what every message costs, for the schedule."""
         return Traffic(
             gradient_bytes=self.gradient_bytes,
             parameter_bytes=self.parameter_bytes,
@@ -123,15 +123,15 @@ def free(*, num_workers: Count) -> Star:
 
 @dataclasses.dataclass(frozen=True)
 class ServerCosts:
-    """What a message, and an update, cost at the server.
+    """Holds what a message, and an update, cost at the server.
 
     Attributes:
-      gbits: rate of its network card, each way, Gbit/s.
+      gbits: rate of its network card, each way, Gbit/s. None: without limit.
       receive_ms: milliseconds that it works for each gradient.
       update_ms: milliseconds that it works for each update.
     """
 
-    gbits: float = math.inf
+    gbits: float | None = None
     receive_ms: float = 0.0
     update_ms: float = 0.0
 
@@ -142,13 +142,13 @@ class Uplinks:
 
     Attributes:
       groups: number of racks or regions, of equally many workers in order of their numbers.
-      gbits: rate of each uplink, each way, Gbit/s.
+      gbits: rate of each uplink, each way, Gbit/s. None: without limit.
       ms: its latency, one way, milliseconds, on top of that of all messages.
       near: the server is in the first group, whose messages cross no uplink.
     """
 
     groups: int = 1
-    gbits: float = math.inf
+    gbits: float | None = None
     ms: float = 0.0
     near: bool = False
 
@@ -160,7 +160,7 @@ def star(
     sizes: Sizes | None = None,
     gradient_bytes: NotNegative | None = None,
     parameter_bytes: NotNegative | None = None,
-    worker_gbits: float = math.inf,
+    worker_gbits: float | None = None,
     latency_ms: NotNegative = 0.0,
     overlap: NotNegative = 0.0,
     sharing: Sharing | None = None,
@@ -174,7 +174,7 @@ def star(
       sizes: of messages, where the next two do not say.
       gradient_bytes: size of what a worker sends. None: as the network's parameters, compressed, make it.
       parameter_bytes: size of what the server answers. None: likewise, not compressed.
-      worker_gbits: rate of a worker's network card, each way, Gbit/s.
+      worker_gbits: rate of a worker's network card, each way, Gbit/s. None: without limit.
       latency_ms: of a message, one way, milliseconds.
       overlap: share of a gradient's compute time, at its end, during which it is sent already: 2/3 where the backward
         pass takes two thirds and each layer is sent when it is done.
@@ -196,7 +196,7 @@ def star(
     sizes = Sizes(0.0, 0.0) if sizes is None else sizes
     of = tuple(worker * groups // num_workers for worker in range(num_workers))
     far = [not (uplinks.near and group == 0) for group in range(groups)]
-    uplink, shared = bytes_per_second("uplinks.gbits", uplinks.gbits), uplinks.gbits < math.inf
+    uplink, shared = bytes_per_second("uplinks.gbits", uplinks.gbits), uplinks.gbits is not None
     further = arguments.real("uplinks.ms", uplinks.ms, least=0)
     return Star(
         latency=tuple((latency_ms + further * far[group]) / 1e3 for group in of),
@@ -213,8 +213,8 @@ def star(
     )
 
 
-def bytes_per_second(name: str, gbits: float) -> float:
-    """Return bytes per second of a rate in Gbit/s, which may be infinite.
+def bytes_per_second(name: str, gbits: float | None) -> float:
+    """Return bytes per second of a rate in Gbit/s; None is without limit.
 
     Raises:
       ValueError: where it is not above 0; it names the argument.
@@ -223,6 +223,4 @@ def bytes_per_second(name: str, gbits: float) -> float:
       >>> bytes_per_second("gbits", 8.0)
       1000000000.0
     """
-    if not gbits > 0:
-        raise ValueError(f"{name}={gbits} must be above 0, Gbit/s; inf is without limit")
-    return gbits * _GBIT
+    return math.inf if gbits is None else arguments.real(name, gbits, above=0) * _GBIT

@@ -175,4 +175,5 @@ def test_help(certify):
     assert code == 0
     for words in ("sgdlab certificate --methods", "--smoothness", "--accuracy", "--workdir", "--config.method="):
         assert words in output
+    assert "those of an earlier call are replaced" in output
     assert max(map(len, output.splitlines())) <= 120

@@ -375,6 +375,7 @@ def test_help_is_a_page(call, name):
     lines = done(call(name, "--help")).splitlines()
     assert len(lines) <= 50
     assert max(map(len, lines)) <= 120
+    assert any(line.startswith("  --config:") for line in lines) == (name == "live")  # a recording has its own
 
 
 @pytest.mark.usefixtures("rehearsed", "undrawn")

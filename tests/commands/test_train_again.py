@@ -59,7 +59,7 @@ def test_a_run_of_the_same_configuration_by_other_code_is_run_anew(there):
     finished, said = ask(there(code={"rule": "0123456789abcdef"}), experiment_of(method="asgd"))
     assert not finished
     assert "The rule of the run in" in said
-    assert "it is run anew" in said
+    assert "it is rerun" in said
 
 
 def test_other_code_may_have_other_entries_but_not_other_values(there):

@@ -29,7 +29,7 @@ def test_it_prints_the_answer_and_writes_tables_and_page(tmp_path, capsys):
     runtimes[:, 3] *= 1.7
     what_if.run(written(tmp_path / "job.csv", runtimes), Options(), tmp_path / "out", 0)
     printed = capsys.readouterr().out
-    assert printed.startswith("Mend worker 3 first")
+    assert printed.startswith("Repair worker 3 first")
     assert str(tmp_path / "out" / "what_if.html") in printed
     with (tmp_path / "out" / "what_if.csv").open() as file:
         *lines, left, recorded = csv.DictReader(file)
@@ -76,7 +76,7 @@ def test_a_worker_that_stopped_is_named_first_and_excluded_steps_are_counted(tmp
     printed = capsys.readouterr().out
     assert printed.startswith("Worker 3 has no compute times since step 61")
     assert "1 step with a missing compute time was excluded" in printed
-    assert "Mend worker 4" in printed
+    assert "Repair worker 4" in printed
 
 
 def test_errors_name_the_flag_of_the_path(tmp_path):

@@ -15,7 +15,8 @@ from sgdlab.runs import pool
 RECORDS = [code for _, code in PYTHON if "sgdlab.results" in code]
 SCRIPTS = [code for _, code in PYTHON if "__main__" in code]
 THEORY = [code for _, code in PYTHON if code.startswith("# theory.py")]
-LIBRARY = [(page, code) for page, code in PYTHON if code not in (*RECORDS, *SCRIPTS, *THEORY)]
+OWN = [code for _, code in PYTHON if code.startswith("# my_")]  # run where registries are restored
+LIBRARY = [(page, code) for page, code in PYTHON if code not in (*RECORDS, *SCRIPTS, *THEORY, *OWN)]
 READ = next(line for line in COMMANDS if "--workdir=runs/mine" in line and "gap_aware" in line)  # by the example of it
 NEEDS = ("tfds", "advise")  # the network, a trace
 

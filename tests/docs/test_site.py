@@ -85,6 +85,18 @@ def test_every_method_has_a_page_that_is_its_own(site):
 
 
 @pytest.mark.full
+def test_names_and_stored_pages_are_links_here(site):
+    """Written pages have no links to pages that are made, which a forge does not have."""
+    for page, link in (
+        ("choose", 'href="methods/rennala.html"'),
+        ("choose", 'href="papers/jin_et_al_2016.html"'),
+        ("compare", 'href="methods/osgp.html"'),
+        ("own/trace", 'href="../reference/traces.html#sgdlab.traces.recording.Recording"'),
+    ):
+        assert link in site.pages[f"{page}.html"], link
+
+
+@pytest.mark.full
 def test_formulas_are_drawn_by_the_browser_alone(site):
     assert "<math" in site.pages["methods/gap_aware.html"]
     assert "<math" in site.pages["reference/rules.html"]

@@ -83,7 +83,7 @@ class TestDraws:
         ("given", "words"),
         [
             ({"mean_up_hours": 0.0}, "mean_up_hours=0.0 must be"),
-            ({"group_up_hours": -1.0}, "group_up_hours=-1.0 must be above 0"),
+            ({"group_up_hours": -1.0}, "group_up_hours=-1.0 must be a finite number above 0"),
             ({"recovery": Recovery(means="fail")}, "recovery.means='fail' must be 'lose', 'pause' or 'rollback'"),
             ({"recovery": Recovery(detect_seconds=-1.0)}, "recovery.detect_seconds=-1.0 must be"),
             ({"recovery": Recovery("rollback", interval_seconds=0.0)}, "recovery.interval_seconds=0.0 must be"),

@@ -10,7 +10,7 @@ import numpy as np
 from sgdlab.commands import certificate, compare, live, replay, timeline, train
 
 ROOT = pathlib.Path(__file__).parents[2]
-GUIDES = ("compare", "library", "networks", "optax", "reproduce", "sweeps", "theory")
+GUIDES = ("compare", "library", "messages", "networks", "optax", "reproduce", "sweeps", "theory")
 PAGES = ("README.md", *(f"docs/{name}.md" for name in GUIDES))
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in (*PAGES, "docs/live.md", "docs/speed.md")}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)

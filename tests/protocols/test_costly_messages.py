@@ -163,7 +163,7 @@ COSTS = {
 )
 def test_fast_programs_are_the_driver(name, runtimes, costs, number):
     costs = star(num_workers=runtimes.shape[1], **COSTS[costs])
-    assert fast_star.applies(costs, None)
+    assert fast_star.program(SERVER_POLICIES[name], costs, None)
     rows = len(runtimes) if name == "synchronous" and number is None else None
     given = {"num_gradients": number, "transport": costs}
     try:
@@ -264,3 +264,10 @@ def test_another_number_of_workers_is_refused(given, words):
     for protocol in (protocols.asynchronous, functools.partial(policies.simulate, policies.asynchronous)):
         with pytest.raises(ValueError, match=f"^{words}"):
             protocol(np.ones((4, 2)), **given)
+
+
+@pytest.mark.parametrize("given", [{"transport": star(num_workers=2)}, {"outages": independent(num_workers=2, seed=0)}])
+def test_nodes_without_a_server_refuse_them(given):
+    (name,) = given
+    with pytest.raises(ValueError, match=f"^{name} must be left out with gossip: its nodes have no server"):
+        protocols.gossip(np.ones((4, 2)), seed=0, **given)

@@ -27,7 +27,7 @@ def test_every_policy_with_a_server_is_there():
 @pytest.mark.parametrize("name", SERVER_POLICIES)
 @pytest.mark.parametrize("law", LAWS)
 def test_free_messages_change_nothing(name, law):
-    """That nobody ever fails is given as outages, since without them a free network is none."""
+    """Outages that never come are given, since without them a free network is none."""
     for sharing in ("fifo", "fair"):
         for ends in ENDS.values():
             outcomes = []

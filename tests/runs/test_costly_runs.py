@@ -2,16 +2,17 @@
 
 import jax
 import pytest
-from lib import tiny
+from lib import pages, tiny
 
 from sgdlab.errors import UsageError
+from sgdlab.failures import FAILURES
 from sgdlab.results import summary, table, timeline
-from sgdlab.runs import compare, resolve
+from sgdlab.runs import compare, configuration, resolve
 from sgdlab.runs.messages import costs_of, sizes_of
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.tasks import task_of
 from sgdlab.runs.train import train
-from sgdlab.transports import Sizes
+from sgdlab.transports import TRANSPORTS, Sizes
 
 
 def costly(**changed):
@@ -53,7 +54,7 @@ def test_speed_ups_are_over_synchronous_sgd_with_the_same_messages():
     assert make_plan(costly(method="synchronous")).speedup == pytest.approx(1)
 
 
-@pytest.mark.parametrize("method", ["pull_gossip", "partial", "layerwise", "all_reduce"])
+@pytest.mark.parametrize("method", ["pull_gossip", "partial", "layerwise"])
 @pytest.mark.parametrize("family", ["transport", "failures"])
 def test_protocols_that_take_no_costs_refuse_them(method, family):
     config = tiny.config(method=method)
@@ -65,7 +66,7 @@ def test_protocols_that_take_no_costs_refuse_them(method, family):
 def test_a_bad_entry_is_named_by_its_flag():
     config = costly()
     config.transport.star.server.gbits = -1.0
-    with pytest.raises(UsageError, match=r"^--config\.transport\.star\.server\.gbits=-1\.0 must be above 0"):
+    with pytest.raises(UsageError, match=r"^--config\.transport\.star\.server\.gbits=-1\.0 must be a finite number"):
         make_plan(config)
 
 
@@ -85,6 +86,21 @@ def test_failures_follow_the_seed():
     assert first.dropped().any()
     config.seed = 1
     assert make_plan(config).schedule.wall_clock() != first.wall_clock()
+
+
+def test_networks_and_failures_of_your_own(monkeypatch):
+    """The file of docs/messages.md: half of the workers are 30 ms away, and down for six hours of each day but one."""
+    for registry in (TRANSPORTS, FAILURES):
+        monkeypatch.setattr(registry, "_parts", dict(registry))
+    (own,) = [code for page, code in pages.PYTHON if page == "docs/messages.md" and code.startswith("# my_network")]
+    exec(compile(own, "my_network.py", "exec"), {"__name__": "my_network"})
+    config = tiny.config(transport__kind="half_at_home", failures__kind="nightly")
+    for family in ("transport", "failures"):
+        config[family] = {**configuration.parts({})[family].to_dict(), "kind": config[family].kind}
+    costs = costs_of(resolve(config), resolve(config).protocol)
+    assert costs["transport"].latency == (0.0, 0.03, 0.0, 0.03)
+    assert costs["outages"].away(0, 0.0) == (86400.0, 86400.0 + 6 * 3600)
+    assert make_plan(config).schedule.traffic.gradient_bytes > 0
 
 
 def test_time_lines_show_messages():

@@ -145,7 +145,7 @@ def test_machines_that_hide_each_other_are_named_with_what_all_of_them_are_worth
     gained = (4 / others.max(axis=1).mean()) / (6 / test.max(axis=1).mean())
     assert f"Without them, the other 4 in full synchrony give {gained:.2f}" in said.problem
     assert "would not help" not in said.problem
-    assert "mend them, and keep waiting for the other 4." in said.advice
+    assert "repair them, and keep waiting for the other 4." in said.advice
 
 
 def test_a_machine_whose_absence_gains_nothing_is_alone():

@@ -190,7 +190,7 @@ def test_the_whole_advice(tmp_path):
     said = headline.headline(found)
     assert "Stage 3 computes 1.50 times as long as the other stages" in said.problem
     assert "The messages between stages 0 and 1 of rank 1 take" in said.problem
-    assert "No protocol that waits for fewer ranks mends a long stage." in said.advice
+    assert "No protocol that waits for fewer ranks repairs a long stage." in said.advice
     assert "the stages should hold 11, 12, 11 and 6 layers" in said.advice
     page = publish.write(tmp_path / "out", found, next_steps.commands(found, "out")).read_text()
     assert "a red cell is a slow machine" in page

@@ -91,7 +91,7 @@ def test_a_fleet_that_never_waits_has_nothing_to_mend():
     given = Recording(np.ones((20, 4)), np.arange(20), tuple("abcd"))
     result = what_if.try_repairs(given, pauses.find_pauses(given))
     assert result.left == result.recorded == 20.0
-    assert "nothing to mend" in what_if_table.sentence(result)
+    assert "nothing to repair" in what_if_table.sentence(result)
     assert np.isnan(result.slowest_share)
     assert len(what_if_table.text(result).splitlines()) > 10
 

@@ -84,11 +84,11 @@ class TestStar:
     @pytest.mark.parametrize(
         ("given", "words"),
         [
-            ({"worker_gbits": 0.0}, "worker_gbits=0.0 must be above 0, Gbit/s"),
-            ({"server": ServerCosts(gbits=-1.0)}, "server.gbits=-1.0 must be above 0"),
+            ({"worker_gbits": 0.0}, "worker_gbits=0.0 must be a finite number above 0"),
+            ({"server": ServerCosts(gbits=-1.0)}, "server.gbits=-1.0 must be a finite number above 0"),
             ({"server": ServerCosts(update_ms=-1.0)}, "server.update_ms=-1.0 must be"),
             ({"uplinks": Uplinks(groups=9)}, "uplinks.groups=9 must be"),
-            ({"uplinks": Uplinks(gbits=0.0)}, "uplinks.gbits=0.0 must be above 0"),
+            ({"uplinks": Uplinks(gbits=0.0)}, "uplinks.gbits=0.0 must be a finite number above 0"),
             ({"uplinks": Uplinks(ms=-1.0)}, "uplinks.ms=-1.0 must be"),
             ({"overlap": 1.5}, "overlap=1.5 must be"),
             ({"sharing": "none"}, "sharing='none' must be 'fifo' or 'fair'"),

@@ -66,7 +66,7 @@ def advice(findings: Findings) -> str:
         if verdict.chosen.backups != 0:
             done = f"{done} Until then, {_waiting(findings)}"
     elif verdict.chosen.backups == 0:
-        until = "Until that is mended, keep" if findings.diagnosis.machines else "Keep"
+        until = "Until that is repaired, keep" if findings.diagnosis.machines else "Keep"
         done = f"{until} full synchrony: {_no_other(findings)}."
     else:
         done = sentence(_waiting(findings))
@@ -89,7 +89,7 @@ def taken_out(findings: Findings) -> str:
     row, causes = _blamed(findings)
     given = "" if row is drained else f": {gain(findings, drained)}"  # else `problem` says it
     keep = others.get(rest, f"keep waiting for the other {rest}")
-    return f"Take {drained.method} out, or mend {_them(causes)}, and {keep}{given}."
+    return f"Take {drained.method} out, or repair {_them(causes)}, and {keep}{given}."
 
 
 def gain(findings: Findings, protocol: Protocol) -> str:
@@ -144,7 +144,8 @@ def _machines(findings: Findings) -> str:
         rest = workers - len(out)
         others = "the other worker alone gives" if rest == 1 else f"the other {rest} in full synchrony give"
         worth = (
-            f"Without {them}, {others} {rounded(*table.relative(row.paper))} times the gradients per second; mended, "
+            f"Without {them}, {others} {rounded(*table.relative(row.paper))} times the gradients per second; "
+            f"repaired, "
             f"{'both' if workers == 2 else f'all {workers}'} would give {times:.2f}."
         )
     return " ".join([*said, worth])

@@ -1,4 +1,4 @@
-"""Computes what a job would gain if one cause of waiting were mended: `sgdlab advise FILE --what_if`."""
+"""Computes what a job would gain if one cause of waiting were repaired: `sgdlab advise FILE --what_if`."""
 
 from sgdlab import lazy
 

@@ -103,7 +103,7 @@ def _missing_rank(result: WhatIf) -> str:
 
 
 def advice(result: WhatIf) -> str:
-    """Say what to do, in the order in which it is mended: one cause hides another."""
+    """Say what to do, in the order in which it is repaired: one cause hides another."""
     said, left = [], result.recorded
     wanted = [row for row in told(result) if not row.over]
     for row in result.lines:
@@ -117,7 +117,7 @@ def advice(result: WhatIf) -> str:
             done = _do(result, row, f"steps would {then}be {faster} times as fast{since}")
             said.append(f"Then {done[0].lower()}{done[1:]}" if said else done)
     if any(row.kind == LONG_STAGE for row in wanted):
-        said.append("No protocol that waits for fewer ranks mends a long stage.")
+        said.append("No protocol that waits for fewer ranks repairs a long stage.")
     return " ".join(said)
 
 
@@ -125,10 +125,10 @@ def _do(result: WhatIf, row: RepairRow, faster: str) -> str:
     if row.kind == STAGE_OF_RANK:
         who = re.sub(r"\b[a-z][\w-]* of (?=stage|rank)", "", row.title.partition(" (")[0])  # whatever it does
         machine, it = ("machine", "it") if len(row.workers) == 1 else ("machines", "them")
-        return f"Take the {machine} of {who} out and look at {it}: mended, {faster}{_without(result, row.workers)}."
+        return f"Take the {machine} of {who} out and look at {it}: repaired, {faster}{_without(result, row.workers)}."
     if row.kind == LONG_STAGE:
         return _move(result, row, faster)
-    network = f"Look at the network of {row.title}: mended, {faster}."
+    network = f"Look at the network of {row.title}: repaired, {faster}."
     what = {
         LINK: network,
         LINKS: network,

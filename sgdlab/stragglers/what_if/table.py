@@ -15,19 +15,19 @@ from sgdlab.stragglers.what_if.what_if import RepairRow, WhatIf
 
 _WERE = "if it were"
 COLUMNS = {
-    "what": "what is mended, in the order of the last columns",
+    "what": "what is repaired, in the order of the last columns",
     _WERE: "what it would be like instead; nothing becomes slower",
-    "alone: saves": "seconds saved under full synchrony if only this is mended, and their share of the recorded time",
+    "alone: saves": "seconds saved under full synchrony if only this is repaired, and their share of the recorded time",
     "alone: times as fast": "how many times as fast full synchrony would be, with a 90 % interval (block bootstrap)",
-    "in turn: saves": "seconds saved if this is mended after the rows above; with what is left they add up",
+    "in turn: saves": "seconds saved if this is repaired after the rows above; with what is left they add up",
     "in turn: share": "the same as a share of the recorded time",
 }
 
 _OTHERS = "as fast as the median of the others"
 _DO = {
-    candidates.WORKER: ("Mend {} first", f"it were {_OTHERS}"),
-    candidates.WORKERS: ("Mend {} first", f"they were {_OTHERS}"),
-    candidates.NODE: ("Mend {} first", f"its workers were {_OTHERS}"),
+    candidates.WORKER: ("Repair {} first", f"it were {_OTHERS}"),
+    candidates.WORKERS: ("Repair {} first", f"they were {_OTHERS}"),
+    candidates.NODE: ("Repair {} first", f"its workers were {_OTHERS}"),
     candidates.COMMUNICATION: ("Look at {} first", "it never took longer than its median"),
     candidates.PHASE: ("Look at the {} first", "it never took longer than its median"),
     candidates.PERIOD: ("Look at {} first", "it were as fast as the steps between"),
@@ -103,19 +103,19 @@ def _score_columns(result: WhatIf) -> list[Column]:
 
 
 def sentence(result: WhatIf) -> str:
-    """Say what to mend first and what that gives, in one or two sentences; of pipelines, all that costs much."""
+    """Say what to repair first and what that gives, in one or two sentences; of pipelines, all that costs much."""
     if result.pipelines is not None:
         return f"{pipeline_words.problem(result)} {pipeline_words.advice(result)}".strip()
     first, chance = result.first, result.chance
     if first is None:
         share = chance.alone / result.recorded
         if share < MATTERS:
-            return f"There is nothing to mend: no cause takes {100 * MATTERS:g} % of the time of full synchrony."
+            return f"There is nothing to repair: no cause takes {100 * MATTERS:g} % of the time of full synchrony."
         return (
             f"No machine and no step stands out: {percent(share)} of the time of full synchrony is waiting for whoever "
             f"happens to be slowest in a step. It would be {interval(chance.times, *chance.times_interval)} times as "
             "fast if every worker took the median of its step. A protocol that waits for fewer workers gives part of "
-            "this, mending a machine does not."
+            "this, repairing a machine does not."
         )
     times = f"{interval(first.times, *first.times_interval)} times as fast"
     if first.over:
@@ -159,7 +159,7 @@ def facts(result: WhatIf) -> str:
     steps = counted(result.recording.steps.size, "step")
     text = (
         f"Full synchrony took {_seconds(result.recorded, result.recorded)} in {steps}, {result.slowdown:.3f} times "
-        "what is left if all is mended (slowdown S)."
+        "what is left if all is repaired (slowdown S)."
     )
     if np.isnan(result.slowest_share):
         return text
