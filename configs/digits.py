@@ -73,7 +73,7 @@ def get_config() -> ConfigDict:
     config.cluster.num_workers = 8
     config.epochs = 20.0
     config.batch_size = 8
-    config.target = 0.95
+    config.target = 0.95  # an accuracy; where flags ask for a task with another metric there is none
     # Over a few hundred updates, 0.9999 would hold the start.
     config.average_decay = 0.98
 

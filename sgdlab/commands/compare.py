@@ -104,7 +104,8 @@ def main(argv: Sequence[str]) -> None:
         if trials:
             tuning = runs.tuning.Tuning(sweep.base, names, num_workers, trials, given.seeds)
             outcome = runs.compare.tuned(tuning, session, checked.gradients, given.ledger)
-            sweep = runs.compare.comparison(sweep.base, names, num_workers, given.seeds, tuned=outcome.chosen, **how)
+            tuned = outcome.chosen
+            sweep = runs.compare.comparison(sweep.base, names, num_workers, given.seeds, tuned=tuned, **how)
             runs.compare.say_what_rows_lack(sweep, session, outcome)
         found = runs.executor.finish([sweep], session)
     except runs.executor.Unfinished as left:
@@ -112,7 +113,7 @@ def main(argv: Sequence[str]) -> None:
         return
     if hosts.is_first():
         session.store.tidy()
-        _print_report(*runs.compare.report(sweep, found, workdir, over, entries))
+        _print_report(*runs.compare.report(sweep, found, workdir, over, entries, tuned))
 
 
 def _put_aside(sweep: "runs.Sweep", session: "runs.Session", methods: Sequence[str]) -> None:

@@ -83,6 +83,26 @@ def values(arguments: Sequence[str], wanted: str, *, split: bool = True) -> list
     return [part for value in found for part in (value.split(",") if split else [value]) if part]
 
 
+def pairs(arguments: Sequence[str]) -> list[tuple[str, str | None]]:
+    """The name and the value of each flag, in order.
+
+    Example:
+      >>> pairs(["--seeds=2", "steps.csv", "--once"])
+      [('seeds', '2'), ('once', None)]
+    """
+    return [(name, value) for name, value, _ in _split(arguments) if name is not None]
+
+
+def files(arguments: Sequence[str]) -> list[str]:
+    """The arguments that are no flags.
+
+    Example:
+      >>> files(["--seeds=2", "steps.csv", "--once"])
+      ['steps.csv']
+    """
+    return [words[0] for name, _, words in _split(arguments) if name is None]
+
+
 def without(arguments: Sequence[str], unwanted: str) -> list[str]:
     """The arguments less a flag and its value."""
     return [word for name, _, words in _split(arguments) if name != unwanted for word in words]

@@ -85,8 +85,10 @@ def run(path: str, options: Options, workdir: pathlib.Path) -> int:
             say.note(f"Watch it at {page.address}")
             show = lambda finished: page.show(follower.state(finished=finished))
         until = 0.0 if given.once else given.until_idle
-        if given.once and not _is_there(path):
-            raise UsageError(f"--follow={path} must be a file or a directory, or match some")
+        if not _is_there(path):
+            if given.once:
+                raise UsageError(f"--follow={path} must be a file or a directory, or match some")
+            say.note(f"waiting for {path} to appear")
         ended = follow(follower, file, say, show=show, until_idle=until)
         say.note(summary(follower))
         say.note(f"Alarms: {alarms}")

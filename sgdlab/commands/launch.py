@@ -3,6 +3,7 @@
 import concurrent.futures.process
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import re
@@ -99,7 +100,7 @@ def workdir(default: str) -> pathlib.Path:
     Raises:
       UsageError: where it cannot be written.
     """
-    path = pathlib.Path(WORKDIR.value or default)
+    path = pathlib.Path(os.path.expanduser(WORKDIR.value or default))  # shells leave the ~ of --workdir=~/runs
     if hosts.is_first():  # of many processes, the others are told by `hosts.check_shared`
         files.check_writable(path)
     return path
@@ -213,15 +214,44 @@ def _by_absl(given: list[str], *, configured: bool) -> list[str]:
     logging.set_verbosity(logging.ERROR)
     sys.modules.pop("config_config", None)  # or a file without get_config would have that of the one before it
     try:
-        remaining = flags.FLAGS(given)
+        unset = _unset(given) if configured else []
+        remaining = flags.FLAGS(functools.reduce(flag_names.without, (f"config.{name}" for name in unset), given))
         # A file that it could not load ml_collections reports at its first use.
         if configured and not isinstance(flags.FLAGS.config, ConfigDict):
             raise TypeError("no configuration")
+        if configured:
+            flags.FLAGS.config.update_from_flattened_dict(dict.fromkeys(unset))
+            config_flags.get_override_values(flags.FLAGS["config"]).update(dict.fromkeys(unset))
+            _drop_target(given)
     except Exception as error:
         if configured:
             runs.configuration.load(_named_in(given))  # whose own mistakes come before those of its entries
         raise UsageError(_refusal(given, error)) from error
     return remaining
+
+
+def _unset(given: list[str]) -> list[str]:
+    """Return the entries that the last of their flags sets to None, or none, of those that can be None.
+
+    Flags of ml_collections have a type, and None has not.
+    """
+    last = {name: value for name, value in flag_names.pairs(given[1:]) if name.startswith("config.")}
+    found = [name.removeprefix("config.") for name, value in last.items() if value in ("None", "none")]
+    if not found:
+        return []
+    config = runs.configuration.load(_named_in(given))
+    return [name for name in found if runs.configuration.can_be_none(config, name)]
+
+
+def _drop_target(given: list[str]) -> None:
+    """Leave no target that a configuration's file has for its own metric, where flags ask for a task of another one."""
+    config, entries = flags.FLAGS.config, given_entries()
+    changed = any(name.startswith(("network.", "task.")) for name in entries)
+    if not changed or "target" in entries or config.get("target") is None:
+        return
+    with contextlib.suppress(UsageError):  # which the command says itself
+        if runs.experiment.metric_of(config) != runs.experiment.metric_of(runs.configuration.load(_named_in(given))):
+            config.target = None
 
 
 def _refusal(given: list[str], error: Exception) -> str:

@@ -240,10 +240,7 @@ def _reporting(
 
 def _say(say: Callable[[str], None], metric: "results.metric.Metric", unit: str, record: Mapping[str, Any]) -> None:
     if record["kind"] == "evaluation":
-        say(
-            f"{record['gradients']:>7} {unit}, {record['seconds']:>8,.1f} s: test loss {record['test_loss']:.4f}, "
-            f"{metric.title} {metric.text(record[metric.test])}"
-        )
+        say(f"{record['gradients']:>7} {unit}, {record['seconds']:>8,.1f} s: {metric.beside_loss(record)}")
 
 
 def _leave_results(directory: "runs.store.Store", run: "runs.train.Run", recording: "LiveRecording") -> None:

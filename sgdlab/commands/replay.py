@@ -1,6 +1,6 @@
 """Repeats a recorded run of `sgdlab live`, gradient by gradient: with its own rule bit for bit, or with another rule.
 
-    sgdlab replay --recording=runs/live/recording.npz --workdir=runs/again
+    sgdlab replay runs/live/recording.npz --workdir=runs/again
     sgdlab replay --recording=runs/live/recording.npz --config.rule.kind=gap_aware --workdir=runs/gap_aware
 
 The configuration is the recording's own; flags change it. Who computed which gradient on which version and which
@@ -34,7 +34,7 @@ _EVENTS = ("cluster", "epochs", "predictor", "protocol", "batch_size", "replacem
 
 def config_file(arguments: Sequence[str]) -> str:
     """The configuration's file: that of the recording which the arguments name."""
-    named = flag_names.values(arguments, "recording", split=False)
+    named = [*flag_names.values(arguments, "recording", split=False), *flag_names.files(arguments)]
     if flag_names.values(arguments, "config", split=False):
         raise UsageError("--config must be left out: a recording has its own configuration, which flags can change")
     if not named:
@@ -54,8 +54,10 @@ def define_flags() -> None:
 
 def main(argv: Sequence[str]) -> None:
     """Replays a recording, and compares it with the live run."""
-    del argv
     given, workdir = flags.FLAGS, launch.workdir(DEFAULT_WORKDIR)
+    if given.recording is not None and argv[1:]:
+        raise UsageError(f"{argv[1]} must be left out beside --recording={given.recording}: there must be one")
+    given.recording = given.recording or next(iter(argv[1:]), None)
     if given.recording is None:
         raise UsageError("--recording must name the recording of a run, as in --recording=runs/live/recording.npz")
     for name in launch.given_entries():
@@ -124,13 +126,15 @@ def _say_comparison(
     if changed:
         print("changed: " + ", ".join(f"{name} {new} (live {old})" for name, (old, new) in changed.items()))
     metric = results.metric.Metric.of(records[-1])
-    headings, rows = ("", metric.title, "test loss", "mean gap"), []
+    headings, rows = ["", metric.title, "test loss", "mean gap"], []
     for name, run in (("live", before), ("replay", records)):
         last = run[-1]
         gap = "not measured" if last["gap"] is None or np.isnan(last["gap"]) else f"{last['gap']:.3g}"
         loss = "diverged" if last["test_loss"] is None else f"{last['test_loss']:.4f}"
         value = last[metric.test]
-        rows.append((f"{name}: {last['title']}", "-" if value is None else metric.text(value), loss, gap))
+        rows.append([f"{name}: {last['title']}", "-" if value is None else metric.text(value), loss, gap])
+    for row in (headings, *rows) if metric.name == "loss" else ():
+        del row[1]  # it would stand there twice
     print(Table(dict.fromkeys(headings, ""), rows).grid())
 
 
@@ -146,6 +150,7 @@ COMMAND = launch.Command(
     usage=__doc__,
     define=define_flags,
     configured=config_file,
+    positional=True,
     own_entries=dict.fromkeys(
         ("batch_size", "cluster.kind", "cluster.num_workers", "epochs", "protocol.kind"), "recording"
     ),

@@ -18,6 +18,7 @@ from absl import flags
 from sgdlab import files, hosts, results, runs
 from sgdlab.commands import launch, shared_flags
 from sgdlab.errors import failures_of
+from sgdlab.report.words import number
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
@@ -80,10 +81,11 @@ def store_of(
         store.put_aside(NAME)
     there = store.read(NAME)
     changed = runs.digests.changed(there, experiment) if there else []
-    if changed:  # with other code, other entries are to be expected too
+    if there:
+        runs.store.check_same(workdir, there[0]["config"], experiment.identity, changed)
+    if changed:
         say(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is rerun.")
     elif there:
-        runs.store.check_same(workdir, there[0]["config"], experiment.identity)
         say(f"{workdir} holds this run already; nothing had to be run.")
         show(there[-1])
     finished = bool(there) and not changed
@@ -134,11 +136,8 @@ def _progress(plan: Any, say: Callable[[str], None]) -> Callable[[Mapping[str, A
 
     def report(record: Mapping[str, Any]) -> None:
         if record["kind"] == "evaluation":
-            seconds = f"{record['seconds']:>9,.1f} s" if live else f"{record['seconds']:>9,.0f} s of virtual time"
-            say(
-                f"{record['gradients']:>7} of {plan.program.num_rows} {unit}s, {seconds}: test loss "
-                f"{record['test_loss']:.4f}, {metric.title} {metric.text(record[metric.test])}"
-            )
+            seconds = f"{record['seconds']:>9,.1f} s" if live else f"{number(record['seconds']):>9} s of virtual time"
+            say(f"{record['gradients']:>7} of {plan.program.num_rows} {unit}s, {seconds}: {metric.beside_loss(record)}")
 
     return report
 
@@ -151,7 +150,7 @@ def show(summary: Mapping[str, Any]) -> None:
     if summary.get("live"):
         seconds, on = f"{summary['seconds']:,.1f} s", "on the recorded compute times"
     else:
-        seconds, on = f"{summary['seconds']:,.0f} s of virtual time", "at the same number of workers"
+        seconds, on = f"{number(summary['seconds'])} s of virtual time", "at the same number of workers"
     unit = results.facts.unit(summary)
     line = f"{summary['title']}, {workers}: {outcome} after {summary['gradients']} {unit}s and {seconds}"
     if summary["speedup"] is not None and not np.isnan(summary["speedup"]):

@@ -66,7 +66,7 @@ def read(path: pathlib.Path) -> tuple[list[Entry], list[int], int]:
 
 def line_of(entry: Entry, chain: int) -> tuple[bytes, int]:
     """Return the line of an entry, and the checksum after it, where `chain` is that before it."""
-    body = json.dumps(entry, separators=(",", ":"), allow_nan=False)[:-1].encode()
+    body = json.dumps(entry, separators=(",", ":"))[:-1].encode()
     chain = zlib.crc32(body, chain)
     return body + b',"%08x"]\n' % chain, chain
 

@@ -175,11 +175,11 @@ def _in_lines(heading: str) -> str:
     r"""Return a heading for the terminal.
 
     Example:
-      >>> _in_lines("seconds to 95 %")
-      'seconds\nto 95 %'
+      >>> _in_lines("seconds to 95 %"), _in_lines("interrupted: share")
+      ('seconds\nto 95 %', 'interrupted:\nshare')
     """
     lines = heading.replace(": ", ":\n").replace(" to ", "\nto ").replace("x sync. ", "x sync.\n").split("\n")
-    return "\n".join(textwrap.fill(line, _WIDEST_HEADING) for line in lines)
+    return "\n".join(textwrap.fill(line, _WIDEST_HEADING, break_long_words=False) for line in lines)
 
 
 def _lines(row: Sequence[str], formats: Sequence[str]) -> list[str]:

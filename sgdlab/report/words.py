@@ -104,10 +104,10 @@ def number(value: float) -> str:
     """A number of any size, in few characters and without a power of ten where it is large.
 
     Example:
-      >>> number(3.14159), number(31.4159), number(31415.9)
-      ('3.14', '31.4', '31,416')
+      >>> number(3.14159), number(31.4159), number(999.9), number(31415.9)
+      ('3.14', '31.4', '1,000', '31,416')
     """
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
 def percent(share: float) -> str:

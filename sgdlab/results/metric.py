@@ -123,6 +123,18 @@ class Metric:
         """A value with its unit."""
         return f"{self.number(value)}{self.unit}"
 
+    def beside_loss(self, record: Mapping[str, Any]) -> str:
+        """The test loss of an evaluation and, unless that is the metric, its value.
+
+        Example:
+          >>> Metric.of({}).beside_loss({"test_loss": 0.1234567, "test_accuracy": 0.964})
+          'test loss 0.1235, test accuracy 96.4 %'
+          >>> Metric.of({"metric": "loss"}).beside_loss({"test_loss": 0.1234567})
+          'test loss 0.1235'
+        """
+        loss = f"test loss {record['test_loss']:.4f}"
+        return loss if self.name == "loss" else f"{loss}, {self.title} {self.text(record[self.test])}"
+
     def reach(self, *targets: float) -> str:
         """Values to reach, in a sentence.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sgdlab import files
 from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.report.table import Table
 from sgdlab.results import certificates, facts, plots, report, standing, table, target
 from sgdlab.results.summary import Group, compared, largest, metric_of
 from sgdlab.results.swept import Swept
@@ -19,6 +20,7 @@ def publish(
     groups: Sequence[Group],
     schedules: Mapping[str, Schedule | PeerSchedule],
     over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    tuned: Table | None = None,
 ) -> pathlib.Path:
     """Write `table.md`, `table.csv`, `plots/*.png`, `plots/*.svg` and `report.html` below `path`.
 
@@ -34,6 +36,7 @@ def publish(
       groups: finished runs, seeds put together (`summary.groups`).
       schedules: title -> schedule, for the worker time-line; without any there is none.
       over: the further entries that are varied, and their values as records hold them.
+      tuned: the settings that tuning has chosen, for the page.
 
     Returns:
       The path of the report.
@@ -67,5 +70,5 @@ def publish(
         if figure is not None:
             plots.save(figure, path / "plots" / name)
             pictures[name] = path / "plots" / f"{name}.svg"
-    files.write_text(path / "report.html", report.page(groups, pictures, swept))
+    files.write_text(path / "report.html", report.page(groups, pictures, swept, tuned))
     return path / "report.html"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sgdlab.report import pages, words
+from sgdlab.report.table import Table
 from sgdlab.results import answer, certificates, facts, floor, ranking, table
 from sgdlab.results.metric import Metric
 from sgdlab.results.summary import Group, compared, largest, metric_of
@@ -28,7 +29,12 @@ class _Picture(NamedTuple):
     data: str
 
 
-def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: Swept | None = None) -> str:
+def page(
+    groups: Sequence[Group],
+    pictures: Mapping[str, pathlib.Path],
+    swept: Swept | None = None,
+    tuned: Table | None = None,
+) -> str:
     """Write the page.
 
     Args:
@@ -36,6 +42,7 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: S
       pictures: "standing", the metric's name ("accuracy"), "loss", "target", "staleness" or "timeline" -> SVG file; any
         may be missing. `name_of_sweep` names those of `swept`.
       swept: where further entries are varied: every value of theirs.
+      tuned: where methods are tuned: the settings that were chosen.
 
     Returns:
       HTML that refers to no other file. The table is whole without JavaScript, which lets a reader sort and filter it.
@@ -69,6 +76,7 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: S
         rows=list(zip(shown.rows, groups, _first_of_count(groups), strict=True)),
         definitions={_unbroken(heading): meaning for heading, meaning in shown.meanings.items()},
         notes=shown.notes,
+        tuned=tuned,
         pictures=list(drawn.values()),
         certificates=certificates.table(groups),
         config=json.dumps(facts.config(groups), indent=2),

@@ -23,6 +23,12 @@ class Writer(Protocol):
         """The run is over: it has finished, or it failed."""
 
 
+_RESULTS = (
+    "test_loss", "train_loss", "diverged", "seconds", "seconds_to_target", "epochs_to_target", "speedup", "staleness",
+    "gap", "idle_share",
+)  # fmt: skip
+"""Numbers of a whole run besides its metric, each of which TensorBoard draws as a picture; the metrics file has all."""
+
 BY_SECONDS = "by_seconds/"
 """In front of the names of the curves against virtual time."""
 
@@ -61,7 +67,9 @@ class TensorBoard:
             self._add("", _numbers(record), step)
             self._add(BY_SECONDS, _by_seconds(record), round(1000 * record.get("seconds", 0)))
             return
-        self._add("summary/", _results(record, self._run), step)
+        metric = self._run.get("metric", "accuracy")
+        shown = {f"test_{metric}", f"train_{metric}", *_RESULTS}
+        self._add("summary/", {name: value for name, value in _numbers(record).items() if name in shown}, step)
         self._writer.file_writer.add_summary(self._ended)
 
     def _begin(self, record: Mapping[str, Any]) -> None:

@@ -1,13 +1,18 @@
-"""Checks what the transforms of a user's rule ask for by keyword: a misspelt name would never be given, in silence."""
+"""Checks extra arguments of transforms: those that a user's rule asks for, and those that a loop gives to a rule.
+
+A misspelt name would be ignored, in silence.
+"""
 
 import difflib
 import inspect
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 import optax
+from jax.interpreters import partial_eval
 
 from sgdlab.errors import is_library
 
@@ -18,6 +23,12 @@ OF_GRADIENTS = ("worker", "delay", "read_params", "number")
 """Arguments that a transform of single gradients (`receive`) is given."""
 
 _ALL = tuple(dict.fromkeys((*OF_UPDATES, *OF_GRADIENTS)))
+
+_MEANINGS = {
+    "worker": "the number of the worker that has sent the gradient, from 0",
+    "delay": "1 + the number of updates since the gradient's parameters were read",
+    "read_params": "the parameters that the gradient was computed on",
+}
 
 _CLOSE = 0.82
 """Least likeness to one of these with which a name counts as misspelt: `dellay` and `workers` do, `decay` does not."""
@@ -95,6 +106,53 @@ def without_number(tx: optax.GradientTransformation) -> optax.GradientTransforma
 def _names_number(tx: optax.GradientTransformation) -> bool:
     """Return True if a function that somebody else wrote names `number`."""
     return any("number" in _named(update)[0] for update, _ in _updates(tx, set()))
+
+
+def used(apply: Callable, grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the extra arguments that what a rule computes depends on; none where that is not known.
+
+    It is not known of a rule that decides in Python by the value of an argument, which has none while it is traced.
+
+    Args:
+      apply: `(grads, state, params, extra) -> anything`, the rule.
+      grads: a gradient.
+      state: of the rule.
+      params: of the server.
+      extra: values of the extra arguments.
+
+    Example:
+      >>> sorted(used(lambda g, state, params, extra: g / extra["delay"], 1.0, (), 1.0, {"delay": 1, "worker": 0}))
+      ['delay']
+    """
+    flat, tree = jax.tree.flatten_with_path(dict(extra))
+    names = [path[0].key for path, _ in flat]
+    try:
+        traced = jax.make_jaxpr(lambda *rest: apply(*rest[:3], jax.tree.unflatten(tree, rest[3:])))(
+            grads, state, params, *(leaf for _, leaf in flat)
+        )
+    except TypeError:  # of JAX, where a traced value is needed
+        return frozenset()
+    _, reached = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
+    return frozenset(name for name, is_used in zip(names, reached[-len(names) :], strict=True) if is_used)
+
+
+def check_missing(missing: Sequence[str], wanted: Collection[str], others: Collection[str]) -> None:
+    """Check that a rule can do without the extra arguments that are missing.
+
+    Args:
+      missing: their names.
+      wanted: names of those that the rule uses.
+      others: names of further arguments that were given, perhaps to another transform of a chain.
+
+    Raises:
+      ValueError: where it cannot, or another name is nearly one of these.
+    """
+    for name in others:
+        if meant := difflib.get_close_matches(name, missing, n=1, cutoff=_CLOSE):
+            raise ValueError(f"{name}=... must be one of {', '.join(_MEANINGS)} (did you mean {meant[0]}?)")
+    for name in missing:
+        if name in wanted:
+            raise ValueError(f"{name}=None must be {_MEANINGS[name]}: this rule uses it")
 
 
 def _updates(tx: Any, seen: set[int]) -> Iterator[tuple[Callable, bool]]:

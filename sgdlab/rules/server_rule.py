@@ -236,10 +236,14 @@ def server_rule(tx: optax.GradientTransformation, *, receive: optax.GradientTran
 def as_transform(rule: ServerRule) -> optax.GradientTransformationExtraArgs:
     """Makes a rule an optax transform for updates of one gradient each: `update(receive(gradient))`, after `absorb`.
 
-    Its `update` takes `worker`, `delay` (1 by default) and `read_params` (the parameters by default) as extra
-    arguments, so that every rule can be used in an optax chain or a training loop, and `number` where the rule wants
-    the gradient's. What workers read (of DANA, an estimate) remains `rule.send`, and the point where they compute
-    `rule.point`.
+    Its `update` takes `worker`, `delay` and `read_params` as extra arguments, so that every rule can be used in an
+    optax chain or a training loop; it must be given those that what it computes depends on, and `number` where the rule
+    wants the gradient's. Others, as of another transform in the chain, are ignored. What workers read (of DANA, an
+    estimate) remains `rule.send`, and the point where they compute `rule.point`.
+
+    Raises:
+      ValueError: from `update`, where it is given no parameters; an argument is missing that the rule uses; or one is
+        nearly the name of what is missing.
 
     Example:
       >>> from sgdlab import rules
@@ -249,14 +253,24 @@ def as_transform(rule: ServerRule) -> optax.GradientTransformationExtraArgs:
       Array([-0.25], dtype=float32)
     """
 
-    def update(grads, state, params=None, *, worker=0, delay=1, read_params=None, number=None, **extra):
-        if params is None:
-            raise ValueError("params=None must be the parameters that the gradient is applied to")
-        read_params = params if read_params is None else read_params
-        use = {"worker": worker, "delay": delay, "read_params": read_params}
-        use |= {} if number is None else {"number": number}
+    def apply(grads, state, params, use):
         state = absorbed(rule, grads, state, params, **use)
         message = received(rule, grads, state, params, **use)
-        return rule.update(message, state, params, num_gradients=1, delay=delay, worker=worker)
+        return rule.update(message, state, params, num_gradients=1, delay=use["delay"], worker=use["worker"])
+
+    used: list[frozenset[str]] = []  # once something is missing
+
+    def update(grads, state, params=None, *, worker=None, delay=None, read_params=None, number=None, **extra):
+        if params is None:
+            raise ValueError("params=None must be the parameters that the gradient is applied to")
+        use = {"worker": worker, "delay": delay, "read_params": read_params}
+        fresh = {"worker": 0, "delay": 1, "read_params": params}
+        numbered = {} if number is None else {"number": number}
+        if missing := [name for name, value in use.items() if value is None]:
+            if not used:
+                used.append(extra_arguments.used(apply, grads, state, params, fresh | numbered))
+            extra_arguments.check_missing(missing, used[0], extra)
+            use |= {name: fresh[name] for name in missing}
+        return apply(grads, state, params, use | numbered)
 
     return optax.GradientTransformationExtraArgs(rule.init, update)

@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 from sgdlab import arguments, files, hosts, results
 from sgdlab.errors import UsageError
 from sgdlab.results.records import Records, as_stored
+from sgdlab.results.summary import Group
 from sgdlab.runs import configuration, drawn, frames, tuning
 from sgdlab.runs import methods as known
 from sgdlab.runs.configuration import check_used, flat, value_of
@@ -30,6 +31,8 @@ from sgdlab.runs.work import Point, label, num_workers_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from sgdlab.report.table import Table
 
 EQUAL = ("time", "gradients")
 """Names the quantity that all methods have as much of."""
@@ -65,12 +68,12 @@ class Checked(NamedTuple):
 
 def compare(
     *,
-    methods: Sequence[str] = known.REPRESENTATIVE,
-    num_workers: Sequence[int] = (8, 32),
+    methods: str | Sequence[str] = known.REPRESENTATIVE,
+    num_workers: int | Sequence[int] = (8, 32),
     seeds: int = 3,
-    sweep: Mapping[str, Sequence[Any]] = MappingProxyType({}),
-    config: ConfigDict | str = DEFAULT_CONFIG,
-    parts: Sequence[str] = (),
+    sweep: Mapping[str, Any] = MappingProxyType({}),
+    config: ConfigDict | str | os.PathLike[str] = DEFAULT_CONFIG,
+    parts: str | Sequence[str] = (),
     workdir: str | os.PathLike[str] | None = None,
     processes: int | None = None,
     equal: str = EQUAL[0],
@@ -82,11 +85,11 @@ def compare(
     `if __name__ == "__main__":`, since processes import the script.
 
     Args:
-      methods: their names.
-      num_workers: numbers of workers; 1 is the first worker of the cluster, alone.
+      methods: their names, one name, or "all".
+      num_workers: numbers of workers, or one; 1 is the first worker of the cluster, alone.
       seeds: how many: 0, 1, ...; with fewer than three, no difference is decided.
       sweep: entries of the configuration and their values, such as `{"optimizer.learning_rate": [0.01, 0.05]}`; all
-        combinations are done of each run.
+        combinations are done of each run. A single value needs no list.
       config: a configuration, or its file; a file of the package is known by its name.
       parts: Python files that register parts, which processes import too.
       workdir: where runs and the report are left, with `report.html`. None: nowhere.
@@ -102,7 +105,7 @@ def compare(
       run's summary, such as `test_accuracy`, `seconds` (virtual) and `diverged`.
 
     Raises:
-      UsageError: where an argument is impossible, or pandas is not installed.
+      ValueError: where an argument is impossible, or pandas is not installed.
       RunFailed: where a run raises an error.
 
     Example:
@@ -119,15 +122,17 @@ def compare(
       [['nag_asgd', 1, 0.01, 22], ['nag_asgd', 1, 0.05, 22], ['asgd', 4, 0.01, 22], ['asgd', 4, 0.05, 22]]
     """
     pandas = frames.library("compare")
-    for file in parts:
+    for file in _each(parts):
         load_parts(os.fspath(file))
-    base = configuration.load(configuration.found(config)) if isinstance(config, str) else config
-    for name in methods:
+    base = _configuration(config)
+    names = list(known.methods() if methods == "all" else dict.fromkeys(map(str, _each(methods))))
+    for name in names:
         known.check(name, "methods")
-    for count in num_workers:
-        arguments.whole("num_workers", count)
-    over, names = check_over(sweep, base), list(dict.fromkeys(methods))
-    counts, seeds = sorted(set(num_workers)), arguments.whole("seeds", seeds)
+    counts = sorted({arguments.whole("num_workers", count) for count in _each(num_workers)})
+    over, seeds = check_over(sweep, base), arguments.whole("seeds", seeds)
+    for argument, values in (("methods", names), ("num_workers", counts)):
+        if not values:
+            raise ValueError(f"{argument}=[] must be at least one")
     trials = 0 if isinstance(tune, str | os.PathLike) else arguments.whole("tune", tune, least=0)
     settings = tuning.read(tune) if isinstance(tune, str | os.PathLike) else {} if trials else None
     runs = comparison(base, names, counts, seeds, over, equal=equal, tuned=settings)
@@ -141,16 +146,33 @@ def compare(
         session = Session(path, processes, folder=METRICS)
         if trials:
             outcome = tuned(tuning.Tuning(runs.base, names, counts, trials, seeds), session, checked.gradients)
-            runs = comparison(runs.base, names, counts, seeds, over, equal=equal, tuned=outcome.chosen)
+            settings = outcome.chosen
+            runs = comparison(runs.base, names, counts, seeds, over, equal=equal, tuned=settings)
             say_what_rows_lack(runs, session, outcome)
         found = finish([runs], session)
         if workdir is not None:
             session.store.tidy()
-            print(f"Report: {report(runs, found, path, over)[1]}")
+            print(f"Report: {report(runs, found, path, over, tuned=settings)[1]}")
     rows = [{name: point.varied[name] for name in over} | found[point.key][-1] for point in runs.runs]
     found_rows = pandas.DataFrame(rows).drop(columns=list(_NOT_IN_TABLES), errors="ignore")
     first = ["method", "num_workers", "seed", *over]
     return found_rows[[*first, *(name for name in found_rows.columns if name not in first)]]
+
+
+def _each(values: Any) -> Iterable[Any]:
+    """Return several values, or a single one as the only one."""
+    return [values] if isinstance(values, str | os.PathLike) or not isinstance(values, Iterable) else values
+
+
+def _configuration(config: Any) -> ConfigDict:
+    """Return a configuration, or read its file."""
+    if isinstance(config, str | os.PathLike):
+        return configuration.load(configuration.found(os.fspath(config)))
+    if not isinstance(config, ConfigDict) or "cluster" not in config:
+        raise ValueError(
+            f"config={config!r} must be a configuration, such as get_config() of {DEFAULT_CONFIG} returns, or its file"
+        )
+    return config
 
 
 def tuned(
@@ -316,8 +338,11 @@ def report(
     path: pathlib.Path,
     over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     given: Sequence[str] = (),
+    tuned: Tuned | None = None,
 ) -> tuple[str, pathlib.Path]:
     """Write tables, pictures and the page of a comparison; return the tables for a terminal, and the page.
+
+    The page shows the settings that are `tuned`.
 
     What is there of the same records, drawn by the same code, is not drawn again (`up_to_date`).
     """
@@ -326,7 +351,7 @@ def report(
     values = as_stored({name: list(values) for name, values in over.items()})
     print(f"Drawing the report of {len(sweep.runs)} runs: some ten seconds", flush=True)
     groups = results.summary.groups({point.key: found[point.key] for point in sweep.runs}.values())
-    page = results.publish.publish(path, groups, _schedules(sweep), values)
+    page = results.publish.publish(path, groups, _schedules(sweep), values, _chosen(groups, tuned or {}))
     if over:
         every = results.swept.Swept(groups, values)
         text = f"{every.table().text()}\n\n{results.table.text(every.best())}"
@@ -335,6 +360,18 @@ def report(
     others = [*path.glob("table.*"), *path.glob("plots/*")]
     drawn.note(path, _state(sweep, path, over, given), page, others, text)
     return text, page
+
+
+def _chosen(groups: Sequence[Group], tuned: Tuned) -> "Table | None":
+    """Return the tuned settings of what is compared as a table; None where there are none."""
+    if not tuned:
+        return None
+    from sgdlab.runs import tuned_report  # noqa: PLC0415 (it takes a second to import)
+
+    titles = {group.method: group.title for group in groups if not group.serial}
+    shown = {(group.method, group.num_workers) for group in groups}
+    found = tuned_report.chosen_settings({kind: tuned[kind] for kind in tuned if kind in shown}, titles)
+    return found if found.rows else None
 
 
 def up_to_date(
@@ -401,17 +438,20 @@ def read_over(texts: Sequence[str], config: ConfigDict) -> dict[str, list[Any]]:
     return check_over(over, config)
 
 
-def check_over(over: Mapping[str, Sequence[Any]], config: ConfigDict) -> dict[str, list[Any]]:
+def check_over(over: Mapping[str, Any], config: ConfigDict) -> dict[str, list[Any]]:
     """Return the entries that a comparison varies besides methods, workers and seeds, and their values, each once.
 
     Raises:
       ValueError: where there is no such entry, a value is not one of it, or a comparison sets the entry otherwise.
     """
     checked = {}
-    for name, values in over.items():
+    if not isinstance(over, Mapping):
+        raise ValueError(f"sweep={over!r} must be a mapping of entries to their values")
+    for name, given in over.items():
         _check_name(name, config)
-        if isinstance(values, str) or not list(values):
-            raise ValueError(f"sweep={name}={values!r} must be several values")
+        values = list(_each(given))
+        if not values:
+            raise ValueError(f"sweep={name}={given!r} must be at least one value")
         copy = config.copy_and_resolve_references()
         for value in values:
             try:
@@ -419,7 +459,7 @@ def check_over(over: Mapping[str, Sequence[Any]], config: ConfigDict) -> dict[st
             except TypeError as error:
                 kind = _type(name, config).__name__
                 raise ValueError(f"sweep={name}={value!r} must be of type {kind}, as the entry is") from error
-        checked[name] = [value for place, value in enumerate(values) if value not in list(values)[:place]]
+        checked[name] = [value for place, value in enumerate(values) if value not in values[:place]]
     return checked
 
 

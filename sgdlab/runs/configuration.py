@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
-from ml_collections.config_dict import placeholder
+from ml_collections.config_dict import FieldReference, placeholder
 
 import sgdlab
 from sgdlab import arguments
@@ -295,6 +295,22 @@ def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) ->
 def value_of(settings: Any, name: str) -> Any:
     """Return a setting by its name; that of a group as "group.name"."""
     return functools.reduce(lambda entry, part: entry[part], name.split("."), settings)
+
+
+def can_be_none(config: ConfigDict, name: str) -> bool:
+    """Return if an entry has a type and may be None besides: one that is made by `placeholder`.
+
+    Example:
+      >>> config = entries({"cluster": "gamma", "network": "mlp", "data": "digits"})
+      >>> [can_be_none(config, name) for name in ("target", "rule.kind", "epochs", "failures.kind", "rule", "nothing")]
+      [True, True, False, False, False, False]
+    """
+    *groups, last = name.split(".")
+    try:
+        group = value_of(config, ".".join(groups)) if groups else config
+        return isinstance(dict(group.items(preserve_field_references=True)).get(last), FieldReference)
+    except (AttributeError, KeyError, TypeError):
+        return False
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -318,6 +318,21 @@ class Experiment:
         )
 
 
+def metric_of(config: ConfigDict) -> str:
+    """Return the metric that runs of a configuration are judged by: of its task, or of its network's own.
+
+    Raises:
+      UsageError: where it names no task or network.
+
+    Example:
+      >>> from configs import digits
+      >>> metric_of(digits.get_config())
+      'accuracy'
+    """
+    network = UsedPart.of(config, NETWORKS)
+    return UsedPart.of(config, TASKS, network.facts.task).facts.metric
+
+
 def resolve(config: ConfigDict) -> Experiment:
     """Check a configuration, and return what it says.
 

@@ -9,7 +9,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -236,16 +236,19 @@ def check_ours(path: pathlib.Path) -> None:
         raise UsageError(f"--workdir={path} holds files, and none is a run's; name a new or empty directory")
 
 
-def check_same(path: pathlib.Path, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def check_same(
+    path: pathlib.Path, there: Mapping[str, Any], asked: Mapping[str, Any], changed: Collection[str] = ()
+) -> None:
     """Check that the run of a work directory has the configuration that is asked for.
 
     Args:
       path: the directory.
       there: the entries of the run that is there, nested.
       asked: those that are asked for.
+      changed: families whose part's code has changed since: the part may have gained or lost entries.
 
     Raises:
-      UsageError: at the first entry that differs.
+      UsageError: at the first entry that differs, methods and kinds of parts before all others.
 
     Example:
       >>> check_same(pathlib.Path("runs/one"), {"rule": {"momentum": 0.9}}, {"rule": {"momentum": 0.8}})
@@ -254,13 +257,16 @@ def check_same(path: pathlib.Path, there: Mapping[str, Any], asked: Mapping[str,
       sgdlab.errors.UsageError: --workdir=runs/one holds a run with config.rule.momentum=0.9, not 0.8; name another directory, or run it anew by --rerun
     """  # noqa: E501 (the message is one line)
     old, new = (dict(flat(as_stored(entries))) for entries in (there, asked))
-    for name in sorted(old.keys() | new.keys()):
-        if name not in old or name not in new or old[name] != new[name]:
-            has = f"with config.{name}={old[name]}" if name in old else f"without config.{name}"
-            raise UsageError(
-                f"--workdir={path} holds a run {has}, not {new.get(name, 'none')}; name another directory, or run it "
-                "anew by --rerun"
-            )
+    groups = {*changed, *(("optimizer",) if "rule" in changed else ())}  # of which a rule takes what it names
+    for name in sorted(old.keys() | new.keys(), key=lambda name: (name != "method", not name.endswith(".kind"), name)):
+        both = name in old and name in new
+        if (both and old[name] == new[name]) or (not both and name.partition(".")[0] in groups):
+            continue
+        has = f"with config.{name}={old[name]}, not {new.get(name, 'none')}" if name in old else ""
+        raise UsageError(
+            f"--workdir={path} holds a run {has or f'without config.{name}={new[name]}'}; name another directory, or "
+            "run it anew by --rerun"
+        )
 
 
 def write_config(path: pathlib.Path, config: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from sgdlab import files
 from sgdlab.report.table import Table
+from sgdlab.report.words import listed
 from sgdlab.results import panels, plots, ranking, simultaneous, standing, tuned
 from sgdlab.results.metric import Metric
 from sgdlab.results.summary import Group
@@ -19,7 +20,7 @@ from sgdlab.results.table import diverged
 from sgdlab.runs import records
 from sgdlab.runs.experiment import Experiment, resolve
 from sgdlab.runs.ledger import Row
-from sgdlab.runs.tuning import Outcome, Tuning
+from sgdlab.runs.tuning import CHOSEN, Outcome, Tuned, Tuning
 
 FOLDER = "tuned"
 """Of a work directory."""
@@ -117,9 +118,22 @@ class TunedView:
         notes = [
             f"{self.best[0].num_workers} workers; {len(self.best[0].runs)} seeds, each with its own cluster and one of "
             "four folds to test on; the same without tuning. All runs with one seed end at one instant, "
-            f"{self.best[0].about.get('length', '')}."
+            f"{self.best[0].about.get('length', '')}.",
+            *self._undecided(goal),
         ]
         return Table(columns, rows, notes)
+
+    def _undecided(self, goal: str) -> list[str]:
+        """Return a sentence on the methods of which the target has chosen nothing; none where there are none."""
+        rows = [*self._of("trial"), *self._of("repeat")]
+        reached = {row["method"] for row in rows if ranking.seconds_to_target(row) is not None}
+        if not (missed := [group.title for group in self.best if group.method not in reached]):
+            return []
+        nearer = "lower" if self.best[0].metric.higher_is_better else "higher"
+        return [
+            f"No trial of {listed(missed)} reached {goal}: the test loss decided; more trials, or a {nearer} "
+            "--config.target."
+        ]
 
     @functools.cached_property
     def of_trials(self) -> tuned.Trials:
@@ -129,12 +143,11 @@ class TunedView:
         return tuned.Trials(self.trials, titles, panels.styles(self.best), miss)
 
     def figures(self) -> dict[str, Figure]:
-        """Return name -> picture."""
-        return {
-            "standing": standing.standing(self.best),
-            "budget": self.of_trials.budget_figure(),
-            "sensitivity": self.of_trials.sensitivity_figure(),
-        }
+        """Return name -> picture; of single trials, nothing is drawn against their number."""
+        found = {"standing": standing.standing(self.best), "sensitivity": self.of_trials.sensitivity_figure()}
+        if max(map(len, self.trials.values())) > 1:
+            found["budget"] = self.of_trials.budget_figure()
+        return found
 
     def _of(self, stage: str) -> list[Row]:
         return _rows(self.outcome, self.best[0].num_workers, stage)
@@ -159,7 +172,20 @@ def publish(tuning: Tuning, outcome: Outcome, path: pathlib.Path) -> str:
     trials = [table.markdown() for view in views.values() for table in view.of_trials.tables()]
     files.write_text(folder / "table.md", "\n\n".join(view.table.markdown() for view in views.values()) + "\n")
     files.write_text(folder / "trials.md", "\n\n".join(trials) + "\n")
-    return "\n\n".join(view.table.without(("tuned",)).text() for view in views.values())
+    tables = "\n\n".join(view.table.without(("tuned",)).text() for view in views.values())
+    return f"{tables}\n\nTuned settings: {folder / 'table.md'}; to compare with them again: --tune={path / CHOSEN}"
+
+
+def chosen_settings(chosen: Tuned, titles: Mapping[str, str]) -> Table:
+    """Return a table of what was chosen for methods, for the page of their comparison.
+
+    Args:
+      chosen: what tuning has chosen.
+      titles: method -> its title, of those that are shown, in their order.
+    """
+    found = sorted((count, list(titles).index(name), name) for name, count in chosen if name in titles)
+    rows = [[titles[name], str(count), words(chosen[name, count])] for count, _, name in found]
+    return Table({"method": "", "workers": "", "tuned settings": ""}, rows)
 
 
 def words(settings: Mapping[str, Any]) -> str:
@@ -213,7 +239,7 @@ def _median(name: str, times: Sequence[float]) -> dict[str, float]:
 
 def _with_interval(row: Mapping[str, Any], name: str) -> str:
     """Return a median and its interval; a miss is beyond all."""
-    shown = (
-        f"{row[key]:,.0f}" if math.isfinite(row[key]) else "never" for key in (name, f"{name}_low", f"{name}_high")
-    )
-    return "{} ({}-{})".format(*shown)
+    found = [row[key] for key in (name, f"{name}_low", f"{name}_high")]
+    if not any(map(math.isfinite, found)):
+        return "never"
+    return "{} ({}-{})".format(*(f"{value:,.0f}" if math.isfinite(value) else "never" for value in found))

@@ -142,7 +142,8 @@ class Tuning:
         total = runs * sum(each)
         return (
             f"{runs * len(self.kinds):,} runs of at most {total / 1e6:,.3g} million gradients in all, which at "
-            f"{1e3 * PRICE:g} ms of a core for each are {total * PRICE / 3600:,.2g} core-hours"
+            f"{1e3 * PRICE:g} ms of a core for each are {total * PRICE / 3600:,.2g} core-hours, plus compiling and "
+            "evaluating"
         )
 
     def run(self, session: Session, ledger: RunLedger, say: Callable[[str], None] = print) -> "Outcome":
@@ -309,7 +310,11 @@ def read(path: str | os.PathLike[str]) -> Tuned:
         found = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["settings"]
         return {(method, int(n)): settings for method, of in found.items() for n, settings in of.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"tuned={os.fspath(path)} must be a {CHOSEN} of a tuned comparison: {error}") from error
+        words = {FileNotFoundError: "there is no such file", KeyError: "it has no settings"}
+        why = words.get(type(error), error)
+        raise ValueError(
+            f"tune={os.fspath(path)} must be a number of trials, or the {CHOSEN} of a tuned comparison: {why}"
+        ) from error
 
 
 def by_time(config: ConfigDict) -> None:

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from sgdlab import replay
 from sgdlab.families import FAMILIES
+from sgdlab.report.words import number
 from sgdlab.results.metric import Metric
 from sgdlab.results.records import Records, as_stored
 from sgdlab.runs import digests, plan
@@ -68,9 +69,9 @@ class Point:
         return f"{self.label}-{self.key}" if self.label else self.key
 
     def __str__(self) -> str:
-        shown = dict(self.varied)
-        if shown.pop("cluster.first_workers", None) == 1:
-            shown["cluster.num_workers"] = 1
+        alone = self.varied.get("cluster.first_workers") == 1
+        named = {"cluster.first_workers": "cluster.num_workers"} if alone else {}
+        shown = {named.get(name, name): value for name, value in self.varied.items()}
         unsaid = lambda name: ".kind" in name or name == "budget"
         words = [_in_words(name, value) for name, value in shown.items() if not (value is None and unsaid(name))]
         return ", ".join(words) or "the run"
@@ -186,7 +187,8 @@ def outcome(work: Work, record: Mapping[str, Any]) -> str:
         return f"done in {record['compute_seconds']:.1f} s"
     metric = Metric.of(record)
     end = "diverged" if record["diverged"] else metric.text(record[metric.test])
-    return f"{end}, {record['seconds']:,.0f} virtual s, {record['speedup']:.2f} x sync. SGD"
+    speedup = f", {record['speedup']:.2f} x sync. SGD" if record.get("num_workers") != 1 else ""  # which it is
+    return f"{end}, {number(record['seconds'])} virtual s{speedup}"
 
 
 def goes_by(*functions: Callable[..., Any]) -> Callable[[Work], Work]:

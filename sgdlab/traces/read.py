@@ -5,6 +5,7 @@ import os
 import pathlib
 import zipfile
 import zlib
+from typing import Any
 
 import numpy as np
 
@@ -67,9 +68,11 @@ def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str 
         raise ValueError(f"{argument}: {error}") from None
     except UnicodeDecodeError as error:
         cure = "it must be UTF-8, as iconv -f UTF-16 -t UTF-8 writes it"
-        raise ValueError(f"{argument} cannot be read as {part.title}: {cure} ({error})") from error
+        where = _culprit(part, path, options, error)
+        raise ValueError(f"{argument}{where} cannot be read as {part.title}: {cure} ({error})") from error
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{argument} cannot be read as {part.title}: {error}") from error
+        where = _culprit(part, path, options, error)
+        raise ValueError(f"{argument}{where} cannot be read as {part.title}: {error}") from error
     nodes = recording.nodes
     if options.workers_per_node is not None:
         nodes = tuple(f"node {index // options.workers_per_node}" for index in range(len(recording.workers)))
@@ -89,7 +92,7 @@ def _made(part: Part, path: pathlib.Path, options: Options) -> Recording:
     for file in files:
         where = "" if read_together or file == path else f"{file.name}: "
         try:
-            made = part.make(path=file, **({"options": options} if "options" in part.given else {}))
+            made = _read_by(part, file, options)
         except (BadTrace, UnicodeDecodeError):
             raise
         except ValueError as error:
@@ -99,6 +102,22 @@ def _made(part: Part, path: pathlib.Path, options: Options) -> Recording:
             raise BadTrace(f"{where}its reader returned {what}, and no Recording: {hint}({part.where})")
         found[file.name] = made
     return joined(found)
+
+
+def _read_by(part: Part, path: pathlib.Path, options: Options) -> Any:
+    return part.make(path=path, **({"options": options} if "options" in part.given else {}))
+
+
+def _culprit(part: Part, path: pathlib.Path, options: Options, error: Exception) -> str:
+    """Return ": " and the first of several files that fails alike alone; "" where that is not known."""
+    for file in [] if path.is_file() else paths.files(path, part.facts.endings):
+        try:
+            _read_by(part, file, options)
+        except type(error):
+            return f": {file.name}"
+        except Exception:
+            continue
+    return ""
 
 
 def _reads_whole(part: Part, path: pathlib.Path) -> bool:

@@ -126,7 +126,10 @@ def test_a_run_leaves_what_it_was_and_its_replay_is_the_same(call, monkeypatch):
     assert again[-1]["gap"] >= 1.0
     assert summary["gap"] is None  # a live run does not measure it
     # It is a run like others: shown, not run again.
-    assert "nothing had to be run" in done(call("replay", "--recording=here/recording.npz", "--workdir=again"))
+    assert "nothing had to be run" in done(call("replay", "here/recording.npz", "--workdir=again"))
+    code, _, errors = call("replay", "here/recording.npz", "--recording=here/recording.npz")
+    assert code == 2
+    assert errors.startswith("error: here/recording.npz must be left out beside --recording=here/recording.npz")
     assert "nothing had to be run" in done(
         call("live", *TINY, "--config.method=backup_workers", "--num_workers=3", "--workdir=here")
     )

@@ -166,3 +166,12 @@ def test_the_names_of_logs_and_checkpoints_are_on_the_disk(tmp_path, monkeypatch
     synced.clear()
     files.put_aside([checkpoint.path_of(folder, 7)])
     assert synced == [str(folder.parent), str(folder.with_name("run.1")), str(folder)]
+
+
+def test_a_configuration_with_an_infinite_entry_is_read_again(tmp_path):
+    """The entries of parts that a run does not use are in its log too, such as transports without limits."""
+    entries = {"transport": {"gbits": float("inf")}}
+    for _ in range(2):
+        log = opened(tmp_path, config=entries)
+        log.close()
+    assert read(log.path)[0][0][2] == entries

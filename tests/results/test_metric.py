@@ -236,5 +236,7 @@ def test_the_page_and_its_pictures_never_speak_of_accuracy(target, tmp_path):
 def test_the_command_says_the_metric(capsys):
     train.show(ended(24.25)[-1])
     assert "test perplexity 24.25" in capsys.readouterr().out
-    train.show(made_up.run(summary={"test_accuracy": 0.964})[-1])
-    assert "test accuracy 96.4 %" in capsys.readouterr().out
+    train.show(made_up.run(summary={"test_accuracy": 0.964, "seconds": 0.012345})[-1])
+    seen = capsys.readouterr().out
+    assert "test accuracy 96.4 %" in seen
+    assert " 0.0123 s of virtual time" in seen

@@ -23,7 +23,10 @@ EVALUATIONS = [
     }
     for i in range(3)
 ]
-SUMMARY = {"kind": "summary", **WHAT, "gradients": 16, "test_accuracy": 0.75, "diverged": False}
+SUMMARY = {
+    **{"kind": "summary", **WHAT, "gradients": 16, "test_accuracy": 0.75, "diverged": False},
+    **{"staleness": 1.5, "capacity": 0.5, "compute_seconds": 2.0, "steps": 16},
+}
 RECORDS = [RUN, *EVALUATIONS, SUMMARY]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
@@ -93,9 +96,9 @@ def test_tensorboard_has_every_number_at_its_gradient(tmp_path):
     assert found["summary/test_accuracy"] == [(16, 0.75)]
     assert found["by_seconds/gap"] == [(2500, 0.5), (5000, 1.0)]  # virtual milliseconds
     assert "by_seconds/seconds" not in found
-    # What the run's first record has is a setting, not a result.
+    # Each is a picture of one point: neither settings nor counts.
     assert {tag for tag in found if tag.startswith("summary/")} == {
-        f"summary/{name}" for name in ("test_accuracy", "gradients", "diverged")
+        f"summary/{name}" for name in ("test_accuracy", "staleness", "diverged")
     }
     assert "seed" not in found
     texts = [v for e in events(tmp_path / "tensorboard/asgd-n8-seed1") for v in e.summary.value if "conf" in v.tag]
@@ -126,7 +129,7 @@ def test_wandb_has_every_number_at_its_gradient(tmp_path, monkeypatch):
     assert "gap" not in history[0]
     assert [items["by_seconds/test_loss"] for items in history] == [e["test_loss"] for e in EVALUATIONS]
     assert steps["by_seconds/*"] == "seconds"
-    assert summary["test_accuracy"] == 0.75
+    assert (summary["test_accuracy"], summary["capacity"]) == (0.75, 0.5)
     assert not {"rank", "serial", "guess"} & summary.keys()
     assert config["epochs"] == 2.0
 

@@ -260,6 +260,7 @@ def test_compiled_or_not_is_the_same(name):
     state, facts = rule.init(params), {"worker": 1, "delay": 2}
     message, state = received(rule, params, state, params, read_params=params, **facts)
     updates, state = rule.update(message, state, params, num_gradients=1, **facts)
+    facts |= {"read_params": params}
     by_transform = jax.jit(rules.as_transform(rule).update)(params, rule.init(params), params, **facts)
     assert_close((updates, state), by_transform)
 

@@ -196,7 +196,8 @@ def test_traced_hyperparameters_pass_unseen(factory):
     @jax.jit
     def end(rate):
         transform, params = rules.as_transform(factory(learning_rate=rate)), jnp.ones(2)
-        return transform.update(params, transform.init(params), params)[0]
+        facts = {"worker": 0, "delay": 1, "read_params": params}
+        return transform.update(params, transform.init(params), params, **facts)[0]
 
     np.testing.assert_array_equal(np.isfinite(end(0.1)), [True, True])
 

@@ -186,13 +186,53 @@ def test_as_transform_in_a_chain_is_the_rule(factory, options):
 
 
 @pytest.mark.parametrize(("factory", "options"), AS_TRANSFORMS)
-def test_as_transform_takes_everything_as_fresh_by_default(factory, options):
+def test_as_transform_needs_just_what_the_rule_uses(factory, options):
+    """An argument is refused to be missing if, and only if, another value of it changes what comes out."""
     transform, theta = rules.as_transform(factory(learning_rate=RATE, **options)), start()
+    facts = {"worker": 0, "delay": 1, "read_params": theta}
+    others = {"worker": 1, "delay": 4, "read_params": jax.tree.map(lambda leaf: 3 * leaf + 1, theta)}
     state = transform.init(theta)
-    _, state = transform.update(theta, state, theta)
-    plain, _ = transform.update(theta, state, theta)
-    told, _ = transform.update(theta, state, theta, worker=0, delay=1, read_params=theta)
-    jax.tree.map(np.testing.assert_array_equal, plain, told)
+    for _ in range(2):  # the gap is 1 before the first update
+        _, state = transform.update(theta, state, theta, **facts)
+    told = jax.tree.leaves(transform.update(theta, state, theta, **facts))
+    for name in facts:
+        changed = jax.tree.leaves(transform.update(theta, state, theta, **facts | {name: others[name]}))
+        rest = {other: value for other, value in facts.items() if other != name}
+        if any(not np.array_equal(a, b) for a, b in zip(told, changed, strict=True)):
+            with pytest.raises(ValueError, match=f"^{name}=None must be .*: this rule uses it$"):
+                transform.update(theta, state, theta, **rest)
+        else:
+            plain = jax.tree.leaves(transform.update(theta, state, theta, **rest))
+            jax.tree.map(np.testing.assert_array_equal, plain, told)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"dellay": 4}, r"^dellay=\.\.\. must be one of worker, delay, read_params \(did you mean delay\?\)"),
+        ({"staleness": 3}, r"^delay=None must be 1 \+ the number of updates .*: this rule uses it"),
+        ({}, r"^delay=None must be"),
+    ],
+)
+def test_as_transform_refuses_a_misspelt_argument(given, message):
+    """It would count as fresh, and the penalty be off, in silence; in a compiled loop too."""
+    transform, theta = rules.as_transform(rules.staleness_aware(learning_rate=RATE)), start()
+    for one in (transform, optax.chain(optax.identity(), transform)):
+        for update in (one.update, jax.jit(one.update)):
+            with pytest.raises(ValueError, match=message):
+                update(theta, one.init(theta), theta, **given)
+
+
+def test_a_rule_that_decides_in_python_is_not_asked_what_it_uses():
+    def scale(updates, state, params=None, *, delay=1, **extra_args):
+        return (updates if delay > 3 else jax.tree.map(lambda u: 0 * u, updates)), state
+
+    tx = optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), scale)
+    transform, theta = rules.as_transform(rules.server_rule(tx)), start()
+    updates, _ = transform.update(theta, transform.init(theta), theta)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(updates))
+    with pytest.raises(ValueError, match="did you mean delay"):
+        transform.update(theta, transform.init(theta), theta, delays=4)
 
 
 def test_as_transform_needs_the_parameters():

@@ -1,6 +1,7 @@
 """A comparison is a sweep: which runs it has, what they are called, and which of them are there."""
 
 import json
+import pathlib
 import sys
 import tempfile
 
@@ -9,7 +10,7 @@ from lib import tiny, undrawn
 
 import sgdlab
 from sgdlab.errors import UsageError
-from sgdlab.runs import Session, Sweep, compare, digests, executor, resolve, work
+from sgdlab.runs import Session, Sweep, compare, digests, executor, methods, resolve, work
 
 
 def named(sweep):
@@ -126,10 +127,68 @@ def test_what_cannot_be_swept_is_named(texts, words):
         compare.read_over(texts, tiny.config())
 
 
-@pytest.mark.parametrize("values", [[], "0.1"])
-def test_values_are_several(values):
-    with pytest.raises(ValueError, match=r"sweep=optimizer\.learning_rate=.* must be several values"):
-        compare.check_over({"optimizer.learning_rate": values}, tiny.config())
+@pytest.mark.parametrize(
+    ("over", "words"),
+    [
+        ({"optimizer.learning_rate": []}, r"^sweep=optimizer\.learning_rate=\[\] must be at least one value"),
+        ({"optimizer.learning_rate": "0.1"}, r"^sweep=optimizer\.learning_rate='0\.1' must be of type float"),
+        ({"network.mlp.widths": (8, 8)}, r"^sweep=network\.mlp\.widths=8 must be of type tuple"),
+        (["optimizer.learning_rate"], r"^sweep=\['optimizer.learning_rate'\] must be a mapping of entries to their"),
+    ],
+)
+def test_what_are_no_values_is_named(over, words):
+    with pytest.raises(ValueError, match=words):
+        compare.check_over(over, tiny.config())
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"config": {"epochs": 1}}, r"^config=\{'epochs': 1\} must be a configuration, .* or its file"),
+        ({"methods": "agsd"}, "^methods=agsd must be one of"),
+        ({"methods": 5}, "^methods=5 must be one of"),
+        ({"methods": []}, r"^methods=\[\] must be at least one"),
+        ({"num_workers": "4"}, "^num_workers='4' must be a whole number"),
+        ({"num_workers": []}, r"^num_workers=\[\] must be at least one"),
+        ({"seeds": [0, 1]}, r"^seeds=\[0, 1\] must be a whole number"),
+        ({"parts": "nowhere.py"}, "^--parts=nowhere.py must be a Python file"),
+    ],
+)
+def test_a_wrong_argument_is_named(changed, words):
+    with pytest.raises(ValueError, match=words):
+        sgdlab.compare(**{"methods": ["asgd"], "num_workers": [4], "config": tiny.config(), **changed})
+
+
+def test_a_single_value_needs_no_list(monkeypatch):
+    asked = []
+
+    def compared(base, names, counts, seeds, over, **others):
+        asked.append((names, counts, dict(over), base.epochs))
+        raise InterruptedError
+
+    monkeypatch.setattr(compare, "comparison", compared)
+    for changed in (
+        {"methods": "asgd", "num_workers": 4, "sweep": {"optimizer.learning_rate": 0.1, "rate.decay": "cosine"}},
+        {"methods": "all", "config": pathlib.Path("configs/digits.py")},
+    ):
+        with pytest.raises(InterruptedError):
+            sgdlab.compare(**changed)
+    assert asked[0] == (["asgd"], [4], {"optimizer.learning_rate": [0.1], "rate.decay": ["cosine"]}, 20.0)
+    assert (len(asked[1][0]), asked[1][1]) == (len(methods.methods()), [8, 32])
+
+
+def test_runs_are_called_the_same_with_one_worker_and_with_several():
+    def named(counts):
+        return [str(point) for point in compare.comparison(tiny.config(), ["asgd", "dana"], counts, 1).runs]
+
+    assert named([1])[:2] == ["nag_asgd, 1 worker, seed 0", "asgd, 1 worker, seed 0"]
+    assert named([1, 4])[0] == named([4])[0] == "nag_asgd, 1 worker, seed 0"
+
+
+def test_progress_compares_several_workers_alone_and_keeps_three_digits():
+    summary = {"diverged": False, "test_accuracy": 0.5, "seconds": 0.01234, "speedup": 1.0}
+    assert work.outcome(work.train, summary | {"num_workers": 1}) == "50.0 %, 0.0123 virtual s"
+    assert work.outcome(work.train, summary | {"num_workers": 2}) == "50.0 %, 0.0123 virtual s, 1.00 x sync. SGD"
 
 
 class TestInPython:

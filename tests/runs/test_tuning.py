@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from lib import tiny
 
+from sgdlab.commands import compare as compare_command
 from sgdlab.errors import UsageError
 from sgdlab.knobs import Knob
 from sgdlab.registry import PROTOCOLS, RULES
@@ -243,13 +244,44 @@ class TestTuning:
         assert "98 % intervals of all methods at once" in " ".join(text.split())
         markdown = (tmp_path / "tuned" / "table.md").read_text()
         assert tuned_report.words(outcome.chosen["asgd", 4]) in markdown
+        assert f"Tuned settings: {tmp_path / 'tuned' / 'table.md'}; " in text
+        assert text.endswith(f"--tune={tmp_path / tuning.CHOSEN}")
+        assert "the test loss decided" not in text
         assert {path.name for path in (tmp_path / "tuned").glob("*.png")} == {
             "standing-n4.png", "budget-n4.png", "sensitivity-n4.png",
         }  # fmt: skip
 
+    def test_methods_that_never_reach_the_target(self, tuned, tmp_path):
+        """Of single trials no picture is drawn against their number."""
+        one, _, outcome = tuned
+        missed = [
+            row | {"seconds_to_target": None} if row["method"] == "asgd" else row
+            for row in outcome.rows
+            if row["stage"] != "trial" or row["trial"] == 0
+        ]
+        text = tuned_report.publish(one, dataclasses.replace(outcome, rows=missed), tmp_path)
+        said = "No trial of ASGD reached 60 % test accuracy: the test loss decided; more trials, or a lower"
+        assert f"{said} --config.target." in " ".join(text.split())
+        (row,) = (line.split() for line in text.splitlines() if line.startswith("ASGD "))
+        assert row[1] == "never"
+        assert "never-never" not in text
+        assert {path.name for path in (tmp_path / "tuned").glob("*.png")} == {"standing-n4.png", "sensitivity-n4.png"}
+
+    def test_the_page_of_a_comparison_has_the_settings(self, tuned, tmp_path):
+        _, _, outcome = tuned
+        titles = {"synchronous": "Synchronous SGD", "asgd": "ASGD"}
+        others = {("dana", 4): {}, ("asgd", 2): {"optimizer.momentum": 0.5}}
+        table = tuned_report.chosen_settings(outcome.chosen | others, titles)
+        assert table.rows == [
+            ["ASGD", "2", "momentum 0.5"],
+            ["Synchronous SGD", "4", tuned_report.words(outcome.chosen["synchronous", 4])],
+            ["ASGD", "4", tuned_report.words(outcome.chosen["asgd", 4])],
+        ]
+
     def test_a_cost_is_of_what_the_check_has_planned(self, tuned, tmp_path, monkeypatch, capsys):
         one, _, _ = tuned
         cost = one.cost()
+        assert cost.endswith("core-hours, plus compiling and evaluating")
         given = {"methods": one.methods, "num_workers": one.num_workers, "seeds": one.seeds, "tune": one.trials}
 
         def ended(*args):
@@ -280,8 +312,12 @@ class TestTuning:
         with pytest.raises(UsageError, match=r"--tune must go with --config.target=VALUE"):
             tuning.Tuning(tiny.config(target=None), ["asgd"], [4], 2, 2)
         (tmp_path / "other.json").write_text("{}")
-        with pytest.raises(ValueError, match=r"tuned=.*other.json must be a tuned.json of a tuned comparison"):
+        must = "must be a number of trials, or the tuned.json of a tuned comparison"
+        with pytest.raises(ValueError, match=rf"^tune=.*other.json {must}: it has no settings$"):
             tuning.read(tmp_path / "other.json")
+        for value in ("-1", "1.5", "abc.json"):
+            with pytest.raises(UsageError, match=rf"^--tune={value} {must}: there is no such file$"):
+                compare_command._checked_tune(value, None)
         (tmp_path / "other.csv").write_text("a,b\n1,2\n")
         with pytest.raises(ValueError, match=r"other.csv must be a ledger of runs, with the columns key, stage"):
             RunLedger.read(tmp_path / "other.csv")

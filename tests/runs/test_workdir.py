@@ -40,7 +40,7 @@ def test_what_a_kill_left_behind_is_ours(tmp_path, name):
     [
         (CONFIG | {"rule": {"momentum": 0.8}}, r"with config\.rule\.momentum=0\.9, not 0\.8"),
         ({"rate": 0.1, "widths": [1, 2]}, r"with config\.rule\.momentum=0\.9, not none"),
-        (CONFIG | {"warm_up": 5}, r"without config\.warm_up, not 5"),
+        (CONFIG | {"warm_up": 5}, r"without config\.warm_up=5"),
         (CONFIG | {"widths": (1, 3), "rate": 0.2}, r"config\.rate=0\.1, not 0\.2"),
     ],
 )

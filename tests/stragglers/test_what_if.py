@@ -7,7 +7,7 @@ import pytest
 
 from sgdlab.stragglers import diagnosis, repairs, what_if
 from sgdlab.stragglers.diagnosis import causes, pauses
-from sgdlab.stragglers.what_if import candidates
+from sgdlab.stragglers.what_if import candidates, table
 from sgdlab.stragglers.what_if.what_if import RepairRow, WhatIf
 from sgdlab.traces.recording import Recording
 
@@ -168,6 +168,9 @@ def test_a_cause_that_is_over_is_named_as_such_and_nobody_is_left_out_for_it():
     assert abs(result.drained_since - 201) <= 2
     since = runtimes[result.drained_since - 1 :]
     assert rate == pytest.approx(15 / 16 * synchronous(since) / synchronous(np.delete(since, 9, axis=1)))
+    # The sentence is of those steps, and the columns say that they are not.
+    assert f"measured since step {result.drained_since}" in table.drain_sentence(result)
+    assert {"if repaired, all steps", "if left out, all steps"} <= table.scores(result).columns.keys()
 
 
 def test_communication_is_counted_once_whoever_waits():

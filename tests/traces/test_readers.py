@@ -7,6 +7,7 @@ import math
 import pathlib
 import pickle
 import re
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -363,6 +364,17 @@ class TestRefusals:
         for encoding in ("latin-1", "utf-16"):
             with pytest.raises(ValueError, match=r"^path='.*trace\.csv' cannot be read as CSV"):
                 recorded(write(content.encode(encoding)))
+
+    @pytest.mark.parametrize(("ending", "content"), [("csv", b"step,duration\n\xe9,1\n"), ("parquet", b"PAR1")])
+    def test_the_bad_file_of_a_directory_is_named(self, write, tmp_path, ending, content):
+        rows = {"step": [0, 1], "duration": [1.0, 2.0]} if ending == "parquet" else "step,duration\n0,1\n1,2\n"
+        folder = tmp_path / "ranks"
+        folder.mkdir()
+        for rank in range(3):
+            shutil.copy(write(rows, f"rank.{ending}"), folder / f"rank{rank}.{ending}")
+        (folder / f"rank1.{ending}").write_bytes(content)
+        with pytest.raises(ValueError, match=rf"^path='.*ranks': rank1\.{ending} cannot be read as"):
+            recorded(folder)
 
     @pytest.mark.parametrize("name", ["trace", "trace.npz", "trace.csv.gz", "trace.tx"])
     def test_wrong_ending(self, write, name):

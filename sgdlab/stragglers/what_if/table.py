@@ -76,6 +76,9 @@ def _score_columns(result: WhatIf) -> list[Column]:
     def of(name: str, values: np.ndarray, text: Callable[[float], str], heading: str, meaning: str) -> Column:
         return Column(heading, lambda i: Number(text(values[i]), float(values[i])), meaning, name)
 
+    # Sentences may speak of the steps since a change.
+    changed = result.drained_since is not None or any(line.since is not None for line in result.lines)
+    steps = ", all steps" if changed else ""
     two, three, seconds = "{:.2f}".format, "{:.3f}".format, lambda value: _seconds(value, result.recorded)
     return [
         Column(
@@ -92,10 +95,10 @@ def _score_columns(result: WhatIf) -> list[Column]:
            "seconds that all waited for it alone: its compute time less the second longest, where it was last"),
         of("slowdown", found.slowdown, three, "slowdown",
            "time of full synchrony if every other worker took the median of the step, over that if all did"),
-        of("times_if_repaired", found.repaired, three, "if repaired",
-           "times the gradients per second if it were as fast as the median of the others"),
-        of("times_if_left_out", found.left_out, three, "if left out",
-           "times the gradients per second of full synchrony without it"),
+        of("times_if_repaired", found.repaired, three, f"if repaired{steps}",
+           "times the gradients per second if it were as fast as the median of the others, over all steps"),
+        of("times_if_left_out", found.left_out, three, f"if left out{steps}",
+           "times the gradients per second of full synchrony without it, over all steps"),
     ]  # fmt: skip
 
 

@@ -165,6 +165,15 @@ def test_the_exit_code_says_whether_something_is_slow_at_the_end(given, tmp_path
     assert ("Nothing is slow." in capsys.readouterr().err) == (code == 0)
 
 
+def test_it_says_that_it_waits_for_a_trace_that_is_not_there(given, tmp_path, capsys):
+    given.once, given.until_idle = False, 0.01
+    assert follow.run(str(tmp_path / "trace.csv"), Options(), tmp_path / "work") == 0
+    assert f"waiting for {tmp_path / 'trace.csv'} to appear" in capsys.readouterr().err.splitlines()
+    (tmp_path / "trace.csv").write_text(HEADER + text_of(slow()))
+    follow.run(str(tmp_path / "trace.csv"), Options(), tmp_path / "work")
+    assert "waiting" not in capsys.readouterr().err
+
+
 def test_what_is_over_at_the_end_does_not_count(given, tmp_path):
     path, runtimes = tmp_path / "trace.csv", slow(800)
     runtimes[400:, 5] /= 1.6
