@@ -127,15 +127,17 @@ def config_of(workload: str) -> ConfigDict:
 
 
 def methods_of(workload: str) -> list[str]:
-    """Return the methods that run on a workload: all, or where messages cost, those with a server that take that.
+    """Return the methods that run on a workload: all, or those whose protocols take what it costs.
 
     Example:
       >>> "pull_gossip" in methods_of("gamma-n8"), "pull_gossip" in methods_of("ethernet-n8")
       (True, False)
     """
-    costs = "transport.kind" in WORKLOADS[workload][1]
-    known = methods().items()
-    return [name for name, method in known if not costs or "transport" in PROTOCOLS[method.protocol].given]
+    entries = WORKLOADS[workload][1]
+    costs = {
+        given for kind, given in (("transport.kind", "transport"), ("failures.kind", "outages")) if kind in entries
+    }
+    return [name for name, method in methods().items() if costs <= PROTOCOLS[method.protocol].given]
 
 
 def tuning_of(workload: str, names: Sequence[str], shard: Shard | None = None) -> Tuning:

@@ -266,7 +266,7 @@ def comparison(
     cluster: dict[str, Any] = {"cluster.num_workers": min(several)} if several else {}
     if config.budget is not None:
         cluster["budget"] = None  # a single worker does its epochs
-    for family, nothing in {"transport": "free", "failures": "none"}.items():
+    for family, nothing in {"transport": "free", "compression": "none", "failures": "none"}.items():
         if config.get(family) and config[family].kind != nothing:
             cluster[f"{family}.kind"] = nothing  # it sends nothing, and never fails
     alone = [name for name in known.baselines() if any(every[method].baseline == name for method in names)]

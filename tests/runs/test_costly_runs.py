@@ -102,10 +102,10 @@ def test_a_bad_entry_is_named_by_its_flag():
 
 
 def test_a_single_worker_sends_nothing():
-    sweep = compare.comparison(costly(), ["asgd"], [2], 1)
+    sweep = compare.comparison(costly(compression__kind="top_k"), ["asgd"], [2], 1)
     serial, several = (resolve(point.settings) for point in sweep.runs)
-    assert serial.transport is None
-    assert several.transport.name == "star"
+    assert (serial.transport, serial.compression) == (None, None)
+    assert (several.transport.name, several.compression.used.name) == ("star", "top_k")
     assert compare.comparison(tiny.config(), ["asgd"], [2], 1).runs[0].varied.get("transport.kind", "") == ""
 
 
