@@ -123,13 +123,13 @@ def test_the_whole_command(call, tmp_path, capsys):
         share = 100 * (1 - np.median(np.divide(without, with_rule)))
         assert row["value"] == pytest.approx(share)
     # The table of docs/speed.md is made of the file alone.
-    table = re.search(r"^\| numbers .*?\n\n", printed, re.MULTILINE | re.DOTALL)[0].strip()
+    table = re.search(r"^\| dtype .*?\n\n", printed, re.MULTILINE | re.DOTALL)[0].strip()
     assert len(table.splitlines()) == 2 + 2 * len(sizes["workers"])
     assert command.main([f"--table={tmp_path / JSON}"]) == 0
     assert table in capsys.readouterr().out
     assert (
         table.splitlines()[:2]
-        == re.findall(r"^\| numbers .*\n.*$", pages.TEXTS["docs/speed.md"], re.MULTILINE)[0].splitlines()
+        == re.findall(r"^\| dtype .*\n.*$", pages.TEXTS["docs/speed.md"], re.MULTILINE)[0].splitlines()
     )
 
 

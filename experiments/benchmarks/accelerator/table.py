@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-COLUMNS = ("numbers", "workers", "serial SGD", "event mode", "wave mode")
+COLUMNS = ("dtype", "workers", "serial SGD", "event mode", "wave mode")
 
 
 def rows(record: Mapping[str, Any]) -> list[tuple[str, ...]]:
