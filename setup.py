@@ -129,7 +129,7 @@ setup(
         "wandb": WANDB,
     },
     classifiers=[
-        "Development Status :: 4 - Beta",
+        "Development Status :: 5 - Production/Stable",
         "Intended Audience :: Science/Research",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",

@@ -2,7 +2,7 @@
 
 from sgdlab import lazy
 
-__version__ = "0.4.0.dev0"
+__version__ = "1.0.0"
 
 # Packages are imported at their first use: an optax transform needs neither NumPyro nor PyArrow.
 __getattr__, __dir__, __all__ = lazy.attach(

@@ -40,7 +40,7 @@ in which the code is still that of the results stands for stored runs: both chec
 figure at the scale smoke. Where data sets alone have changed, their examples are compared instead, those of all runs.
 """
 
-_NOT_OF_THE_RESULT = ("compute_seconds", "finished", "files", "rank")
+_NOT_OF_THE_RESULT = ("compute_seconds", "finished", "files", "rank", "title", "families")
 """Entries of records that say how a run was done or is drawn, and not what came out."""
 
 _MOST_SHOWN = 8
