@@ -113,7 +113,7 @@ GAP = Paper(
         "Figure 1": "Final error of GA by the granularity of the gap, WideResNet-16-4 on CIFAR-10",
         "Figure 2": "Final test error against the number of workers",
         "Figure 3": "Densities of the time of an iteration, homogeneous and heterogeneous",
-        "Figure 4": "Mean delay and mean gap by epoch",
+        "Figure 4": "Mean delay (staleness + 1) and mean gap by epoch",
         "Figure 5": "Final error of GA by the granularity of the gap, the other frameworks",
         "Figure 6": "Final training error against the number of workers",
         "Figure 7": "Test error by epoch with 16 workers",

@@ -1,4 +1,4 @@
-"""Mean delay and mean gap by epoch, WRN-16-4 on CIFAR-100 (Barkai et al. 2020, Figure 4).
+"""Mean delay (staleness + 1) and mean gap by epoch, WRN-16-4 on CIFAR-100 (Barkai et al. 2020, Figure 4).
 
 The delay is what Staleness-Aware divides a gradient by: 1 for a fresh one, and one more for each update that was made
 since its worker read. The gap is what Gap-Aware (GA) and DANA-GA divided their gradients by, averaged over parameters

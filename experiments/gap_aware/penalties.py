@@ -1,4 +1,4 @@
-"""Over- and under-penalization by the delay (Barkai et al. 2020, section 4.1 and appendix C.1).
+"""Over- and under-penalization by the delay, staleness + 1 (Barkai et al. 2020, section 4.1 and appendix C.1).
 
 The rules of the package are run in float64 on random gradients, many parameters at once, and the weight with which a
 gradient enters an update is differentiated. Three statements are checked as identities:
