@@ -46,6 +46,16 @@ def replayed(name, rule, **settings):
     return run(schedule(name), rule, TASK, batch_fn, **settings)
 
 
+def in_float64(schedule, rule, **settings):
+    """Both modes round in ways of their own: compared to 1e-9, which no draw and no choice of entries survives."""
+    double = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float64), tree)
+    return run(schedule, rule, Task(TASK.grad_fn, double(START)), lambda g: double(BATCHES)[g], **settings)
+
+
+def assert_close(one, other):
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12), one, other)
+
+
 def assert_equal(one, other):
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
@@ -78,13 +88,13 @@ def test_the_identity_changes_no_bit(name, rule, mode):
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("feedback", ["none", "error", "ef21"])
 @pytest.mark.parametrize("name", [part for part in compressions.COMPRESSIONS if part != "none"])
-def test_waves_are_event_mode_to_the_bit(name, feedback):
+def test_waves_are_event_mode(name, feedback):
     made = compressions.COMPRESSIONS[name].make
     compressor = made(share=0.25) if name in ("top_k", "random_k") else made()
     rule = rules.compressed(BARE["asgd"](), compressor, num_workers=WORKERS, feedback=feedback, seed=3)
-    event, wave = (replayed("asynchronous", rule, mode=mode) for mode in ("event", "wave"))
-    assert_equal(wave.params, event.params)
-    assert_equal(wave.state, event.state)
+    event, wave = (in_float64(schedule("asynchronous"), rule, mode=mode) for mode in ("event", "wave"))
+    assert_close(wave.params, event.params)
+    assert_close(wave.state, event.state)
     assert not np.array_equal(event.params["w"], replayed("asynchronous", BARE["asgd"](), mode="event").params["w"])
 
 
@@ -188,10 +198,10 @@ def test_a_worker_that_begins_anew_has_nothing(feedback):
 def test_beginnings_of_a_program_reach_the_rule():
     rule = rules.compressed(BARE["asgd"](), compressions.TopK(share=0.25), num_workers=WORKERS, feedback="error")
     program = lower(schedule("asynchronous"))
-    before = run(program, rule, TASK, batch_fn)
+    before = in_float64(program, rule)
     program.anew[40] = True
-    event, wave = (run(program, rule, TASK, batch_fn, mode=mode) for mode in ("event", "wave"))
-    assert_equal(event.params, wave.params)
+    event, wave = (in_float64(program, rule, mode=mode) for mode in ("event", "wave"))
+    assert_close(event.params, wave.params)
     assert not np.array_equal(event.params["w"], before.params["w"])
 
 
@@ -322,7 +332,6 @@ def test_devices_compress_as_one_does(name, layout, compressor):
     """Also where all gradients of a wave are of one update: their messages are exchanged, not the mean of gradients."""
     rule = rules.compressed(BARE["asgd"](), compressor, num_workers=WORKERS, feedback="error", seed=1)
     mesh = jax.make_mesh((4,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
-    event, sharded = replayed(name, rule, mode="event"), replayed(name, rule, mesh=mesh, layout=layout)
-    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
-    jax.tree.map(close, sharded.params, event.params)
-    jax.tree.map(close, sharded.state.memory.kept, event.state.memory.kept)
+    event, sharded = (in_float64(schedule(name), rule, **how) for how in ({}, {"mesh": mesh, "layout": layout}))
+    assert_close(sharded.params, event.params)
+    assert_close(sharded.state.memory.kept, event.state.memory.kept)
