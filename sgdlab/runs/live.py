@@ -252,6 +252,12 @@ def _check(plan: Plan) -> None:
             "with each other have none, and are simulated and replayed exactly by `sgdlab train`"
         )
     PROTOCOLS.with_policy(protocol)
+    for used in (plan.experiment.transport, plan.experiment.failures):
+        if used is not None:
+            raise UsageError(
+                f"--config.{used.registry.family}.kind={used.name} must be left out on real processes: what their "
+                "messages take, and who fails, is real"
+            )
     if plan.experiment.task.facts.remembers:
         raise UsageError(
             f"--config.network.kind={plan.experiment.network.name} remembers what its worker has read, which is lost "

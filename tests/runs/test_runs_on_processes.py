@@ -6,7 +6,7 @@ from lib import tiny
 from lib.rehearsal import Fault, Rehearsal
 
 from sgdlab import runs
-from sgdlab.errors import Stopped
+from sgdlab.errors import Stopped, UsageError
 from sgdlab.live.gradients import Gradients
 from sgdlab.runs import recorded
 from sgdlab.runs.tasks import batches_of
@@ -63,3 +63,10 @@ def test_a_run_on_processes_replays_to_the_bit(differ, tmp_path):
         batches, counts = batches_of(plan, 64), shares.counts(experiment.data.dataset.train.labels)
         for row, worker in enumerate(plan.program.worker[: plan.program.num_rows]):
             assert (counts[worker, np.asarray(batches(np.int32(row)).targets)] > 0).all()
+
+
+@pytest.mark.parametrize(("family", "kind"), [("transport", "star"), ("failures", "independent")])
+def test_what_is_real_is_not_simulated(family, kind):
+    config = tiny.config(method="asgd", **{f"{family}__kind": kind})
+    with pytest.raises(UsageError, match=rf"^--config\.{family}\.kind={kind} must be left out on real processes"):
+        runs.live.make_job(config)
