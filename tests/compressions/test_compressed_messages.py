@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from lib import tiny
-from lib.rehearsal import Fault, Rehearsal
+from lib.rehearsal import QUICK, Fault, Rehearsal, workers_of
 
 from sgdlab import compressions, policies, replay, rules, runs
 from sgdlab.errors import Stopped
@@ -17,7 +17,6 @@ from sgdlab.live.log import Log
 from sgdlab.live.packing import Packer
 from sgdlab.live.repeat import repeat
 from sgdlab.live.server import serve
-from sgdlab.live.settings import LiveSettings
 from sgdlab.live.work import Work
 from sgdlab.rules.feedback import Channel
 from sgdlab.runs import recorded
@@ -26,16 +25,6 @@ from sgdlab.tasks import Task
 WORKERS, SEED = 3, 5
 TARGETS = np.random.default_rng(1).normal(size=(240, 5, 3))
 AUX = {"loss": np.zeros([])}
-QUICK = LiveSettings(
-    join_seconds=5.0,
-    wait_seconds=60.0,
-    patience=3.0,
-    least_patience=10.0,
-    first_patience=30.0,
-    respawn_seconds=0.5,
-    checkpoint_updates=3,
-    checkpoint_seconds=0.0,
-)
 # Killed, silent and back with its memory, refused, twice, deaf to interrupts.
 FAULTS = (
     Fault("kill", 1, 10.3, 0.1),
@@ -199,17 +188,6 @@ def described(tree):
     return [(jax.tree_util.keystr(path), f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}") for path, leaf in leaves]
 
 
-def workers(job):
-    work = job.source.make()._replace(seconds=None)
-
-    def process(worker):
-        gradients = Gradients(work, worker=worker)
-        return lambda ticket, params, **kept: gradients.compute(ticket, params, lambda: False, **kept)
-
-    faults = [Fault("kill", 1, 3.0, 1.0), Fault("nan", 2, 5.0)]
-    return Rehearsal(np.array([[1.0, 1.7, 2.2, 3.1]]), faults=faults, of_process=process)
-
-
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "changes",
@@ -228,9 +206,9 @@ def test_a_run_of_a_configuration_replays_to_the_bit(changes, tmp_path):
     assert (job.sent_like is not None) == keeps
     asked = iter([False] * 12)
     with pytest.raises(Stopped):
-        runs.live_run.execute(job, workers(job), folder=tmp_path, stop=lambda: next(asked, True))
+        runs.live_run.execute(job, workers_of(job), folder=tmp_path, stop=lambda: next(asked, True))
     job = runs.live.make_job(config)
-    run, recording = runs.live_run.execute(job, workers(job), folder=tmp_path)
+    run, recording = runs.live_run.execute(job, workers_of(job), folder=tmp_path)
     plan = recorded.plan_of(config, recording)
     again = runs.train.train(recorded.repeated(plan, recording))
     ours, theirs = (runs.train.leaves(result.params) for result in (run.result, again.result))

@@ -10,13 +10,26 @@ import jax
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.live.gradients import Gradients
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, Message
+from sgdlab.live.settings import LiveSettings
 from sgdlab.live.transport import ANEW
 
 Tree = Any
 
 KINDS = ("kill", "stop", "slow", "raise", "nan", "twice", "deaf", "replace", "give_up", "doomed")
 """Faults that can befall a worker; see `Fault`."""
+QUICK = LiveSettings(
+    join_seconds=5.0,
+    wait_seconds=60.0,
+    patience=3.0,
+    least_patience=10.0,
+    first_patience=30.0,
+    respawn_seconds=0.5,
+    checkpoint_updates=3,
+    checkpoint_seconds=0.0,
+)
+"""Settings of a server that rehearses."""
 
 
 class Fault(NamedTuple):
@@ -283,3 +296,15 @@ class Rehearsal:
                 error = "killed by SIGKILL" if gone.joined else "killed by SIGKILL before it had joined"
                 self._at(self.now + seconds, lambda: [Lost(worker, error)] if worker not in self._processes else [])
         return []
+
+
+def workers_of(job: Any) -> Rehearsal:
+    """Return workers of a run, each of which makes its own steps, and keeps what its process keeps; some fail."""
+    work = job.source.make()._replace(seconds=None)
+
+    def process(worker):
+        gradients = Gradients(work, worker=worker)
+        return lambda ticket, params, **kept: gradients.compute(ticket, params, lambda: False, **kept)
+
+    faults = [Fault("kill", 1, 3.0, 1.0), Fault("nan", 2, 5.0)]
+    return Rehearsal(np.array([[1.0, 1.7, 2.2, 3.1]]), faults=faults, of_process=process)

@@ -4,13 +4,12 @@ import functools
 import shutil
 
 import numpy as np
-from lib.rehearsal import Fault, Rehearsal
+from lib.rehearsal import QUICK, Fault, Rehearsal
 
 from sgdlab import policies
 from sgdlab.live import checkpoint
 from sgdlab.live.log import Log
 from sgdlab.live.server import serve
-from sgdlab.live.settings import LiveSettings
 
 POLICIES = {
     "asynchronous": policies.asynchronous,
@@ -38,16 +37,6 @@ FAULTS = (
     Fault("deaf", 2, 0.0, 20.0),
     Fault("stop", 2, 15.0, 14.0),
     Fault("replace", 0, 21.0, 0.5),
-)
-QUICK = LiveSettings(
-    join_seconds=5.0,
-    wait_seconds=60.0,
-    patience=3.0,
-    least_patience=10.0,
-    first_patience=30.0,
-    respawn_seconds=0.5,
-    checkpoint_updates=3,
-    checkpoint_seconds=0.0,
 )
 
 

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from lib import tiny
-from lib.rehearsal import Fault, Rehearsal
+from lib.rehearsal import workers_of
 
 from sgdlab import runs
 from sgdlab.errors import Stopped, UsageError
-from sgdlab.live.gradients import Gradients
 from sgdlab.runs import recorded
 from sgdlab.runs.tasks import batches_of
 from sgdlab.runs.train import train
@@ -24,18 +23,6 @@ RUNS = {
 }
 
 
-def workers(job):
-    """Workers, each of which makes its own steps, and keeps what its process keeps; some fail."""
-    work = job.source.make()._replace(seconds=None)
-
-    def process(worker):
-        gradients = Gradients(work, worker=worker)
-        return lambda ticket, params, **kept: gradients.compute(ticket, params, lambda: False, **kept)
-
-    faults = [Fault("kill", 1, 3.0, 1.0), Fault("nan", 2, 5.0)]
-    return Rehearsal(np.array([[1.0, 1.7, 2.2, 3.1]]), faults=faults, of_process=process)
-
-
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("differ", RUNS)
 def test_a_run_on_processes_replays_to_the_bit(differ, tmp_path):
@@ -47,12 +34,12 @@ def test_a_run_on_processes_replays_to_the_bit(differ, tmp_path):
     assert (job.sent_like is not None) == (differ == "a state")
     asked = iter([False] * 12)
     with pytest.raises(Stopped):
-        runs.live_run.execute(job, workers(job), folder=tmp_path, stop=lambda: next(asked, True))
+        runs.live_run.execute(job, workers_of(job), folder=tmp_path, stop=lambda: next(asked, True))
     if job.sent_like is None:  # all gradients are computed again, as each worker has computed them
         for checkpoint in tmp_path.glob("checkpoint-*.npz"):
             checkpoint.unlink()
     job, seen = runs.live.make_job(config, emulate=0.01), []
-    run, recording = runs.live_run.execute(job, workers(job), folder=tmp_path, watch=seen.append)
+    run, recording = runs.live_run.execute(job, workers_of(job), folder=tmp_path, watch=seen.append)
     assert seen[-1].unit == ("gradient" if differ == "own examples" else "message")
     plan = recorded.plan_of(config, recording)
     again = train(recorded.repeated(plan, recording))
