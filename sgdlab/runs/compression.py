@@ -18,6 +18,11 @@ NONE = "none"
 _MEMORIES = {NONE: "no memory", "error": "error feedback", "ef21": "EF21"}
 
 
+def names_with(trait: str) -> str:
+    """Return the names of the compressors that have a trait, such as `adds_up`."""
+    return ", ".join(part.name for part in COMPRESSIONS.values() if getattr(part.make, trait, False))
+
+
 @dataclasses.dataclass(frozen=True)
 class Compression:
     """Compressed messages of a run.
@@ -80,9 +85,8 @@ class Compression:
                 f"{flag} must be none with protocol {protocol}: what is compressed are messages of workers to a server"
             )
         if fragments and not (self.channel.compressor.entrywise and self.feedback == NONE):
-            fits = [part.name for part in COMPRESSIONS.values() if getattr(part.make, "entrywise", False)]
             raise UsageError(
-                f"{flag} with feedback={self.feedback} must be one of {', '.join(fits)}, with "
+                f"{flag} with feedback={self.feedback} must be one of {names_with('entrywise')}, with "
                 "--config.compression.feedback=none, for messages of fragments: others mix them with the rest"
             )
 
@@ -96,8 +100,10 @@ class Compression:
         what = f"{self.used.part.title}{f' ({entries})' if entries else ''}, {_MEMORIES[self.feedback]}"
         if params is None:
             return what
+        size, whole = self.bytes_of(params), sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
+        return f"{what}; {size:,.0f} bytes each, {100 * size / whole:.3g} % of uncompressed ones"
+
+    def bytes_of(self, params: Tree) -> float:
+        """Return the bytes of a message, given the parameters or their outlines."""
         leaves = jax.tree.leaves(params)
-        shapes, dtype = [leaf.shape for leaf in leaves], jax.numpy.result_type(*leaves)
-        size = self.channel.compressor.message_bytes(shapes, dtype)
-        share = size / sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-        return f"{what}; {size:,.0f} bytes each, {100 * share:.3g} % of uncompressed ones"
+        return self.channel.compressor.message_bytes([leaf.shape for leaf in leaves], jax.numpy.result_type(*leaves))

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from sgdlab.compressions import COMPRESSIONS
 from sgdlab.errors import UsageError
+from sgdlab.runs.compression import names_with
 from sgdlab.runs.experiment import Experiment
 from sgdlab.runs.methods import UsedPart
 from sgdlab.transports.family import Sizes
@@ -60,9 +60,8 @@ def _check_sums(experiment: Experiment, flag: str) -> None:
     """Raise a `UsageError` where compressed messages are to be added up on their way, and cannot be."""
     compression = experiment.compression
     if compression is not None and not compression.channel.compressor.adds_up:
-        fits = [part.name for part in COMPRESSIONS.values() if getattr(part.make, "adds_up", False)]
         raise UsageError(
-            f"--config.compression.kind={compression.used.name} must be one of {', '.join(fits)} with {flag}: an "
+            f"--config.compression.kind={compression.used.name} must be one of {names_with('adds_up')} with {flag}: an "
             "all-reduce adds messages up on their way"
         )
 
@@ -74,6 +73,5 @@ def sizes_of(experiment: Experiment) -> Sizes:
     arrays = jax.tree.leaves(outlined(experiment))
     sent = whole = float(sum(array.size * np.dtype(array.dtype).itemsize for array in arrays))
     if experiment.compression is not None:
-        compressor = experiment.compression.channel.compressor
-        sent = compressor.message_bytes([array.shape for array in arrays], jax.numpy.result_type(*arrays))
+        sent = experiment.compression.bytes_of(arrays)
     return Sizes(sent / experiment.local.fragments, whole / experiment.local.fragments)
