@@ -46,6 +46,21 @@ class TestByHand:
             assert made.update[2, 0] == PENDING
             assert made.server_shares()["receiving"] == pytest.approx(4 / 9.25)
 
+    def test_parameters_that_a_worker_has_are_not_sent_again(self):
+        """Parameters take 1 s of the link and latency 0.5 s; an update is of two gradients, of 3 s each.
+
+        The second gradient is of the first one's version: its worker has only to be told, at 5 s. Where it is down
+        from 6 to 7 s, its memory is lost: it begins on that version again once parameters are there, at 8.5 s.
+        """
+        costs = Star(latency=(0.5,), parameter_bytes=1.0, server_rate=1.0)
+        policy = functools.partial(policies.rennala, gradients_per_update=2)
+        runtimes = np.full((4, 1), 3.0)
+        made = policies.simulate(policy, runtimes, num_gradients=3, transport=costs)
+        np.testing.assert_array_equal(made.started[:3], [1.5, 5.5, 10.5])
+        down = Outages([iter([(6.0, 7.0)])])
+        made = policies.simulate(policy, runtimes, num_updates=1, transport=costs, outages=down)
+        np.testing.assert_array_equal(made.started[:3], [1.5, 5.5, 8.5])
+
     def test_a_message_that_travels_during_the_backward_pass(self):
         """Half of the 4 s of computing overlaps with the 3 s of the message; all of it cannot."""
         half, all_of_it = (Star(latency=(0.0,), gradient_bytes=3.0, server_rate=1.0, overlap=o) for o in (0.5, 1.0))
