@@ -231,7 +231,7 @@ class Schedule:
         Parameters that a worker has already are not sent again. What was begun before the last update counts.
         """
         traffic, end = Traffic() if self.traffic is None else self.traffic, self.wall_clock() or 1.0
-        received = int((self._sent() < end).sum())
+        received = self._gradients_sent()
         busy = {
             "receiving": received * traffic.gradient_seconds,
             "sending": self._parameters_sent() * traffic.parameter_seconds,
@@ -242,8 +242,12 @@ class Schedule:
     def worker_bytes(self) -> float:
         """Bytes that a worker sends and receives until the last update, on average."""
         traffic = Traffic() if self.traffic is None else self.traffic
-        up = int((self._sent() < self.wall_clock()).sum()) * traffic.gradient_bytes
-        return (up + self._parameters_sent() * traffic.parameter_bytes) / self.num_workers
+        up, down = self._gradients_sent() * traffic.gradient_bytes, self._parameters_sent() * traffic.parameter_bytes
+        return (up + down) / self.num_workers
+
+    def _gradients_sent(self) -> int:
+        """Return how many gradients have left their workers before the last update."""
+        return int((self._sent() < self.wall_clock()).sum())
 
     def _parameters_sent(self) -> int:
         """Return how often the server sent parameters: once for each version that a worker began on."""

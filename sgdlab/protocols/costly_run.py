@@ -9,7 +9,7 @@ import numpy as np
 
 from sgdlab.failures.outages import Outages
 from sgdlab.protocols.policy import Close, Interrupt, Policy
-from sgdlab.protocols.policy_run import NOT_BEGUN, PolicyRun
+from sgdlab.protocols.policy_run import IN_VAIN, NOT_BEGUN, PolicyRun
 from sgdlab.runtimes import too_short
 from sgdlab.schedule import DROPPED
 from sgdlab.transports.links import Fifo, Flows
@@ -18,9 +18,6 @@ from sgdlab.transports.star import Star
 _TIMER, _NOTICE, _LOST, _JOINED, _LEAVES, _REACHES, _OUT, _INTO, _ARRIVED, _SERVE = range(10)
 """Kinds of events in their order at one instant: timers, failures, what leaves and reaches the server's links, messages
 that end on them, what comes to the server, and the server that goes on. Of one kind, by worker."""
-
-_IN_VAIN = 1000
-"""Failures of each worker, one after the other without a gradient, after which a run is taken for endless."""
 
 
 def is_free(num_workers: int, transport: Star | None, outages: Outages | None) -> bool:
@@ -188,10 +185,10 @@ class CostlyRun(PolicyRun):
     def _lose(self, worker: int, now: float) -> None:
         """The server learns that a worker is down, and with it what it computes."""
         self.in_a_row += 1
-        if self.exhausted and not self.current:
-            self.ended = True  # nobody has compute times left
+        if self.exhausted and not self.current and not self._will_be_back(now):
+            self.ended = True  # who has compute times left waits for one that has none
             return
-        if self.in_a_row > _IN_VAIN * len(self.times):
+        if self.in_a_row > IN_VAIN * len(self.times):
             raise ValueError(
                 f"{self.name} has had no gradient in the last {self.in_a_row} failures of workers; they must be up for "
                 "longer than a gradient takes"
@@ -201,6 +198,11 @@ class CostlyRun(PolicyRun):
             down = self.outages.away(worker, now)[0]
             self.stops[ticket] = down if self._give_up(worker, now) else -math.inf  # what it has sent by then has left
         self._perform("lost", self.policy.lost(now, worker), now)
+
+    def _will_be_back(self, now: float) -> bool:
+        """Tell whether a worker that is down has compute times left."""
+        left = (worker for worker, times in enumerate(self.times) if self.begun[worker] < len(times))
+        return any(self.outages.away(worker, now)[0] <= now for worker in left)
 
     def _wake_at(self, when: float) -> None:
         heapq.heappush(self.events, (when, _TIMER, -1, -1))

@@ -168,8 +168,11 @@ def program(make: Callable, star: Star | None, outages: Outages | None) -> Calla
     """Return the program of a maker of policies; None where there is none, or it does not apply.
 
     Programs apply where nobody fails, messages cross links one after the other, and none is sent before it is whole.
+    No all-reduce makes updates of single gradients, which `simulate` refuses.
     """
     found = _PROGRAMS.get(f"{make.__module__}.{make.__qualname__}")
     if found is None or star is None or not (outages is None or outages.never):
+        return None
+    if star.collective and found is asynchronous:
         return None
     return found if all(isinstance(link, Fifo) for link in star.links()) and not star.overlap else None

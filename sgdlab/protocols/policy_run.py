@@ -14,8 +14,8 @@ from sgdlab.runtimes import too_short
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 from sgdlab.traffic import Traffic
 
-_IN_VAIN = 1000
-"""So many gradients for each worker that are given up, one after the other, and the run is taken for endless."""
+IN_VAIN = 1000
+"""Gradients given up, or failures, for each worker, one after the other, after which a run is taken for endless."""
 
 _TIMER = -1
 """Stands for the worker of a timer: at one instant timers come first, then arrivals by worker number."""
@@ -172,7 +172,7 @@ class PolicyRun:
             self.shortest = self.shortest if self.given_up else math.inf
             self.shortest = min(self.shortest, self.times[worker][self.begun[worker] - 1])
             self.given_up += 1
-            if self.given_up == _IN_VAIN * len(self.times):
+            if self.given_up == IN_VAIN * len(self.times):
                 self._in_vain()
 
     def _give_up(self, worker: int, now: float) -> bool:

@@ -148,16 +148,8 @@ def as_protocol(
         def make_policy(**by_driver: Any) -> Any:
             return make(**given, **{key: value for key, value in by_driver.items() if key in parameters})
 
+        make_policy.__name__ = make.__name__
         free = is_free(runtimes.shape[1], transport, outages)
-        if (
-            not peers
-            and transport is not None
-            and transport.collective
-            and make_policy(num_workers=runtimes.shape[1]).single
-        ):
-            raise ValueError(
-                f"transport must be a star, and no all-reduce, with {make.__name__}: its updates have a single gradient"
-            )
         if fast is not None and free:
             policy = make_policy(num_workers=runtimes.shape[1], num_gradients=num_gradients)
             schedule = fast(policy, runtimes, num_gradients)

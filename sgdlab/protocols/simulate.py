@@ -47,8 +47,8 @@ def simulate(
 
     Raises:
       ValueError: where compute times are not positive and finite, a number is below 1, the transport or the outages are
-        of another number of workers, the policy does what cannot be done, such as to begin a gradient of a busy
-        worker, or it gives up 1000 gradients for each worker in a row.
+        of another number of workers, an all-reduce is to make updates of single gradients, the policy does what cannot
+        be done, such as to begin a gradient of a busy worker, or it gives up 1000 gradients for each worker in a row.
       NotEnoughRuntimes: (a ValueError) where compute times end first; it says how many rows would be enough.
 
     Example:
@@ -67,7 +67,13 @@ def simulate(
     free = is_free(workers, transport, outages)
 
     def run_to(updates: int | None) -> PolicyRun:
-        given = make_policy(num_workers=workers), runtimes, num_gradients, updates, idle_at_end
+        policy = make_policy(num_workers=workers)
+        if transport is not None and transport.collective and policy.single:
+            name = getattr(make_policy, "__name__", type(policy).__name__)
+            raise ValueError(
+                f"transport must be a star, and no all-reduce, with {name}: its updates have a single gradient"
+            )
+        given = policy, runtimes, num_gradients, updates, idle_at_end
         made = PolicyRun(*given) if free else CostlyRun(*given, transport or Star(latency=(0.0,) * workers), outages)
         made.until_it_ends()
         return made

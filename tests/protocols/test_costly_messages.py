@@ -78,6 +78,33 @@ class TestByHand:
         np.testing.assert_array_equal(made.applied[:, 0], [5.0, 13.0])
         np.testing.assert_array_equal(made.sent[made.dropped()[:, 0], 0], [2.0, 7.0])
 
+    def test_an_interrupted_message_on_its_way_occupies_the_link(self):
+        """Worker 1 has sent at 4 s, 2 s away from the server, which interrupts it at 5 s: it hears of that at 7 s.
+
+        Its message crosses the link from 6 to 10 s; that of worker 0, there at 7 s, follows until 14 s.
+        """
+        costs = Star(latency=(0.0, 2.0), gradient_bytes=4.0, server_rate=1.0)
+        policy = functools.partial(policies.timeout, at_least=1, seconds=0.0, interrupt=True)
+        runtimes = np.array([[1.0, 2.0], [2.0, 9.0], [9.0, 9.0]])
+        made = policies.simulate(policy, runtimes, num_updates=2, transport=costs)
+        np.testing.assert_array_equal(made.applied[:, 0], [5.0, 14.0])
+
+    def test_a_policy_hears_how_long_it_has_waited(self):
+        """From when it let a worker begin until the message was there; the compute time, where that cost nothing."""
+        costs = Star(latency=(0.5, 0.5), gradient_bytes=2.0, parameter_bytes=1.0, server_rate=1.0, receive_seconds=9.0)
+        runtimes = np.array([[3.0, 1.0], [3.0, 4.0], [3.0, 4.0]])
+        for transport, expected in ((costs, [6.0, 8.0]), (None, [1.0, 3.0])):
+            heard = []
+
+            def listening(num_workers, heard=heard):
+                policy = policies.asynchronous(num_workers=num_workers)
+                arrived = policy.arrived
+                policy.arrived = lambda *event: heard.append(event[-1]) or arrived(*event)
+                return policy
+
+            policies.simulate(listening, runtimes, num_gradients=2, transport=transport)
+            assert heard == expected
+
     def test_a_lost_gradient_and_its_worker(self):
         """Worker 1 is down from 1 to 4 s; the server knows at 2 s, and it begins again at 5 s."""
         outages = Outages([iter(()), iter([(1.0, 4.0)])], detect_seconds=1.0, rejoin_seconds=1.0)
@@ -108,6 +135,23 @@ class TestByHand:
         np.testing.assert_array_equal(made.applied[:, 0], [3.0, 12.0, 15.0])
         lost = made.dropped()[:, 0]
         assert (made.worker[lost].tolist(), made.arrived[lost, 0].tolist()) == ([1], [2.0])
+
+    def test_a_spot_machine_begins_nothing_that_it_could_still_finish(self):
+        """Worker 0 has its notice at 2 s and its gradient is there at 7 s. It sends no other, which would be in the way
+        of worker 1's from 10 to 14 s.
+        """
+        costs = Star(latency=(0.0, 0.0), gradient_bytes=4.0, server_rate=1.0)
+        outages = Outages([iter([(20.0, 30.0)]), iter(())], notice_seconds=18.0)
+        runtimes = np.array([[3.0, 11.0]] * 4)
+        made = policies.simulate(policies.asynchronous, runtimes, num_gradients=2, transport=costs, outages=outages)
+        np.testing.assert_array_equal(made.applied[:, 0], [7.0, 15.0])
+
+    def test_a_run_of_all_compute_times_ends_although_workers_fail_for_ever(self):
+        """Worker 0 has done its three at 3 s, and fails at 5 s; worker 1, down from 1.5 to 10 s, has one left."""
+        for_ever = ((20.0 * when, 20.0 * when + 1.0) for when in itertools.count(1))
+        outages = Outages([iter([(5.0, 6.0), (25.0, 26.0)]), itertools.chain([(1.5, 10.0)], for_ever)])
+        made = protocols.bounded_staleness(np.ones((3, 2)), bound=9, outages=outages)
+        np.testing.assert_array_equal(made.applied[:, 0], [1.0, 1.0, 2.0, 3.0, 11.0])
 
 
 class TestQueues:

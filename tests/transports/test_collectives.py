@@ -1,9 +1,11 @@
 """All-reduces: a ring step by step, hand computations, and what goes on top of the slowest worker."""
 
+import functools
+
 import numpy as np
 import pytest
 
-from sgdlab import protocols
+from sgdlab import policies, protocols
 from sgdlab.transports import Racks, all_reduce, halving, hierarchical, ring, star, tree
 
 
@@ -94,5 +96,6 @@ class TestAllReduce:
 
     @pytest.mark.parametrize("name", ["asynchronous", "ringmaster"])
     def test_who_updates_with_single_gradients_has_no_all_reduce(self, name):
-        with pytest.raises(ValueError, match=f"^transport must be a star, and no all-reduce, with {name}"):
-            getattr(protocols, name)(np.ones((9, 2)), transport=all_reduce(num_workers=2, gradient_bytes=1.0))
+        for protocol in (getattr(protocols, name), functools.partial(policies.simulate, getattr(policies, name))):
+            with pytest.raises(ValueError, match=f"^transport must be a star, and no all-reduce, with {name}"):
+                protocol(np.ones((9, 2)), transport=all_reduce(num_workers=2, gradient_bytes=1.0))
