@@ -20,6 +20,7 @@ from sgdlab.protocols.malenia import Malenia, malenia
 from sgdlab.protocols.mindflayer import TimedTrials, mindflayer, optimal_trials, vecna
 from sgdlab.protocols.peer_policy import Keep, Mix, Move, PeerBase, PeerPolicy, Source, Step
 from sgdlab.protocols.policy import Action, Base, Begin, Close, Drop, Interrupt, Policy, Take, Wake
+from sgdlab.protocols.quorum import Quorum, quorum
 from sgdlab.protocols.quotas import Quotas
 from sgdlab.protocols.recorder import Recorder
 from sgdlab.protocols.register import forget, register
@@ -34,10 +35,10 @@ from sgdlab.protocols.threshold import Threshold, anytime, dropcompute
 __all__ = [
     "Action", "Assignment", "Base", "Begin", "BoundedStaleness", "Close", "Collect", "Cutoff", "Drop",
     "ElasticAveraging", "Gossip", "GraphRounds", "GrowingLimit", "Interrupt", "Keep", "LoadBalancing", "Malenia",
-    "Mix", "Move", "Pairs", "PeerBase", "PeerPolicy", "PeerRecorder", "Policy", "Quotas", "Recorder", "Ringleader",
-    "Rounds", "Softsync", "Source", "Step", "Take", "TaskAllocation", "Threshold", "TimedTrials", "Wake", "ad_psgd",
-    "allotted", "anytime", "assignment", "asynchronous", "ata", "backup_workers", "bounded_staleness", "cutoff",
-    "d_psgd", "dropcompute", "elastic_averaging", "forget", "gossip", "growing_ringmaster", "lb_bsp", "malenia",
-    "mindflayer", "optimal_trials", "register", "rennala", "ringleader", "ringmaster", "sgp", "simulate",
-    "simulate_peers", "softsync", "synchronous", "timeout", "vecna",
+    "Mix", "Move", "Pairs", "PeerBase", "PeerPolicy", "PeerRecorder", "Policy", "Quorum", "Quotas", "Recorder",
+    "Ringleader", "Rounds", "Softsync", "Source", "Step", "Take", "TaskAllocation", "Threshold", "TimedTrials", "Wake",
+    "ad_psgd", "allotted", "anytime", "assignment", "asynchronous", "ata", "backup_workers", "bounded_staleness",
+    "cutoff", "d_psgd", "dropcompute", "elastic_averaging", "forget", "gossip", "growing_ringmaster", "lb_bsp",
+    "malenia", "mindflayer", "optimal_trials", "quorum", "register", "rennala", "ringleader", "ringmaster", "sgp",
+    "simulate", "simulate_peers", "softsync", "synchronous", "timeout", "vecna",
 ]  # fmt: skip

@@ -35,6 +35,7 @@ lb_bsp = PROTOCOLS["lb_bsp"].make
 malenia = PROTOCOLS["malenia"].make
 mindflayer = PROTOCOLS["mindflayer"].make
 partial = PROTOCOLS["partial"].make
+quorum = PROTOCOLS["quorum"].make
 rennala = PROTOCOLS["rennala"].make
 ringleader = PROTOCOLS["ringleader"].make
 ringmaster = PROTOCOLS["ringmaster"].make

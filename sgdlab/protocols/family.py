@@ -122,6 +122,7 @@ PROTOCOLS = ProtocolRegistry(
         "sgdlab.protocols.lb_bsp",
         "sgdlab.protocols.malenia",
         "sgdlab.protocols.mindflayer",
+        "sgdlab.protocols.quorum",
         "sgdlab.protocols.ringleader",
         "sgdlab.protocols.sgp",
     ),

@@ -35,6 +35,7 @@ from sgdlab.rules.scale_by_gap import scale_by_gap
 from sgdlab.rules.server_rule import ServerRule, as_transform, server_rule
 from sgdlab.rules.staleness_aware import scale_by_delay, staleness_aware, staleness_aware_gradient
 from sgdlab.rules.streaming_nesterov import streaming_nesterov
+from sgdlab.rules.token_weighted import token_weighted
 from sgdlab.rules.vecna import vecna
 
 __all__ = [
@@ -90,5 +91,6 @@ __all__ = [
     "staleness_aware_gradient",
     "streaming_nesterov",
     "tabulated",
+    "token_weighted",
     "vecna",
 ]

@@ -59,6 +59,7 @@ RULES = Registry(
         "nesterov": "optimizer.nesterov",
         "weight_decay": "optimizer.weight_decay",
         "fragments": "local.fragments",
+        "steps": "local.steps",
     },
     modules=(
         "sgdlab.rules.asgd",
@@ -86,6 +87,7 @@ RULES = Registry(
         "sgdlab.rules.delayed_nesterov",
         "sgdlab.rules.streaming_nesterov",
         "sgdlab.rules.fadas",
+        "sgdlab.rules.token_weighted",
     ),
 )
 """Server optimizers: `(*, learning_rate, **own) -> ServerRule`."""

@@ -10,6 +10,7 @@ SERVER_POLICIES = {
     "backup_workers": functools.partial(policies.backup_workers, backups=2),
     "timeout": functools.partial(policies.timeout, at_least=3, seconds=1.0),
     "timeout, interrupting": functools.partial(policies.timeout, at_least=3, seconds=1.0, interrupt=True),
+    "quorum": policies.quorum,
     "softsync": policies.softsync,
     "rennala": policies.rennala,
     "rennala of 16": functools.partial(policies.rennala, gradients_per_update=16),

@@ -54,7 +54,25 @@ def test_synchronous_waits_for_the_slowest(runtimes):
     assert schedule.num_gradients == runtimes.size
 
 
+@check
+@given(runtimes=RUNTIMES, data=st.data())
+def test_a_quorum_of_all_is_synchronous(runtimes, data):
+    at_least, grace = data.draw(st.sampled_from([(1.0, 0.0), (1.0, 0.5), (1, 1e9)]))
+    assert_equal(protocols.quorum(runtimes, at_least=at_least, grace=grace), protocols.synchronous(runtimes))
+
+
 class TestByHand:
+    def test_a_grace_window_is_a_share_of_the_time_until_the_quorum(self):
+        """A quorum at 4 s waits until 6 s, for worker 2 and not for worker 3, at 7 s the second update's first.
+
+        Its second comes at 10 s, 4 s after it began, so that the third is in time at 11 s, and the last too late.
+        """
+        schedule = protocols.quorum(np.array([[2.0, 4.0, 5.0, 7.0], [4.0, 5.0, 8.0, 1.0]]), at_least=2, grace=0.5)
+        np.testing.assert_array_equal(schedule.applied[:, 0], [6.0, 12.0])
+        np.testing.assert_array_equal(schedule.worker, [0, 1, 2, 3, 0, 1, 2])
+        np.testing.assert_array_equal(schedule.update[:, 0], [0, 0, 0, 1, 1, 1, PENDING])
+        assert schedule.staleness()[3, 0] == 1
+
     def test_straggler_of_a_smaller_number_at_the_instant_of_an_update_reads_before_it(self):
         # At 2, worker 0 (late for update 0) comes before worker 1, which closes update 1: it reads version 1.
         runtimes = np.array([[2.0, 1.0], [3.0, 1.0], [1.0, 1.0]])

@@ -66,6 +66,8 @@ CASES = [
             ("delayed_nesterov", "period", (0,)),
             ("delayed_nesterov", "activation", (0.75,)),
             ("muon", "newton_schulz_steps", (0,)),
+            ("token_weighted", "steps", ([1, 2, 3], [1] * 3 + [0])),
+            ("token_weighted", "merge", ("median",)),
             ("malenia", "num_workers", (0,)),
             ("rescaled", "workers", (5,)),
             ("ace", "workers", (5,)),

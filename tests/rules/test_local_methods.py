@@ -1,7 +1,7 @@
 """Methods of local steps, whole: against algorithms in NumPy with an event loop of their own, and what they must be.
 
 Liu et al. 2024 (Delayed Nesterov, DyLU), Nguyen et al. 2022 (FedBuff), Xie et al. 2019 (FedAsync), Douillard et al.
-2023 (DiLoCo), McMahan et al. 2017 (local SGD).
+2023 (DiLoCo), Decoupled DiLoCo 2026, McMahan et al. 2017 (local SGD).
 """
 
 import functools
@@ -256,6 +256,60 @@ def test_diloco(momentum):
     close(replayed(schedule, rule, Worker(0.1, fresh=False, **ADAMW), np.full(WORKERS, MOST)), theta)
 
 
+def decoupled(workers, steps, updates, *, quorum, grace, merge):
+    """Merge what a quorum and a grace window bring, whatever its age; return the parameters, and who was in each."""
+    theta, velocity, number, opened = START, np.zeros(3), 0, 0.0
+    row, merged = [0] * WORKERS, []
+
+    def begin(worker, now):
+        seconds = SECONDS[row[worker] : row[worker] + steps[worker], worker].sum()
+        row[worker] += steps[worker]
+        return now + seconds, theta
+
+    computing = {worker: begin(worker, 0.0) for worker in range(WORKERS)}
+    for _ in range(updates):
+        came, deadline = [], np.inf
+        while computing and min(computing.values(), key=lambda item: item[0])[0] < deadline:
+            worker = min(computing, key=lambda each: computing[each][0])
+            now, read = computing.pop(worker)
+            difference = read - workers[worker].walk(read, range(number, number + steps[worker]))
+            number += steps[worker]
+            came.append((worker, steps[worker], difference))
+            if len(came) == quorum:
+                deadline = now + grace * (now - opened)
+        opened = now if not computing else deadline
+        weights = np.array([weight for _, weight, _ in came]) / sum(weight for _, weight, _ in came)
+        messages = np.array([difference for *_, difference in came])
+        if merge == "radial":
+            lengths = np.linalg.norm(messages, axis=1)
+            mean = weights @ (messages / lengths[:, None])
+            delta = weights @ lengths * mean / np.linalg.norm(mean)
+        else:
+            delta = weights @ messages
+        velocity = 0.9 * velocity + delta
+        theta = theta - 0.7 * (0.9 * velocity + delta)
+        merged.append([worker for worker, *_ in came])
+        computing |= {worker: begin(worker, opened) for worker in range(WORKERS) if worker not in computing}
+    return theta, merged
+
+
+@pytest.mark.parametrize("merge", ["mean", "radial"])
+@pytest.mark.parametrize("grace", [0.0, 0.3])
+def test_decoupled_diloco(merge, grace):
+    steps = np.array([4, 3, 2])
+    times = of_messages(SECONDS, steps)
+    workers = [Worker(0.1, fresh=False, **ADAMW) for _ in range(WORKERS)]
+    expected, merged = decoupled(workers, steps, MESSAGES, quorum=2, grace=grace, merge=merge)
+    count = sum(map(len, merged))
+    schedule = protocols.quorum(times, at_least=2, grace=grace, num_gradients=count)
+    assert [schedule.worker[schedule.update[:, 0] == update].tolist() for update in range(MESSAGES)] == merged
+    assert schedule.staleness().max() > 0
+    assert not schedule.dropped().any()
+    assert len({len(each) for each in merged}) > 1 or grace == 0
+    rule = rules.token_weighted(learning_rate=0.7, num_workers=WORKERS, steps=steps, merge=merge)
+    close(replayed(schedule, rule, Worker(0.1, fresh=False, **ADAMW), steps), expected)
+
+
 class TestIdentities:
     """Test what the methods are where their parts are switched off."""
 
@@ -289,6 +343,17 @@ class TestIdentities:
         asgd = self.by_gradients(rules.asgd(learning_rate=0.1), schedule)
         close(self.by_gradients(rules.fedbuff(learning_rate=0.1, exponent=0.0), schedule), asgd)
         assert not np.allclose(self.by_gradients(rules.fedbuff(learning_rate=0.1), schedule), asgd, rtol=1e-3)
+
+    def test_equal_steps_are_nesterov(self):
+        schedule = protocols.quorum(SECONDS, num_gradients=MESSAGES)
+        nesterov = self.by_gradients(rules.asgd(learning_rate=0.1, momentum=0.9, nesterov=True), schedule)
+        close(self.by_gradients(rules.token_weighted(learning_rate=0.1, num_workers=WORKERS), schedule), nesterov)
+
+    def test_merges_of_one_message_are_the_message(self):
+        schedule = protocols.asynchronous(SECONDS, num_gradients=MESSAGES)
+        own = {"learning_rate": 0.1, "num_workers": WORKERS, "steps": [1, 2, 3]}
+        merged = [self.by_gradients(rules.token_weighted(merge=merge, **own), schedule) for merge in ("mean", "radial")]
+        close(merged[0], merged[1])
 
 
 def test_slower_workers_make_fewer_steps():
