@@ -11,6 +11,7 @@ SERVER_POLICIES = {
     "timeout": functools.partial(policies.timeout, at_least=3, seconds=1.0),
     "timeout, interrupting": functools.partial(policies.timeout, at_least=3, seconds=1.0, interrupt=True),
     "quorum": policies.quorum,
+    "quorum, waiting": functools.partial(policies.quorum, waits=True),
     "softsync": policies.softsync,
     "rennala": policies.rennala,
     "rennala of 16": functools.partial(policies.rennala, gradients_per_update=16),

@@ -56,9 +56,16 @@ def test_synchronous_waits_for_the_slowest(runtimes):
 
 @check
 @given(runtimes=RUNTIMES, data=st.data())
-def test_a_quorum_of_all_is_synchronous(runtimes, data):
+def test_a_quorum_of_all_who_wait_is_synchronous(runtimes, data):
     at_least, grace = data.draw(st.sampled_from([(1.0, 0.0), (1.0, 0.5), (1, 1e9)]))
-    assert_equal(protocols.quorum(runtimes, at_least=at_least, grace=grace), protocols.synchronous(runtimes))
+    found = protocols.quorum(runtimes, at_least=at_least, grace=grace, waits=True, num_gradients=runtimes.size)
+    assert_equal(found, protocols.synchronous(runtimes))
+
+
+@check
+@given(runtimes=RUNTIMES)
+def test_a_quorum_of_one_is_asynchronous(runtimes):
+    assert_equal(protocols.quorum(runtimes, at_least=1, grace=0.0), protocols.asynchronous(runtimes))
 
 
 class TestByHand:
@@ -67,7 +74,8 @@ class TestByHand:
 
         Its second comes at 10 s, 4 s after it began, so that the third is in time at 11 s, and the last too late.
         """
-        schedule = protocols.quorum(np.array([[2.0, 4.0, 5.0, 7.0], [4.0, 5.0, 8.0, 1.0]]), at_least=2, grace=0.5)
+        runtimes = np.array([[2.0, 4.0, 5.0, 7.0], [4.0, 5.0, 8.0, 1.0]])
+        schedule = protocols.quorum(runtimes, at_least=2, grace=0.5, waits=True, num_gradients=6)
         np.testing.assert_array_equal(schedule.applied[:, 0], [6.0, 12.0])
         np.testing.assert_array_equal(schedule.worker, [0, 1, 2, 3, 0, 1, 2])
         np.testing.assert_array_equal(schedule.update[:, 0], [0, 0, 0, 1, 1, 1, PENDING])

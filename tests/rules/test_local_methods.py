@@ -256,28 +256,34 @@ def test_diloco(momentum):
     close(replayed(schedule, rule, Worker(0.1, fresh=False, **ADAMW), np.full(WORKERS, MOST)), theta)
 
 
-def decoupled(workers, steps, updates, *, quorum, grace, merge):
+def decoupled(workers, steps, updates, *, quorum, grace, waits, merge):
     """Merge what a quorum and a grace window bring, whatever its age; return the parameters, and who was in each."""
     theta, velocity, number, opened = START, np.zeros(3), 0, 0.0
-    row, merged = [0] * WORKERS, []
+    row, merged, computing = [0] * WORKERS, [], {}
 
     def begin(worker, now):
         seconds = SECONDS[row[worker] : row[worker] + steps[worker], worker].sum()
         row[worker] += steps[worker]
-        return now + seconds, theta
+        computing[worker] = now + seconds, theta
 
-    computing = {worker: begin(worker, 0.0) for worker in range(WORKERS)}
+    for worker in range(WORKERS):
+        begin(worker, 0.0)
     for _ in range(updates):
         came, deadline = [], np.inf
-        while computing and min(computing.values(), key=lambda item: item[0])[0] < deadline:
+        while computing and min(end for end, _ in computing.values()) < deadline:
             worker = min(computing, key=lambda each: computing[each][0])
             now, read = computing.pop(worker)
             difference = read - workers[worker].walk(read, range(number, number + steps[worker]))
             number += steps[worker]
             came.append((worker, steps[worker], difference))
-            if len(came) == quorum:
+            present = {each for each, *_ in came}
+            if len(present) == quorum and deadline == np.inf:
                 deadline = now + grace * (now - opened)
-        opened = now if not computing else deadline
+            if len(present) == WORKERS:
+                deadline = now
+            if not waits and now < deadline:
+                begin(worker, now)
+        opened = deadline
         weights = np.array([weight for _, weight, _ in came]) / sum(weight for _, weight, _ in came)
         messages = np.array([difference for *_, difference in came])
         if merge == "radial":
@@ -289,23 +295,25 @@ def decoupled(workers, steps, updates, *, quorum, grace, merge):
         velocity = 0.9 * velocity + delta
         theta = theta - 0.7 * (0.9 * velocity + delta)
         merged.append([worker for worker, *_ in came])
-        computing |= {worker: begin(worker, opened) for worker in range(WORKERS) if worker not in computing}
+        for worker in range(WORKERS):
+            if worker not in computing:
+                begin(worker, opened)
     return theta, merged
 
 
 @pytest.mark.parametrize("merge", ["mean", "radial"])
+@pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("grace", [0.0, 0.3])
-def test_decoupled_diloco(merge, grace):
-    steps = np.array([4, 3, 2])
+def test_decoupled_diloco(merge, waits, grace):
+    steps, updates = np.array([2, 4, 3]), 12
     times = of_messages(SECONDS, steps)
     workers = [Worker(0.1, fresh=False, **ADAMW) for _ in range(WORKERS)]
-    expected, merged = decoupled(workers, steps, MESSAGES, quorum=2, grace=grace, merge=merge)
-    count = sum(map(len, merged))
-    schedule = protocols.quorum(times, at_least=2, grace=grace, num_gradients=count)
-    assert [schedule.worker[schedule.update[:, 0] == update].tolist() for update in range(MESSAGES)] == merged
+    expected, merged = decoupled(workers, steps, updates, quorum=2, grace=grace, waits=waits, merge=merge)
+    schedule = protocols.quorum(times, at_least=2, grace=grace, waits=waits, num_gradients=sum(map(len, merged)))
+    assert [schedule.worker[schedule.update[:, 0] == update].tolist() for update in range(updates)] == merged
     assert schedule.staleness().max() > 0
     assert not schedule.dropped().any()
-    assert len({len(each) for each in merged}) > 1 or grace == 0
+    assert any(len(set(each)) < len(each) for each in merged) != waits
     rule = rules.token_weighted(learning_rate=0.7, num_workers=WORKERS, steps=steps, merge=merge)
     close(replayed(schedule, rule, Worker(0.1, fresh=False, **ADAMW), steps), expected)
 
