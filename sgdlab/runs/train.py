@@ -103,8 +103,8 @@ def train(
     check_rule(experiment.rule.part, rule, task.params, single=program.single)
     _check_blocks(plan, task.params)
     # Before the first record: what is refused leaves nothing.
-    task, batches = tasks.workers_of(plan, task, capacity.rows)
-    check_memory(experiment, program, rule, task.params, task.local, mesh)
+    of_workers, batches = tasks.workers_of(plan, task, capacity.rows)  # whose state is more than that of the network
+    check_memory(experiment, program, rule, task.params, of_workers.local, mesh)
     on_test = tasks.evaluation_of(experiment, task, "test", reporting.test_examples)
     begun, written = time.perf_counter(), []
 
@@ -133,7 +133,7 @@ def train(
         result = replay.run(
             program,
             rule,
-            task,
+            of_workers,
             batches,
             mode=computing.mode,
             lanes=computing.lanes or _lanes(experiment),

@@ -19,6 +19,7 @@ from sgdlab.errors import UsageError
 from sgdlab.runs import records, resolve
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.tasks import batches_of, evaluation_of, task_of
+from sgdlab.runs.train import train
 
 KINDS = {
     "classification": {
@@ -185,6 +186,17 @@ def test_evaluation_is_of_all_examples_whatever_the_batches(kind):
     np.testing.assert_allclose(found[plan.experiment.task.facts.metric], expected, rtol=1e-5)
     guess = records.what(plan)["guess"]  # a net that has learned nothing is about as good as a guess
     assert 0.3 < found[plan.experiment.task.facts.metric] / guess < 3 or kind == "classification"
+
+
+@pytest.mark.parametrize("kind", ["classification", "language"])
+def test_a_run_with_local_steps_is_evaluated_as_one_without(kind):
+    """A worker that keeps its optimizer's state has more of its own than what the network remembers."""
+    records = train(planned(kind, "diloco")).records
+    first = next(record for record in records if record["kind"] == "evaluation")
+    plan, task_ = planned(kind), task_of(planned(kind).experiment)
+    metric = plan.experiment.task.facts.metric
+    found = evaluation_of(plan.experiment, task_, "test", plan.experiment.reporting.test_examples)
+    np.testing.assert_allclose(first[f"test_{metric}"], found(task_.params, task_.stats)[metric], rtol=1e-6)
 
 
 def test_a_network_for_other_data_is_refused():
