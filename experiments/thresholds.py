@@ -84,6 +84,7 @@ FIGURE3_WITHOUT = Threshold(95.0, "% of iterations without any slow worker: near
 
 # beyond
 BIRCH_CONSTANT = Threshold(16.0, "12 from the theorem's constants, and a margin", "2026-11-23", seen=True)
+DECOUPLED_COMPETITIVE = Threshold(1.05, "a twentieth of a test loss is competitive", "2026-11-27", seen=False)
 DROPCOMPUTE_CLOSE = Threshold(0.05, "relative error of a formula that predicts", "2026-11-23", seen=True)
 GOODPUT_EXACT = Threshold(0.02, "relative error of an exact formula of goodput", "2026-11-27", seen=True)
 GOODPUT_LOST = Threshold(0.02, "a fiftieth of all time is no loss", "2026-11-27", seen=True)

@@ -57,6 +57,13 @@ YOUNG = Paper(
     {"Interval": "Goodput of a job that fails, against the interval between checkpoints"},
 )
 
+DECOUPLED = Paper(
+    "Decoupled DiLoCo 2026",
+    "Decoupled DiLoCo for resilient distributed pre-training",
+    "arXiv:2604.21428",
+    {"Goodput": "Goodput of learners that fail, and accuracy at equal goodput"},
+)
+
 SGDLAB = Paper(
     "sgdlab",
     "Its own configuration of digits",

@@ -147,11 +147,11 @@ PRESETS = (
     _local("async_diloco", "asynchronous", "delayed_nesterov", "Async DiLoCo (DN + DyLU)", "Liu et al. 2024",
            optimizer="adamw", keep_state=True, follow_rate=True, by_speed=True, least_steps=2,
            server_learning_rate=0.7),
-    _local("decoupled_diloco", "quorum", "token_weighted", "Decoupled DiLoCo", "Decoupled DiLoCo 2026",
-           optimizer="adamw", keep_state=True, follow_rate=True, by_speed=True, server_learning_rate=0.7),
     _local("fedbuff", "softsync", "fedbuff", "FedBuff", "Nguyen et al. 2022", momentum=0.9),
     # Its rate is divided by the largest staleness of an update: over ten it is 0.001, Adam's usual one.
     _local("fadas", "softsync", "fadas", "FADAS", "Wang et al. 2024", momentum=0.9, server_learning_rate=0.01),
+    _local("decoupled_diloco", "quorum", "token_weighted", "Decoupled DiLoCo", "Decoupled DiLoCo 2026",
+           optimizer="adamw", keep_state=True, follow_rate=True, by_speed=True, server_learning_rate=0.7),
 )  # fmt: skip
 """Methods of this package that are more than a part with its usual partner."""
 
