@@ -5,6 +5,7 @@ Small runs of all of them are in tests/harness/test_papers.py; here, their claim
 
 import itertools
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from experiments.backup_workers.figure8 import ASYNC, EARLIER, SYNC, UNCLIPPED
 from experiments.backup_workers.figure9 import SERIAL
 from experiments.backup_workers.figure9 import SYNC as ONE_BACKUP
 from experiments.harness import above
-from experiments.harness.claims import FAILS, HOLDS, OUTSIDE
+from experiments.harness.claims import FAILS, HOLDS, INCONCLUSIVE, OUTSIDE
 from sgdlab.data.imagenet import decode
 from sgdlab.runs import plan, rates, resolve
 from tests.lib.unlike import unlike
@@ -235,7 +236,7 @@ SLOW = [(0.775, 9000, 1.0 / 53), (0.775, 9000, 2.0 / 106), (0.775, 9000, 2.0 / 2
 
 def test_figure8_of_the_papers_own_numbers():
     sync = [(0.78, 9000, 2.0), (0.78, 5000, 2.0), (0.78, 5000, 2.0)]
-    output = figure8.compared(idle(machines(sync, SLOW), 0.2))
+    output = figure8.compared({0.0: idle(machines(sync, SLOW), 0.2)})
     assert claim(output, "Synchronous training attains").verdict == HOLDS
     assert claim(output, "It converges earlier").verdict == HOLDS
     caption = claim(output, "Synchronous training with backup")
@@ -261,21 +262,32 @@ def test_figure8_of_the_papers_own_numbers():
 
 def test_figure8_says_nothing_of_seconds_where_messages_take_none():
     sync = [(0.78, 9000, 2.0), (0.78, 5000, 2.0), (0.78, 5000, 2.0)]
-    outside = [each for each in figure8.compared(machines(sync, SLOW)).claims if each.verdict == OUTSIDE]
+    outside = [each for each in figure8.compared({0.0: machines(sync, SLOW)}).claims if each.verdict == OUTSIDE]
     assert [each.cause for each in outside] == [premises.FREE, premises.FREE, training.SHORT, premises.FREE]
+
+
+@pytest.mark.parametrize(("other", "verdict"), [(SLOW, HOLDS), ([(0.775, 9000, 0.9 / 106)] * 3, INCONCLUSIVE)])
+def test_figure8_holds_of_seconds_where_it_does_with_every_server(other, verdict):
+    """The server that costs nothing does not count; of two that do, it fails only where it does with both."""
+    sync = [(0.78, 9000, 2.0), (0.78, 5000, 2.0), (0.78, 5000, 2.0)]
+    fast = machines(sync, [(0.775, 9000, 0.01 / 53)] * 3)
+    of = {0.0: fast, 20.0: idle(machines(sync, SLOW), 0.2), 33.0: idle(machines(sync, other), 0.2)}
+    found = claim(figure8.compared(of), "It converges earlier")
+    assert found.verdict == verdict
+    assert re.findall(r"\d+ ms:", found.ours) == ["20 ms:", "33 ms:"]
 
 
 @pytest.mark.parametrize(("seeds", "unclipped", "holds"), [(3, 0.1, None), (4, 0.1, True), (4, 0.75, None)])
 def test_clipping_is_needed_where_runs_without_it_are_lost(seeds, unclipped, holds):
     sync, other = [(0.7, 5000, 1.0)] * 3, [(0.75, 5000, 0.01)] * 3
     runs = {key: found[:seeds] for key, found in machines(sync, other, unclipped).items()}
-    found = claim(figure8.compared(runs), "In the asynchronous mode")
+    found = claim(figure8.compared({0.0: runs}), "In the asynchronous mode")
     assert found.holds.holds is holds  # all of 3 and none of 3 have p = 1/20, of 4 1/70
     assert f"{seeds * (unclipped < 0.35)} of {seeds} {UNCLIPPED}" in found.ours
 
 
 def test_figure8_where_asynchrony_is_better():
-    output = figure8.compared(machines([(0.7, 5000, 1.0)] * 3, [(0.75, 5000, 0.01)] * 3))
+    output = figure8.compared({0.0: machines([(0.7, 5000, 1.0)] * 3, [(0.75, 5000, 0.01)] * 3)})
     precise = claim(output, "Synchronous training attains")
     assert (precise.verdict, bool(precise.because)) == (FAILS, True)
 
@@ -289,7 +301,7 @@ def test_figure8_chooses_the_norm_with_a_seed_that_decides_nothing(monkeypatch):
         return [run([0, 10], [0.0, best(each.settings.optimizer.clip_norm)]) for each in sweep.runs]
 
     monkeypatch.setattr(figure8, "curves", curves)
-    output = figure8.figure8(machines=[5], seeds=2, clip_norm=[0.25, 0.5, 1.0])
+    output = figure8.figure8(machines=[5], seeds=2, clip_norm=[0.25, 0.5, 1.0], server_ms=[0.0])
     chosen, deciding = asked
     assert chosen == [(0, 0.25), (0, 0.5), (0, 1.0)]
     assert sorted(deciding, key=str) == sorted([(s, n) for s in (1, 2) for n in (None, 0.5, None)], key=str)
@@ -299,7 +311,7 @@ def test_figure8_chooses_the_norm_with_a_seed_that_decides_nothing(monkeypatch):
 @pytest.mark.parametrize(("size", "rate"), [("laptop", 0.008), ("paper", 0.045)])
 def test_figure8_trains_53_106_and_212_machines_in_both_ways(monkeypatch, size, rate):
     figure = figure8.figure8
-    found, _ = captured(monkeypatch, figure, **figure.values(size) | {"seeds": 1})
+    found, _ = captured(monkeypatch, figure, **figure.values(size) | {"seeds": 1, "server_ms": [0.0]})
     assert all(config.optimizer.learning_rate == rate for config in found)
     waiting = [config for config in found if config.protocol.kind == "backup_workers"]
     assert [(c.cluster.num_workers, c.protocol.backup_workers.backups) for c in waiting] == [
