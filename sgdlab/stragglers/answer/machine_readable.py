@@ -20,6 +20,14 @@ with a 90 % interval, relative to full synchrony of all workers:
   (S), `by_kind`, `by_rank`, `by_stage` (S_t, S_w, S_s), `slowest_workers` (M_W), `last_stage` (M_S), `repairs`:
   [{`kind`, `title`, `said`, `ranks` (names), `since`, `seconds` of a step that it saves, made after those before it,
   `low`, `high`}]}.
+* `network`: null where no communication was recorded, or {`share` of a step that is transfer, `local_steps` and
+  `local_share` with one message for so many, `bits` and `bits_share` with messages of so many bits a number (the least
+  it can be unless `apart`), `link` {`workers` of the ring, `latency`, `bandwidth` in bytes per second, `apart`: whether
+  sizes tell them apart, else each has one bound}, `gradient_bytes` of a worker and step, `server_workers` from which a
+  server with one such link is saturated}; each [value, low, high] with a 95 % interval, or null.
+* `failures`: null of a live run, or {`outages`: [{`step`, `workers` (names; none: all stood still), `seconds`}],
+  `between`, `repair` (mean seconds), `checkpoint_seconds`, `checkpoint_known` ("flag", "phase" or "", an example),
+  `checkpoint_every` (Young's interval), `spares`: [{`up` (share of the time), `workers`}]}, with intervals likewise.
 * `left_out`: protocol -> why it was not tried. `notes`: what the reader decided. `waiting`: share of worker-seconds.
 
 Numbers that do not exist are null.
@@ -30,7 +38,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sgdlab.report.finite import finite
-from sgdlab.stragglers.answer import headline, rules
+from sgdlab.stragglers.answer import failure_words, headline, network_words, rules
 from sgdlab.stragglers.comparison.protocol import Protocol, usage
 from sgdlab.stragglers.diagnosis.causes import Cause
 from sgdlab.stragglers.findings import Findings
@@ -76,6 +84,8 @@ def as_dict(findings: Findings) -> dict[str, Any]:
         and {"workers": _names(parts.workers, drained.without), "gain": verdict.table.relative(drained.paper)},
         "protocols": [_protocol(findings, protocol) for protocol in findings.comparison.protocols],
         "pipelines": _pipelines(findings.what_if),
+        "network": network_words.as_dict(findings.network),
+        "failures": failure_words.as_dict(findings.failures, parts),
         "left_out": findings.comparison.left_out,
         "notes": parts.recording.notes,
         "waiting": findings.comparison.synchrony.idle,
