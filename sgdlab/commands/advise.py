@@ -149,6 +149,9 @@ def _refuse_together(argv: Sequence[str]) -> None:
         if words:
             raise UsageError(f"{words[0]} must be left out beside --follow={given.follow}: it would change nothing")
         return
+    for name in ("parameters", "dtype", "checkpoint_seconds"):
+        if given.what_if and given[name].value is not None:
+            raise UsageError(f"--{name} must be left out beside --what_if: it would change nothing")
     for name in of_follow:
         if given[name].value != given[name].default:
             raise UsageError(f"--{name} must come with --follow=TRACE, a trace that grows")

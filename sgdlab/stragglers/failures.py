@@ -24,6 +24,9 @@ _LEAST, _CHANCE = 4, 0.01
 _STOP, _STOP_SECONDS = 10, 30.0
 """Usual steps, and seconds, that a stop of all workers lasts at least: shorter ones are pauses."""
 
+_REGULAR = 0.1
+"""Most difference of the times between stops, over their mean, that come every n seconds."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Outage:
@@ -58,17 +61,16 @@ class Failures:
 
         .. math:: \frac{2 U}{\chi^2_{1 - p/2, 2 n + 2}}, \qquad \frac{2 U}{\chi^2_{p/2, 2 n}}
 
-        after n failures in U seconds (Garwood 1936). Up to one failure, it is at least the lower end of a one-sided
-        interval, and there is no upper end.
+        after n failures in U seconds (Garwood 1936). After one failure or none there is no upper end: it is at least
+        the lower one.
         """
         from scipy import special  # noqa: PLC0415 (SciPy takes a while to import)
 
         number, tail = len(self.outages), (1 - LEVEL) / 2
+        low = float(2 * self.up / special.chdtri(2 * number + 2, tail))
         if number < 2:
-            low = float(2 * self.up / special.chdtri(2 * number + 2, 2 * tail))
             return Estimate(self.up if number else low, low, math.inf)
-        low, high = (2 * self.up / special.chdtri(df, p) for df, p in ((2 * number + 2, tail), (2 * number, 1 - tail)))
-        return Estimate(self.up / number, float(low), float(high))
+        return Estimate(self.up / number, low, float(2 * self.up / special.chdtri(2 * number, 1 - tail)))
 
     @property
     def repair(self) -> Estimate | None:
@@ -122,8 +124,8 @@ def find_failures(parts: SplitRecording, checkpoint_seconds: float | None = None
     A worker has failed where it is missing for at least 4 steps that others recorded, for longer than chance explains
     that makes it miss single steps, and then comes back; those that begin in the same step are one failure. All have
     stood still where the clock goes on for 10 usual steps and 30 s more than the steps take, unless that comes every
-    n-th step, as an evaluation does. Steps that nobody recorded, workers that did not come back, and what is missing of
-    more than half of the workers at once (as where some log less) are no failures.
+    n-th step or every n seconds, as evaluations and checkpoints do. Steps that nobody recorded, workers that did not
+    come back, and what is missing of more than half of the workers at once (as where some log less) are no failures.
 
     Args:
       parts: the recording.
@@ -199,9 +201,18 @@ def _stops(recording: Recording, kept: np.ndarray, clock: np.ndarray, busy: np.n
     idle = passed - (numbers - 1) * usual - np.maximum(busy[:-1], usual)
     rows = np.flatnonzero(idle > np.maximum(np.maximum(_STOP, numbers) * usual, _STOP_SECONDS))
     rows = rows[rows > 0]
-    if periods.common(steps[rows], steps) is not None:
+    # Of an evaluation every n-th step, none is seen behind the first step and the last.
+    if periods.common(steps[rows], steps[1:-1]) is not None or _regular(
+        clock[rows] - np.cumsum(idle[rows]) + idle[rows]
+    ):
         return []
     return [Outage(int(kept[row + 1]), (), float(idle[row])) for row in rows]
+
+
+def _regular(times: np.ndarray) -> bool:
+    """Tell whether times come about every n seconds, as checkpoints may."""
+    between = np.diff(times)
+    return bool(between.size > 1 and np.ptp(between) <= _REGULAR * between.mean())
 
 
 def _checkpoint(recording: Recording) -> float | None:

@@ -1,4 +1,4 @@
-"""What messages cost: latency and bandwidth from sizes and times, and steps with fewer messages, or fewer bits."""
+"""The cost of messages: latency and bandwidth by sizes and times, and steps with fewer messages, or fewer bits."""
 
 import dataclasses
 from collections.abc import Sequence

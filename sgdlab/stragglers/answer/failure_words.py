@@ -74,8 +74,8 @@ def _checkpoints(failures: Failures) -> str:
     known = {"flag": "", "phase": " (as its phase says)", "": " (an example: --checkpoint_seconds says another)"}
     often = _ranged(every) if math.isfinite(every.high) else f"at least {_duration(every.low)}"
     return (
-        f"With {seconds} s for a checkpoint{known[failures.known]}, the least time is lost with one every {often} of "
-        "work (Young's interval)."
+        f"With {seconds} s for a checkpoint{known[failures.known]}, the least time is lost with {often} of work "
+        "between two (Young's interval)."
     )
 
 

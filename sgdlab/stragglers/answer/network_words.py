@@ -1,4 +1,4 @@
-"""What communication costs, in sentences and as JSON: its share of a step, the network, and a saturated server."""
+"""Communication in sentences and as JSON: its share of a step, the network, and a server that it saturates."""
 
 import math
 from typing import Any
@@ -73,9 +73,10 @@ def _link(link: Link | None) -> str:
     latency, bandwidth, sizes = link.latency, link.bandwidth, [_bytes(size) for size in dict.fromkeys(link.sizes)]
     ring = f"a ring of {link.members} workers"
     if not link.apart:
+        alike = "one size" if len(sizes) == 1 else "sizes so alike"
         return (
             f"Messages of {' to '.join(sizes)} in {ring} mean a latency of at most {_seconds(latency.high)} and at "
-            f"least {figure(bandwidth.low / _GBIT, 3)} Gbit/s: one size cannot tell the two apart."
+            f"least {figure(bandwidth.low / _GBIT, 3)} Gbit/s: {alike} cannot tell the two apart."
         )
     waits = f"at most {_seconds(latency.high)}"
     if latency.low > 0:
