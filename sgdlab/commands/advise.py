@@ -74,7 +74,7 @@ def define_flags() -> None:
     flags.DEFINE_float(
         "parameters", None, "Numbers that each worker averages with the others in a step, such as 7e9, for the network."
     )
-    flags.DEFINE_enum("dtype", None, list(DTYPES), "Of these numbers as they are sent; by default float32.")
+    flags.DEFINE_enum("dtype", None, list(DTYPES), "Of these numbers as they are sent; by default fp32.")
     flags.DEFINE_float(
         "checkpoint_seconds", None, "Seconds that writing a checkpoint takes, to say how often to write one."
     )
@@ -114,7 +114,7 @@ def main(argv: Sequence[str]) -> None:
     if given.parameters is not None:
         from sgdlab.stragglers import network  # noqa: PLC0415 (it imports JAX)
 
-        parts = network.with_sizes(parts, given.parameters, given.dtype or "float32")
+        parts = network.with_sizes(parts, given.parameters, given.dtype or "fp32")
     print("\n".join(f"{name:<22}{value}" for name, value in parts.facts()), flush=True)
     _compare(parts, workdir, report)
 

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,8 +29,7 @@ _REGULAR = 0.1
 """Most difference of the times between stops, over their mean, that come every n seconds."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Outage:
+class Outage(NamedTuple):
     """Holds a failure: the row that it precedes, who was missing (nobody: all stood still), and for how long."""
 
     row: int
@@ -146,11 +146,8 @@ def find_failures(parts: SplitRecording, checkpoint_seconds: float | None = None
     stops = [each for each in _stops(recording, kept, clock, busy) if each.row not in begins]
     outages = tuple(sorted([*away, *stops], key=lambda each: each.row))
     up = clock[-1] - clock[0] + busy[-1] - sum(each.seconds for each in stops)
-    seconds, known = checkpoint_seconds, "flag"
-    if seconds is None:
-        seconds, known = _checkpoint(recording), "phase"
-    if seconds is None:
-        seconds, known = EXAMPLE_SECONDS, ""
+    costs = {"flag": checkpoint_seconds, "phase": _checkpoint(recording), "": EXAMPLE_SECONDS}
+    known, seconds = next((known, seconds) for known, seconds in costs.items() if seconds is not None)
     return Failures(outages, float(up), len(recording.workers), seconds, known)
 
 

@@ -1,6 +1,7 @@
 """The cost of messages: latency and bandwidth by sizes and times, and steps with fewer messages, or fewer bits."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,13 +48,15 @@ class Link:
     @property
     def latency(self) -> Estimate:
         """Seconds of a message, one way."""
-        return Estimate.of(self.draws[:, 0])
+        found = Estimate.of(self.draws[:, 0])
+        return found if self.apart else Estimate(math.nan, 0.0, found.high)
 
     @property
     def bandwidth(self) -> Estimate:
         """Bytes per second of a link, each way."""
         with np.errstate(divide="ignore"):
-            return Estimate.of(1 / self.draws[:, 1])
+            found = Estimate.of(1 / self.draws[:, 1])
+        return found if self.apart else Estimate(math.nan, found.low, math.inf)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,7 +68,7 @@ class Network:
       local: the same with one message for `LOCAL_STEPS` local steps.
       link: latency and bandwidth; None where sizes are unknown.
       bits: of a number, as it is sent; None where that is unknown.
-      few_bits: the share with `BITS` bits; where latency and bandwidth are not told apart, the least it can be.
+      few_bits: the share with `BITS` bits a number, or bounds of it.
       gradient: bytes that a worker gives in a step; 0 where unknown.
       own: mean seconds of a worker's own work in a step.
       saturated: workers from which a server with one such link is saturated; None where that is unknown.
@@ -140,14 +143,18 @@ def measure(parts: SplitRecording, *, seed: int = 0) -> Network | None:
         share, local = Estimate.of(sent / (work + sent)), Estimate.of(sent / (LOCAL_STEPS * work + sent))
     carried = [each for each in complete.messages if each.collective in ("all_reduce", "reduce_scatter")]
     gradient = float(sum(each.size * each.per_step for each in carried))
-    mean = float(complete.runtimes.mean())
     bits = max(carried, key=lambda each: each.size * each.per_step).bits if carried else None
+    mean = float(complete.runtimes.mean())
     if link is not None and gradient:
         with np.errstate(divide="ignore"):
             saturated = Estimate.of(mean / (gradient * link.draws[:, 1]) + 1)
-        if share is not None:
+        if not link.apart:
+            saturated = Estimate(math.nan, saturated.low, math.inf)
+        if share is not None and bits is not None and bits > BITS:
             less = sent * _remaining(complete.messages, link)
             few = Estimate.of(less / (work + less))
+            if not link.apart:  # from all of it bandwidth to all of it latency
+                few = Estimate(math.nan, few.low, share.high)
     return Network(share, local, link, bits, few, gradient, mean, saturated)
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float64
 
 from sgdlab import arguments
 
-DTYPES = {"float32": 32, "float16": 16, "bfloat16": 16, "float8": 8, "fp32": 32, "fp16": 16, "bf16": 16, "fp8": 8}
+DTYPES = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8}
 """Bits of a number, by its dtype."""
 
 

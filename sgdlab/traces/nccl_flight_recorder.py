@@ -83,8 +83,8 @@ def nccl_flight_recorder(*, path: str | pathlib.Path, options: Options) -> Recor
         groups.update(known)
 
     each(files(path, _ENDINGS), options, notes, add)
-    own, steps = _steps(dumps)
-    parts = [_of_rank(rank, entries, own[rank], steps.first) for rank, entries in dumps.items()]
+    own, group, first = _steps(dumps)
+    parts = [_of_rank(rank, entries, own[rank], first) for rank, entries in dumps.items()]
     work = np.concatenate([part.own for part in parts])
     # Single steps may seem to have none, where the host ran ahead of the device.
     if work.size and (work <= 0).mean() > _MOST_WITHOUT_WORK:
@@ -94,7 +94,7 @@ def nccl_flight_recorder(*, path: str | pathlib.Path, options: Options) -> Recor
             "the one that waits least was taken as communication."
         )
     whole = together(parts, [*notes, "Steps were found where the sequence of collectives repeats itself, and counted."])
-    return dataclasses.replace(whole, messages=_messages(own, steps, whole.steps, groups))
+    return dataclasses.replace(whole, messages=_messages(own, first, whole.steps, _members(group, groups, own)))
 
 
 class _Plain(pickle.Unpickler):
@@ -132,16 +132,8 @@ _Own = Mapping[str, Mapping[int, dict[str, Any]]]
 """Of each rank, the collectives of the process group by their numbers."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Steps:
-    """Holds where steps begin: the group's name, the numbers of its collectives, and those that begin a step."""
-
-    group: str
-    numbers: np.ndarray
-    first: np.ndarray
-
-
-def _steps(dumps: Mapping[str, Sequence[dict[str, Any]]]) -> tuple[_Own, _Steps]:
+def _steps(dumps: Mapping[str, Sequence[dict[str, Any]]]) -> tuple[_Own, str, np.ndarray]:
+    """The collectives of the group of which all have the most, its name, and the numbers that begin steps."""
     group = _group(dumps)
     own: dict[str, dict[int, dict[str, Any]]] = {
         rank: {entry["collective_seq_id"]: entry for entry in entries if group in _groups(entry)}
@@ -161,25 +153,27 @@ def _steps(dumps: Mapping[str, Sequence[dict[str, Any]]]) -> tuple[_Own, _Steps]
             f"{numbers.size} collectives of process group {group!r} do not repeat themselves, so that steps cannot be "
             "found: enlarge TORCH_FR_BUFFER_SIZE, so that it holds several steps"
         )
-    return own, _Steps(group, numbers, numbers[first])
+    return own, group, numbers[first]
 
 
-def _messages(own: _Own, steps: _Steps, rows: np.ndarray, groups: Mapping[str, Any]) -> tuple[Messages, ...]:
-    """The collectives between the begins of two steps that all ranks have measured, by name, size and dtype."""
+def _members(group: str, groups: Mapping[str, Any], own: _Own) -> int:
+    """The number of ranks of the process group, as it is configured, or of those that were dumped."""
     known = [config for config in groups.values() if isinstance(config, dict)]
-    ranks = [config.get("ranks") for config in known if steps.group in (config.get("name"), config.get("desc"))]
-    members = len(re.findall(r"[0-9]+", str(ranks[0]))) if ranks else len(own)
+    ranks = [config.get("ranks") for config in known if group in (config.get("name"), config.get("desc"))]
+    return len(re.findall(r"[0-9]+", str(ranks[0]))) if ranks else len(own)
+
+
+def _messages(own: _Own, first: np.ndarray, steps: np.ndarray, members: int) -> tuple[Messages, ...]:
+    """The collectives between the begins of two steps that all ranks have measured, by name, size and dtype."""
     if members < 2:
         return ()
-    found: dict[tuple[str, float, float], list[list[float]]] = defaultdict(lambda: [[] for _ in rows])
-    begins = np.searchsorted(steps.numbers, steps.first)
-    for row, step in enumerate(rows.tolist()):
-        for number in steps.numbers[begins[step] : begins[step + 1]].tolist():
-            entries = [of_rank[number] for of_rank in own.values() if number in of_rank]
-            measured = [entry["duration_ms"] for entry in entries if entry.get("duration_ms") is not None]
-            kind, (size, bits) = _kind(entries[0]), _size(entries[0])
-            if kind is not None and size and len(measured) == len(own):
-                found[kind, size, bits][row].append(min(measured) * 1e-3)
+    found: dict[tuple[str, float, float], list[list[float]]] = defaultdict(lambda: [[] for _ in steps])
+    for row, step in enumerate(steps.tolist()):
+        for number in range(first[step], first[step + 1]):
+            entries = [of_rank.get(number, {}) for of_rank in own.values()]
+            measured: list[Any] = [entry.get("duration_ms") for entry in entries]
+            if None not in measured and (kind := _kind(entries[0])) and (size := _size(entries[0])):
+                found[kind, *size][row].append(min(measured) * 1e-3)
     most = {key: max(map(len, of_key)) for key, of_key in found.items()}
     return tuple(
         Messages(*key, members, np.array([[*each, *[np.nan] * (most[key] - len(each))] for each in of_key]))
@@ -187,14 +181,14 @@ def _messages(own: _Own, steps: _Steps, rows: np.ndarray, groups: Mapping[str, A
     )
 
 
-def _size(entry: Mapping[str, Any]) -> tuple[float, float]:
-    """The bytes that a rank hands to a collective, and the bits of a number of them; 0 where they are unknown."""
+def _size(entry: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The bytes that a rank hands to a collective, and the bits of a number of them; None where they are unknown."""
     try:
         numbers = [math.prod(shape) for shape in entry["input_sizes"]]
         size = sum(number * _BYTES[dtype] for number, dtype in zip(numbers, entry["input_dtypes"], strict=True))
     except (KeyError, TypeError, ValueError):
-        return 0.0, 0.0
-    return float(size), 8 * size / sum(numbers) if size else 0.0
+        return None
+    return (float(size), 8 * size / sum(numbers)) if size else None
 
 
 def _kind(entry: Mapping[str, Any]) -> str | None:

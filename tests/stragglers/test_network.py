@@ -64,8 +64,9 @@ def test_one_size_gives_bounds():
     exact = Messages("all_reduce", 25e6, 32, workers, np.full((8, 1), ring(workers, 25e6, rate, latency)))
     link = network.fit_link([exact])
     # All of it would be latency, or all of it bandwidth.
-    assert ring(workers, 0.0, 1.0, link.latency.value) == pytest.approx(exact.seconds[0, 0])
-    assert ring(workers, 25e6, link.bandwidth.value, 0.0) == pytest.approx(exact.seconds[0, 0])
+    assert ring(workers, 0.0, 1.0, link.latency.high) == pytest.approx(exact.seconds[0, 0])
+    assert ring(workers, 25e6, link.bandwidth.low, 0.0) == pytest.approx(exact.seconds[0, 0])
+    assert (link.latency.low, link.bandwidth.high) == (0.0, np.inf)
 
 
 def test_a_reduce_scatter_and_an_all_gather_of_shards_are_halves_of_a_ring():
@@ -111,11 +112,11 @@ def test_shares_of_a_step_by_hand():
     assert found.few_bits == pytest.approx((few / (1 + few),) * 3)
     assert found.gradient == 101e6
     assert found.saturated == pytest.approx(((1 + 0.101) / 0.101,) * 3)
-    # Of one size, all may be bandwidth: that is the least that few bits leave, and the slowest the server can be.
+    # Of one size, all may be bandwidth, or latency: what few bits leave lies between, the server is no slower.
     one = network.measure(with_network(sizes=(1e8,)))
     time = 6 * 0.01 + 0.15
-    assert one.few_bits.value == pytest.approx(time / 4 / (1 + time / 4))
-    assert one.saturated.value == pytest.approx((1 + time / 1.5) / (time / 1.5))
+    assert one.few_bits[1:] == pytest.approx((time / 4 / (1 + time / 4), time / (1 + time)))
+    assert one.saturated[1:] == (pytest.approx((1 + time / 1.5) / (time / 1.5)), np.inf)
 
 
 def test_a_server_is_saturated_by_as_many_workers_as_a_simulation_says():
@@ -162,12 +163,13 @@ def test_sentences():
     parts = with_network()
     said = network_words.said(network.measure(parts))
     assert "is 21.4 % of a step" in said
-    assert "(H = 10) it would be 2.64 %; with 4 bits a number, instead of 16, it would be 13.6 %" in said
-    assert "in a ring of 4 workers with a latency of 10.0 ms (10.0 ms to 10.0 ms) and 8.00 Gbit/s on each link" in said
+    assert "(H = 10) it would be 2.64 %; with 4 bits a number, instead of 16, 13.6 %." in said
+    assert "in a ring of 4 workers with a latency of 10.0 ms and 8.00 Gbit/s on each link" in said
     assert "A server that receives 101 MB of gradients" in said
     assert "saturated by 11 workers" in said
     one = network_words.said(network.measure(with_network(sizes=(1e8,))))
-    assert "a latency of at most 35.0 ms and at least 5.71 Gbit/s: one size cannot tell the two apart" in one
+    assert "instead of 16, between 4.99 % and 17.4 %." in one
+    assert "latency of at most 35.0 ms and at least 5.71 Gbit/s on each link; sizes that are alike cannot tell" in one
     assert "saturated by at least 9 workers" in one
     without = dataclasses.replace(parts.complete, messages=())
     bare = network_words.said(network.measure(dataclasses.replace(parts, complete=without)))
@@ -176,17 +178,7 @@ def test_sentences():
     assert "bits a number" not in bare
     # Where nothing was recorded, nothing is said.
     silent = network.measure(split.split(recording_of(np.ones((16, 4)))))
-    assert (silent, network_words.said(silent), network_words.as_dict(silent)) == (None, "", None)
-
-
-def test_for_programs():
-    known = network_words.as_dict(network.measure(with_network()))
-    assert known["link"]["latency"] == pytest.approx((0.01,) * 3)
-    assert known["link"]["bandwidth"] == pytest.approx((1e9,) * 3)
-    bound = network_words.as_dict(network.measure(with_network(sizes=(1e8,))))["link"]
-    assert not bound["apart"]
-    assert bound["latency"][1:] == (0.0, pytest.approx(0.035))
-    assert bound["bandwidth"][1:] == (pytest.approx(1.5e8 / 0.21), np.inf)
+    assert (silent, network_words.said(silent)) == (None, "")
 
 
 def test_the_answer_has_both_where_they_are_known_and_neither_where_not():
@@ -194,14 +186,18 @@ def test_the_answer_has_both_where_they_are_known_and_neither_where_not():
     bare = made_findings.findings(parts, made_findings.diagnosis(parts), made_findings.protocols(parts))
     assert not {"Communication", "Failures"} & dict(sentences.details(bare)).keys()
     known = dataclasses.replace(
-        bare, network=network.measure(with_network()), failures=Failures((Outage(5, (0,), 30.0),), 99.0, 6, 9.0, "flag")
+        bare,
+        network=network.measure(with_network(sizes=(1e8,))),
+        failures=Failures((Outage(5, (0,), 30.0),), 99.0, 6, 9.0, "flag"),
     )
     said = dict(sentences.details(known))
-    assert said["Communication"].startswith("The transfer of the collectives is 21.4 %")
-    assert said["Failures"].startswith("1 failure in 99 s: worker w0 missing from step 105 on for 30 s.")
+    assert said["Communication"].startswith("The transfer of the collectives is 17.4 %")
+    assert said["Failures"].startswith("1 failure in 99.0 s: worker w0 missing from step 105 on for 30.0 s.")
     plain, whole = (json.loads(machine_readable.text(each)) for each in (bare, known))
     assert (plain["network"], plain["failures"]) == (None, None)
     assert whole["network"]["share"] == pytest.approx(list(known.network.share))
+    assert whole["network"]["link"]["latency"] == [None, 0.0, pytest.approx(0.035)]
+    assert whole["network"]["link"]["bandwidth"] == [None, pytest.approx(1.5e8 / 0.21), None]
     assert whole["failures"]["outages"] == [{"step": 105, "workers": ["w0"], "seconds": 30.0}]
     assert whole["failures"]["between"][2] is None
 
