@@ -24,6 +24,11 @@ median, and scores of each worker. --follow reads a trace that grows, and report
 takes a run of `sgdlab live`: row t holds the time of each worker's t-th gradient, as the server saw it. --help=all
 lists all flags.
 
+Where communication was recorded, the answer says what share of a step it is, and would be with local steps or with
+messages of 4 bits; where sizes of messages are known (NCCL's flight recorder, or --parameters=7e9 --dtype=bf16), also
+latency, bandwidth, and how many workers saturate a server. Workers that were missing and came back, and stops of all,
+are failures: the time between them, how often to write a checkpoint (--checkpoint_seconds=90), and spares.
+
 If the trace has the operations of a pipeline-parallel job (docs/traces.md in the repository), the answer says which
 stage of which rank and which messages are slow, whether sequence lengths differ and what distributing them by cost
 would save, and which layers to move (--layers=8 if each stage holds 8). Each is priced by the longest path through the
@@ -41,9 +46,11 @@ from collections.abc import Callable, Sequence
 
 from absl import flags
 
+from sgdlab import arguments
 from sgdlab.commands import follow, launch, shared_flags
-from sgdlab.errors import UsageError
+from sgdlab.errors import UsageError, said_of
 from sgdlab.stragglers import recording
+from sgdlab.traces.messages import DTYPES
 
 
 def define_flags() -> None:
@@ -63,6 +70,13 @@ def define_flags() -> None:
     flags.DEFINE_integer("seed", 0, "Seed of training, of the predictors' draws and of the intervals.", lower_bound=0)
     flags.DEFINE_integer(
         "layers", None, "Layers of each stage of a pipeline, to say which ones to move.", lower_bound=1
+    )
+    flags.DEFINE_float(
+        "parameters", None, "Numbers that each worker averages with the others in a step, such as 7e9, for the network."
+    )
+    flags.DEFINE_enum("dtype", None, list(DTYPES), "Of these numbers as they are sent; by default fp32.")
+    flags.DEFINE_float(
+        "checkpoint_seconds", None, "Seconds that writing a checkpoint takes, to say how often to write one."
     )
     flags.DEFINE_bool(
         "what_if",
@@ -90,7 +104,17 @@ def main(argv: Sequence[str]) -> None:
         what_if.run(path, options, workdir, given.seed, layers=given.layers, flag=flag)
         return
     report = _Report()
+    if given.dtype and given.parameters is None:
+        raise UsageError(f"--dtype={given.dtype} must come with --parameters, such as --parameters=7e9")
+    with said_of("--"):
+        for name in ("parameters", "checkpoint_seconds"):
+            if given[name].value is not None:
+                arguments.real(name, given[name].value, above=0)
     parts = recording.read(path, options, train_share=given.train_share, flag=flag)
+    if given.parameters is not None:
+        from sgdlab.stragglers import network  # noqa: PLC0415 (it imports JAX)
+
+        parts = network.with_sizes(parts, given.parameters, given.dtype or "fp32")
     print("\n".join(f"{name:<22}{value}" for name, value in parts.facts()), flush=True)
     _compare(parts, workdir, report)
 
@@ -114,6 +138,9 @@ def _refuse_together(argv: Sequence[str]) -> None:
         "refit",
         "seed",
         "layers",
+        "parameters",
+        "dtype",
+        "checkpoint_seconds",
     )
     if given.follow:
         shared_flags.check_serve(argv)
@@ -122,6 +149,9 @@ def _refuse_together(argv: Sequence[str]) -> None:
         if words:
             raise UsageError(f"{words[0]} must be left out beside --follow={given.follow}: it would change nothing")
         return
+    for name in ("parameters", "dtype", "checkpoint_seconds"):
+        if given.what_if and given[name].value is not None:
+            raise UsageError(f"--{name} must be left out beside --what_if: it would change nothing")
     for name in of_follow:
         if given[name].value != given[name].default:
             raise UsageError(f"--{name} must come with --follow=TRACE, a trace that grows")
@@ -139,7 +169,12 @@ def _compare(parts: recording.SplitRecording, workdir: pathlib.Path, report: Cal
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         found = findings.gather_findings(
-            parts, workdir / "model", settings=settings, layers=given.layers, report=report
+            parts,
+            workdir / "model",
+            settings=settings,
+            layers=given.layers,
+            checkpoint_seconds=given.checkpoint_seconds,
+            report=report,
         )
         commands = next_steps.commands(found, str(workdir))
         report("drawing and writing")

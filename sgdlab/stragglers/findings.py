@@ -3,13 +3,15 @@
 import dataclasses
 import pathlib
 
-from sgdlab.stragglers import comparison, diagnosis, what_if
+from sgdlab.stragglers import comparison, diagnosis, failures, network, what_if
 from sgdlab.stragglers.answer import verdict
 from sgdlab.stragglers.answer.table import Measurements
 from sgdlab.stragglers.answer.verdict import Verdict
 from sgdlab.stragglers.comparison.comparison import Comparison, ComparisonSettings, Report
 from sgdlab.stragglers.comparison.measured import Resamples
 from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
+from sgdlab.stragglers.failures import Failures
+from sgdlab.stragglers.network import Network
 from sgdlab.stragglers.recording import SplitRecording
 from sgdlab.stragglers.what_if.what_if import WhatIf
 
@@ -25,6 +27,8 @@ class Findings:
       verdict: the recommendation.
       what_if: what full synchrony would gain if single things were as fast as usual.
       settings: with which the protocols were compared.
+      network: what communication costs; None where it was not recorded.
+      failures: that the recording shows; None where its rows do not tell.
     """
 
     parts: SplitRecording
@@ -33,6 +37,8 @@ class Findings:
     verdict: Verdict
     what_if: WhatIf
     settings: ComparisonSettings
+    network: Network | None = None
+    failures: Failures | None = None
 
     @property
     def comparison(self) -> Comparison:
@@ -46,6 +52,7 @@ def gather_findings(
     *,
     settings: ComparisonSettings | None = None,
     layers: int | None = None,
+    checkpoint_seconds: float | None = None,
     report: Report = print,
 ) -> Findings:
     """Finds what is slow, compares all protocols and chooses one.
@@ -55,6 +62,7 @@ def gather_findings(
       directory: where the trained deep Markov model is saved.
       settings: of the comparison.
       layers: that each stage of a pipeline holds, if it is known.
+      checkpoint_seconds: that writing a checkpoint takes, if it is known.
       report: called with one line about the progress.
     """
     settings = settings or ComparisonSettings()
@@ -64,4 +72,6 @@ def gather_findings(
     compared = comparison.compare(parts, slow, directory, settings=settings, report=report)
     answers = Measurements(compared, Resamples(len(parts.test), seed=settings.seed))
     decided = verdict.decide(answers, slow, parts.train_steps)
-    return Findings(parts, slow, answers, decided, repaired, settings)
+    costs = network.measure(parts, seed=settings.seed)
+    failed = failures.find_failures(parts, checkpoint_seconds)
+    return Findings(parts, slow, answers, decided, repaired, settings, costs, failed)

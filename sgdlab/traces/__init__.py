@@ -4,6 +4,7 @@ Each format is a part of the registry `TRACES`, in a module of its own; `docs/tr
 """
 
 from sgdlab.traces.family import TRACES
+from sgdlab.traces.messages import Messages
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.read import read
@@ -12,6 +13,7 @@ from sgdlab.traces.recording import Recording
 __all__ = [
     "TRACES",
     "BadTrace",
+    "Messages",
     "Options",
     "Recording",
     "read",

@@ -19,6 +19,7 @@ def joined(recordings: Mapping[str, Recording]) -> Recording:
 
     Rows are in the order of the steps, and workers in the order of the files. What one file alone has, such as a phase,
     is missing (NaN) for the workers of the others; nodes, and when steps began, are kept where all files have them.
+    Sizes of messages are not kept: a message is that of all workers, and its least time of no single file.
 
     Raises:
       BadTrace: where two files have a compute time of the same worker in the same step.

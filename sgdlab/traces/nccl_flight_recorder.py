@@ -3,9 +3,11 @@
 import dataclasses
 import io
 import json
+import math
 import pathlib
 import pickle
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 
 from sgdlab.traces.family import TRACES
 from sgdlab.traces.joining import WorkerSteps, each, rank_in, together
+from sgdlab.traces.messages import Messages
 from sgdlab.traces.options import Options
 from sgdlab.traces.paths import files
 from sgdlab.traces.phases import collective
@@ -21,6 +24,10 @@ from sgdlab.traces.recording import Recording
 
 _MOST_WITHOUT_WORK = 0.05
 _ENDINGS = (*"0123456789", ".json", ".pkl", ".pickle", ".bin")
+_BYTES = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2, "Char": 1, "Byte": 1,
+          "Bool": 1, "Float8_e5m2": 1, "Float8_e4m3fn": 1, "Float8_e5m2fnuz": 1, "Float8_e4m3fnuz": 1}  # fmt: skip
+"""Of a number, by the name of its dtype."""
+
 _TIMING = "set TORCH_NCCL_ENABLE_TIMING=1, so that NCCL's collectives are measured (those of gloo never are)"
 
 
@@ -53,6 +60,8 @@ def nccl_flight_recorder(*, path: str | pathlib.Path, options: Options) -> Recor
     Only times of one host are compared with one another. Where collectives take more than a step, computation hides
     them; then only what a rank waits longer than the one that waits least counts as communication.
 
+    Sizes and dtypes of the collectives of which steps consist are kept as `messages`.
+
     Args:
       path: of a directory, a pattern or a file.
       options: `skip_bad_rows` leaves out files that cannot be read.
@@ -63,16 +72,19 @@ def nccl_flight_recorder(*, path: str | pathlib.Path, options: Options) -> Recor
     Source: https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
     """
     dumps: dict[Any, list[dict[str, Any]]] = {}
+    groups: dict[str, Any] = {}
     notes: list[str] = []
 
     def add(file: pathlib.Path) -> None:
-        rank, entries = rank_in(file), _entries(file)
+        rank, (entries, known) = rank_in(file), _read(file)
         if rank in dumps:
             raise BadTrace(f"is a second dump of rank {rank}; there must be one of each rank")
         dumps[rank] = entries
+        groups.update(known)
 
     each(files(path, _ENDINGS), options, notes, add)
-    parts = _steps(dumps)
+    own, group, first = _steps(dumps)
+    parts = [_of_rank(rank, entries, own[rank], first) for rank, entries in dumps.items()]
     work = np.concatenate([part.own for part in parts])
     # Single steps may seem to have none, where the host ran ahead of the device.
     if work.size and (work <= 0).mean() > _MOST_WITHOUT_WORK:
@@ -81,7 +93,8 @@ def nccl_flight_recorder(*, path: str | pathlib.Path, options: Options) -> Recor
             "Collectives take longer than steps do, so that computation hides them: only what a rank waits longer than "
             "the one that waits least was taken as communication."
         )
-    return together(parts, [*notes, "Steps were found where the sequence of collectives repeats itself, and counted."])
+    whole = together(parts, [*notes, "Steps were found where the sequence of collectives repeats itself, and counted."])
+    return dataclasses.replace(whole, messages=_messages(own, first, whole.steps, _members(group, groups, own)))
 
 
 class _Plain(pickle.Unpickler):
@@ -94,8 +107,8 @@ class _Plain(pickle.Unpickler):
         raise BadTrace("refers to other data; a dump does not, so this is not one")
 
 
-def _entries(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The collectives of a dump, in the order in which they were recorded."""
+def _read(path: pathlib.Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The collectives of a dump, in the order in which they were recorded, and the process groups."""
     raw = path.read_bytes()
     try:
         dump = json.loads(raw) if raw[:1] == b"{" else _Plain(io.BytesIO(raw)).load()
@@ -111,10 +124,16 @@ def _entries(path: pathlib.Path) -> list[dict[str, Any]]:
         raise BadTrace(f"has entries without {', '.join(needed)}; dumps since version 2.0 of their format have them")
     if all(entry.get("duration_ms") is None for entry in entries):
         raise BadTrace(f"has no durations: {_TIMING}")
-    return entries
+    groups = dump.get("pg_config")
+    return entries, groups if isinstance(groups, dict) else {}
 
 
-def _steps(dumps: Mapping[str, Sequence[dict[str, Any]]]) -> list[WorkerSteps]:
+_Own = Mapping[str, Mapping[int, dict[str, Any]]]
+"""Of each rank, the collectives of the process group by their numbers."""
+
+
+def _steps(dumps: Mapping[str, Sequence[dict[str, Any]]]) -> tuple[_Own, str, np.ndarray]:
+    """The collectives of the group of which all have the most, its name, and the numbers that begin steps."""
     group = _group(dumps)
     own: dict[str, dict[int, dict[str, Any]]] = {
         rank: {entry["collective_seq_id"]: entry for entry in entries if group in _groups(entry)}
@@ -134,7 +153,46 @@ def _steps(dumps: Mapping[str, Sequence[dict[str, Any]]]) -> list[WorkerSteps]:
             f"{numbers.size} collectives of process group {group!r} do not repeat themselves, so that steps cannot be "
             "found: enlarge TORCH_FR_BUFFER_SIZE, so that it holds several steps"
         )
-    return [_of_rank(rank, entries, own[rank], numbers[first]) for rank, entries in dumps.items()]
+    return own, group, numbers[first]
+
+
+def _members(group: str, groups: Mapping[str, Any], own: _Own) -> int:
+    """The number of ranks of the process group, as it is configured, or of those that were dumped."""
+    known = [config for config in groups.values() if isinstance(config, dict)]
+    ranks = [config.get("ranks") for config in known if group in (config.get("name"), config.get("desc"))]
+    return len(re.findall(r"[0-9]+", str(ranks[0]))) if ranks else len(own)
+
+
+def _messages(own: _Own, first: np.ndarray, steps: np.ndarray, members: int) -> tuple[Messages, ...]:
+    """The collectives between the begins of two steps that all ranks have measured, by name, size and dtype."""
+    if members < 2:
+        return ()
+    found: dict[tuple[str, float, float], list[list[float]]] = defaultdict(lambda: [[] for _ in steps])
+    for row, step in enumerate(steps.tolist()):
+        for number in range(first[step], first[step + 1]):
+            entries = [of_rank.get(number, {}) for of_rank in own.values()]
+            measured: list[Any] = [entry.get("duration_ms") for entry in entries]
+            if None not in measured and (kind := _kind(entries[0])) and (size := _size(entries[0])):
+                found[kind, *size][row].append(min(measured) * 1e-3)
+    most = {key: max(map(len, of_key)) for key, of_key in found.items()}
+    return tuple(
+        Messages(*key, members, np.array([[*each, *[np.nan] * (most[key] - len(each))] for each in of_key]))
+        for key, of_key in sorted(found.items())
+    )
+
+
+def _size(entry: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The bytes that a rank hands to a collective, and the bits of a number of them; None where they are unknown."""
+    try:
+        numbers = [math.prod(shape) for shape in entry["input_sizes"]]
+        size = sum(number * _BYTES[dtype] for number, dtype in zip(numbers, entry["input_dtypes"], strict=True))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return (float(size), 8 * size / sum(numbers)) if size else None
+
+
+def _kind(entry: Mapping[str, Any]) -> str | None:
+    return collective(f"nccl:{entry['profiling_name'].partition(':')[2]}")
 
 
 def _groups(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -163,7 +221,7 @@ def _of_rank(
     created = np.array([(entry["time_created_ns"] - start) * 1e-9 for entry in entries])
     # A duration that was not measured makes its step unknown.
     durations = np.array([np.nan if entry.get("duration_ms") is None else entry["duration_ms"] for entry in entries])
-    kinds: list[Any] = [collective(f"nccl:{entry['profiling_name'].partition(':')[2]}") for entry in entries]
+    kinds: list[Any] = [_kind(entry) for entry in entries]
     known = np.flatnonzero(~np.isnan(begins))
     place = known[np.maximum(np.searchsorted(begins[known], created, side="right") - 1, 0)] if known.size else known
     times = {}

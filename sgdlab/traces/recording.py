@@ -12,6 +12,7 @@ from jaxtyping import Float64, Int64
 from sgdlab import files
 from sgdlab.pipelines.job import PipelineJob
 from sgdlab.schedule import Schedule
+from sgdlab.traces.messages import Messages
 
 _ROUNDING = 1e-6
 """Seconds below 0 that a phase, which may be a difference, may have."""
@@ -35,6 +36,7 @@ class Recording:
       notes: what was decided or skipped when the file was read, in sentences.
       job: operations of the pipelines of which the times are the longest paths; None where only these are known.
       unseen: what else took time that the trace cannot show, half a sentence; empty where nothing is known.
+      messages: what the collectives carry, by collective and size; empty where sizes are unknown.
 
     Raises:
       ValueError: where the shapes do not fit, a name is no text or number or is there twice, steps do not rise, a
@@ -51,10 +53,14 @@ class Recording:
     notes: tuple[str, ...] = ()
     job: PipelineJob | None = None
     unseen: str = ""
+    messages: tuple[Messages, ...] = ()
 
     def __post_init__(self) -> None:
         self._convert()
         shape = (np.size(self.steps), len(self.workers))
+        for message in self.messages:
+            if len(message.seconds) != shape[0]:
+                raise ValueError(f"messages of {len(message.seconds)} steps must be of the T={shape[0]} steps")
         for name, times in {"runtimes": self.runtimes, **self.phases, **self.communication}.items():
             if times.shape != shape:
                 raise ValueError(
@@ -160,6 +166,7 @@ class Recording:
             communication={name: part(times) for name, times in self.communication.items()},
             began=None if self.began is None else self.began[places[0]],
             job=None if self.job is None else self.job.select(*places),
+            messages=tuple(dataclasses.replace(each, seconds=each.seconds[places[0]]) for each in self.messages),
         )
 
     def transfer(self) -> np.ndarray:
@@ -186,7 +193,7 @@ class Recording:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a long table, Parquet, CSV or JSON lines by the path's ending; missing times have an empty cell.
 
-        `sgdlab.traces.read` reads it back, without any option, except for the notes.
+        `sgdlab.traces.read` reads it back, without any option, except for the notes and the sizes of messages.
 
         Raises:
           ValueError: where the ending is none of these.

@@ -27,6 +27,12 @@ from sgdlab.commands import advise
         (("--trace=small.csv", "--train_share=1.5"), "--train_share=1.5 must be"),
         (("--trace=small.csv", "--workdir=small.csv"), "--workdir=small.csv must be"),
         (("--trace=small.csv", "--config.seed=1"), "--config.seed=1"),
+        (("small.csv", "--parameters=0"), "--parameters=0.0 must be a finite number above 0"),
+        (("small.csv", "--parameters=7e9"), "--parameters=7e+09 must be left out"),
+        (("small.csv", "--what_if", "--parameters=7e9"), "--parameters must be left out beside --what_if"),
+        (("small.csv", "--dtype=bf16"), "--dtype=bf16 must come with --parameters"),
+        (("small.csv", "--parameters=7e9", "--dtype=int3"), "--dtype=int3 must be"),
+        (("small.csv", "--checkpoint_seconds=-1"), "--checkpoint_seconds=-1.0 must be a finite number above 0"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(call, arguments, words, tmp_path, monkeypatch):

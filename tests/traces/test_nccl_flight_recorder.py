@@ -129,6 +129,48 @@ def test_a_collective_without_a_duration_makes_its_step_unknown(tmp_path, times)
     assert np.argwhere(np.isnan(recording.runtimes)).tolist() == [[2, 1]]
 
 
+def test_sizes_and_dtypes_become_messages_of_a_step(tmp_path, times):
+    entries = simulated(*times)
+    for mine in entries:
+        for one in mine:
+            one["input_dtypes"] = ["BFloat16"]
+    recording = traces.read(dump(tmp_path / "dump", entries))
+    small, big = recording.messages
+    assert [(each.collective, each.size, each.bits, each.members) for each in recording.messages] == [
+        ("all_reduce", 6.0, 16.0, RANKS),
+        ("all_reduce", 160800.0, 16.0, RANKS),
+    ]
+    # Who comes last waits for nobody: the least is the transfer, of every step and each of its messages.
+    for message in (small, big):
+        assert message.per_step == 1
+        np.testing.assert_allclose(message.seconds, np.full((STEPS - 1, 1), TRANSFER), rtol=1e-6)
+    part = recording.select(rows=[1, 4], workers=[0, 2])
+    assert [each.seconds.shape for each in part.messages] == [(2, 1), (2, 1)]
+
+
+def test_messages_of_which_something_is_unknown(tmp_path, times):
+    entries = simulated(*times)
+    del entries[1][5]["duration_ms"]  # of one rank: another may have waited for it
+    for mine in entries:
+        mine[2]["input_dtypes"] = ["Unheard"]  # the loss of the first step
+        mine[4]["input_sizes"], mine[4]["input_dtypes"] = [[2], [3]], ["Float", "Half"]  # that of the second has parts
+    small, parts, big = traces.read(dump(tmp_path / "dump", entries)).messages
+    assert np.isnan(big.seconds).ravel().tolist() == [False, False, True, *[False] * (STEPS - 4)]
+    assert np.isnan(small.seconds).ravel().tolist() == [True, True, *[False] * (STEPS - 3)]
+    assert (parts.size, parts.bits) == (14.0, 8 * 14 / 5)
+    folder = dump(tmp_path / "plain", [[{**one, "input_sizes": None} for one in mine] for mine in simulated(*times)])
+    assert traces.read(folder).messages == ()
+
+
+def test_members_of_a_group_are_those_of_its_configuration(tmp_path, times):
+    folder = dump(tmp_path / "dump", simulated(*times))
+    for file in folder.iterdir():
+        whole = pickle.loads(file.read_bytes())
+        whole["pg_config"]["0"]["ranks"] = "[0, 1, 2, 3, 4, 5, 6, 7]"  # of which three were dumped
+        file.write_bytes(pickle.dumps(whole, protocol=2))
+    assert {each.members for each in traces.read(folder).messages} == {8}
+
+
 class Evil:
     def __reduce__(self):
         return (pathlib.Path.touch, (pathlib.Path("harm"),))

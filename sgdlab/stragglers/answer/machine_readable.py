@@ -20,6 +20,14 @@ with a 90 % interval, relative to full synchrony of all workers:
   (S), `by_kind`, `by_rank`, `by_stage` (S_t, S_w, S_s), `slowest_workers` (M_W), `last_stage` (M_S), `repairs`:
   [{`kind`, `title`, `said`, `ranks` (names), `since`, `seconds` of a step that it saves, made after those before it,
   `low`, `high`}]}.
+* `network`: null where no communication was recorded, or {`share` of a step that is transfer, `local_steps`,
+  `local_share` with one message for so many, `bits`, `bits_share` with so many a number, `link`: null or {`workers` of
+  the ring, `latency`, `bandwidth` in bytes per second}, `gradient_bytes` of a worker and step, `server_workers` from
+  which a server with one such link is saturated}; estimates are [value, low, high] with a 95 % interval, or [null, low,
+  high] where only bounds are known, since sizes do not tell latency from bandwidth.
+* `failures`: null of a live run, or {`outages`: [{`step`, `workers` (names; none: all stood still), `seconds`}],
+  `between`, `repair` (mean seconds), `checkpoint_seconds`, `checkpoint_known` ("flag", "phase" or "", an example),
+  `checkpoint_every` (Young's interval), `spares`: [{`up` (share of the time), `workers`}]}, with intervals likewise.
 * `left_out`: protocol -> why it was not tried. `notes`: what the reader decided. `waiting`: share of worker-seconds.
 
 Numbers that do not exist are null.
@@ -33,7 +41,9 @@ from sgdlab.report.finite import finite
 from sgdlab.stragglers.answer import headline, rules
 from sgdlab.stragglers.comparison.protocol import Protocol, usage
 from sgdlab.stragglers.diagnosis.causes import Cause
+from sgdlab.stragglers.failures import UP, Failures
 from sgdlab.stragglers.findings import Findings
+from sgdlab.stragglers.network import BITS, LOCAL_STEPS, Network
 from sgdlab.stragglers.what_if.what_if import WhatIf
 from sgdlab.traces import Recording
 
@@ -76,6 +86,8 @@ def as_dict(findings: Findings) -> dict[str, Any]:
         and {"workers": _names(parts.workers, drained.without), "gain": verdict.table.relative(drained.paper)},
         "protocols": [_protocol(findings, protocol) for protocol in findings.comparison.protocols],
         "pipelines": _pipelines(findings.what_if),
+        "network": _network(findings.network),
+        "failures": _failures(findings.failures, parts.recording),
         "left_out": findings.comparison.left_out,
         "notes": parts.recording.notes,
         "waiting": findings.comparison.synchrony.idle,
@@ -127,6 +139,40 @@ def _pipelines(result: WhatIf) -> dict[str, Any] | None:
             for row in result.lines
             if row.evident
         ],
+    }
+
+
+def _network(network: Network | None) -> dict[str, Any] | None:
+    if network is None:
+        return None
+    link = network.link
+    return {
+        "share": network.share,
+        "local_steps": LOCAL_STEPS,
+        "local_share": network.local,
+        "bits": BITS,
+        "bits_share": network.few_bits,
+        "link": link and {"workers": link.members, "latency": link.latency, "bandwidth": link.bandwidth},
+        "gradient_bytes": network.gradient or None,
+        "server_workers": network.saturated,
+    }
+
+
+def _failures(failures: Failures | None, recording: Recording) -> dict[str, Any] | None:
+    if failures is None:
+        return None
+    outages = [
+        {"step": int(recording.steps[row]), "workers": _names(recording.workers, workers), "seconds": seconds}
+        for row, workers, seconds in failures.outages
+    ]
+    return {
+        "outages": outages,
+        "between": failures.between,
+        "repair": failures.repair,
+        "checkpoint_seconds": failures.checkpoint_seconds,
+        "checkpoint_known": failures.known,
+        "checkpoint_every": failures.checkpoint_every,
+        "spares": [{"up": share, "workers": failures.spares(share)} for share in UP],
     }
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from sgdlab import arrays
 from sgdlab.report.words import counted, figure, interval, percent, sentence
-from sgdlab.stragglers.answer import headline, rules
+from sgdlab.stragglers.answer import failure_words, headline, network_words, rules
 from sgdlab.stragglers.comparison import measured
 from sgdlab.stragglers.comparison.comparison import DEEP_MARKOV
 from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, STALE, usage
@@ -35,6 +35,8 @@ def details(findings: Findings) -> list[tuple[str, str]]:
     others = findings.diagnosis.causes[1:]
     pairs = [
         ("Waiting", waiting(findings)),
+        ("Communication", network_words.said(findings.network)),
+        ("Failures", failure_words.said(findings.failures, findings.parts)),
         ("Other causes", " ".join(f"{sentence(one.headline(complete))} {cost(one)}" for one in others)),
         ("How long slowness lasts", memory(findings)),
         ("Tuning and evaluation steps", differ.sentence(findings.settings.refit) if differ else ""),
