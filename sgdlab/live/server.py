@@ -192,9 +192,9 @@ class _Loop:
             if not engine.finished:
                 self.happens(Restarted(worker))
         now = self.clock.now()
-        for worker in range(len(engine.fleet)):
-            engine.fleet.restarted(worker, now)
-            engine.patience.heard(worker)
+        for worker in engine.fleet:
+            worker.restarted(now)
+            engine.patience.heard(worker.worker)
         engine.notes.append((self.clock.last, "the server was started again"))
         engine.connect(self.transport)
 
@@ -207,7 +207,7 @@ class _Loop:
             patience.look(now)
             for worker in fleet.due(now):
                 self.transport.spawn(worker)
-                fleet.spawned(worker, now)
+                fleet[worker].spawned(now)
                 patience.expect(worker)
             for worker in fleet:
                 if worker.state == "starting" and patience.hopeless(worker.worker, starting=True):
