@@ -3,6 +3,7 @@
 import copy
 import functools
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.live import wire
 from sgdlab.live.packing import Packer
 from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.transport import ANEW
@@ -140,7 +142,7 @@ class Computer:
 
     Attributes:
       params: where a version's arrays lie.
-      answer: where those of a gradient, and of its aux, lie.
+      sent: where those of a gradient, and of its aux, lie.
     """
 
     def __init__(self, source: Mapping[str, Any], layout: Sequence[Sequence[str]], worker: int):
@@ -148,20 +150,38 @@ class Computer:
         self._fresh = Gradients(work, worker=worker)
         self._run, self._gradients = -1, self._fresh
         self.params = MemoryLayout(work.params)
-        self.answer = MemoryLayout({"params": self._fresh.sent, "aux": self._fresh.aux})
-        self.answer.check(layout)
+        self.sent = MemoryLayout({"params": self._fresh.sent, "aux": self._fresh.aux})
+        self.sent.check(layout)
         self._fresh.compile()
 
-    def compute(
-        self, run: int, ticket: int, params: Tree, stop: Callable[[], bool], views: Sequence[np.ndarray], **kept: int
-    ) -> bool:
-        """Write a gradient, as of `Gradients.compute`, into `views`, which `answer` makes; return False if given up."""
+    def answer(
+        self,
+        asked: Mapping[str, int],
+        memory: Callable[[Mapping[str, int]], np.ndarray],
+        views: Sequence[np.ndarray],
+        void: Callable[[], tuple[int, int]],
+    ) -> dict[str, Any]:
+        """Compute a gradient, and return what a worker says of it: that it came, was given up, or failed.
+
+        Args:
+          asked: its "run" and "ticket", with "after" and "version" as of `Gradients.compute`.
+          memory: `(asked) -> uint8`, where the parameters lie.
+          views: where the gradient is written, made by `sent`.
+          void: () -> (run, ticket), the last that was interrupted; both only grow, and all before it are void too.
+        """
+        begun, run, ticket = time.perf_counter(), asked["run"], asked["ticket"]
         if run != self._run:  # a run counts its own gradients, and finds the programs compiled
             self._run, self._gradients = run, copy.copy(self._fresh)
-        computed = self._gradients.compute(ticket, params, stop, **kept)
-        if computed is not None:
-            self.answer.write(views, dict(zip(("params", "aux"), computed, strict=True)))
-        return computed is not None
+        try:
+            params, stop = self.params.tree(memory(asked)), lambda: void() >= (run, ticket)
+            found = self._gradients.compute(ticket, params, stop, after=asked["after"], version=asked["version"])
+            if found is not None:
+                self.sent.write(views, dict(zip(("params", "aux"), found, strict=True)))
+            said = {"kind": "gave_up" if found is None else "came", "seconds": time.perf_counter() - begun}
+        except Exception as error:
+            traceback.print_exc()
+            said = {"kind": "failed", "error": wire.in_one_line(error)}
+        return {**said, "run": run, "ticket": ticket}
 
 
 class Functions(NamedTuple):

@@ -178,7 +178,7 @@ def test_few_bytes_are_in_the_memory_that_is_shared():
         aux = each.gradients.aux
         layout = [[f"['params']{path}", what] for path, what in described(each.gradients.sent)]
         layout += [[f"['aux']{path}", what] for path, what in described(aux)]
-        layouts.append(Computer(each.source._asdict(), layout, 0).answer.size)
+        layouts.append(Computer(each.source._asdict(), layout, 0).sent.size)
     assert layouts[0] < size / 8 + 300
     assert layouts[1] > 4 * size
 
