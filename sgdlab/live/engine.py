@@ -65,7 +65,7 @@ class LiveEngine:
       notes: what happened lately: (seconds, words).
       lives: by ticket, which process of its worker computes a gradient.
       held: the versions that the policy may begin gradients on later.
-      gradient: `(ticket, params) -> (grads, aux)`, the gradient of the ticket that has come, computed on `params`.
+      gradient: `(row, params) -> (grads, aux)`, the gradient of this row, which has come, computed on `params`.
       reading: `(now, ticket) -> seconds`, the clock, read when the worker begins that is given this ticket.
       on_update: called with each `Updated`, when the workers have begun again.
       computed_from: number of the first version that `steps` is to hold; until then, updates are only counted.
@@ -312,7 +312,7 @@ class LiveEngine:
         delay = update - row.read + 1
         if self._computes:
             read = self.flying.versions.read(row.read)
-            grads, aux = self.gradient(row.ticket, read)
+            grads, aux = self.gradient(row, read)
             told = {"worker": worker, "delay": float(delay), "number": row.ticket, "anew": own.after == ANEW}
             self.steps.receive(grads, aux, read=read, **told)
         self.flying.taken(worker, update, now)

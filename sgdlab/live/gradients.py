@@ -29,6 +29,11 @@ SLICE_SECONDS = 0.002
 """Seconds that a worker that is slowed down sleeps before it asks again whether to stop."""
 
 
+def never() -> bool:
+    """Return False: a gradient that nobody gives up."""
+    return False
+
+
 class Gradients:
     """Computes gradients, each of which can be given up between two micro-batches, or between two local steps.
 
@@ -54,7 +59,7 @@ class Gradients:
     Example:
       >>> grad_fn = lambda params, batch: (params - batch.mean(), {"loss": jnp.mean((params - batch) ** 2) / 2})
       >>> gradients = Gradients(Work(jnp.zeros([]), grad_fn, lambda ticket: ticket + jnp.arange(4.0), micro_batches=2))
-      >>> grads, aux = gradients.compute(7, np.float32(1.0), stop=lambda: False)
+      >>> grads, aux = gradients.compute(7, np.float32(1.0))
       >>> float(grads), float(aux["loss"])
       (-7.5, 28.75)
     """
@@ -83,10 +88,10 @@ class Gradients:
 
     def compile(self) -> None:
         """Compile the programs, so that the first gradient takes no longer than the others."""
-        self._computed(0, jax.tree.map(np.asarray, self._work.params), lambda: False)
+        self._computed(0, jax.tree.map(np.asarray, self._work.params), never)
 
     def compute(
-        self, ticket: int, params: Tree, stop: Callable[[], bool], *, after: int = ANEW, version: int = 0
+        self, ticket: int, params: Tree, stop: Callable[[], bool] = never, *, after: int = ANEW, version: int = 0
     ) -> tuple[Tree, Tree] | None:
         """Compute a gradient.
 

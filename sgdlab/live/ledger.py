@@ -3,7 +3,8 @@
 import array
 import collections
 import math
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class KeptVersions:
         self.newest = 0  # its number
         self.transport, self._sent = transport, sent
         self._trees: dict[int, Tree] = {}
-        self._handles: dict[int, Hashable] = {}
+        self._handles: dict[int, Any] = {}
         self._readers: dict[int, int] = {}
         self._held: Collection[int] = ()
 
@@ -90,7 +91,7 @@ class KeptVersions:
         for version in before:
             self._forget_unless_needed(version)
 
-    def begin(self, version: int) -> Hashable:
+    def begin(self, version: int) -> Any:
         """Return the transport's handle of a version, the newest or one that is held, for one reader more."""
         if version not in self._trees:
             self._trees[version] = self._sent()

@@ -103,10 +103,9 @@ class Log:
     Args:
       folder: the directory; made if it is not there.
       config: all values that the run depends on, as JSON holds them.
-      compute: `(ticket, params) -> (grads, aux)`, bit for bit what a worker computes: gradients are not logged, those
-        after the newest checkpoint are computed again. None: a log that is there cannot be resumed.
-      compute_of: `(worker) -> compute`, where workers have examples of their own; in the place of `compute`. It is
-        called with the keyword `version` too, the number of the version that the gradient was computed on.
+      compute_of: `(worker) -> compute`, where `compute(ticket, params, version=...) -> (grads, aux)` is bit for bit
+        what the worker computes on the version of this number: gradients are not logged, those after the newest
+        checkpoint are computed again. None: a log that is there cannot be resumed.
       sent_like: {"params": ..., "aux": ...} of gradients that nobody can compute again, since workers keep something
         between them: these are written down (`sgdlab.live.checkpoint.KeptMessages`). None: workers keep nothing.
       say: called with a line where a run is resumed, or a checkpoint cannot be used.
@@ -127,13 +126,12 @@ class Log:
         folder: str | os.PathLike[str],
         config: Mapping[str, Any],
         *,
-        compute: Callable[[int, Tree], tuple[Tree, Tree]] | None = None,
-        compute_of: Callable[[int], Callable[..., tuple[Tree, Tree]]] | None = None,
+        compute_of: Callable[[int], Callable[..., Any]] | None = None,
         sent_like: Tree = None,
         say: Callable[[str], None] = print,
     ):
         self.folder, self.path, self.say = pathlib.Path(folder), path_in(folder), say
-        self.compute, self.compute_of, self._sent_like = compute, compute_of, sent_like
+        self.compute_of, self._sent_like = compute_of, sent_like
         self._synced, self._dirty, self.lost = 0.0, False, False
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._syncing: concurrent.futures.Future | None = None

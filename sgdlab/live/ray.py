@@ -72,9 +72,8 @@ class Ray(Workers):
         super().__init__(*given, **named)
         self._logs = self._logs and self._logs.absolute()
         self._calls: dict[Any, _Call] = {}  # in the order of their questions
-        self._versions: dict[int, Any] = {}
         self._memory = np.empty(self._params.size, np.uint8)
-        self._published, num_workers, gpus_per_worker = 0, self._num_workers, self._gpus_per_worker
+        num_workers, gpus_per_worker = self._num_workers, self._gpus_per_worker
         # Each worker has one gradient under way and reads one version; the server keeps some more for a while.
         memory = (64 << 20) + 4 * (num_workers + 2) * (self._params.size + self._answer.size)
         self._cluster = Cluster(address, memory=memory)
@@ -106,23 +105,18 @@ class Ray(Workers):
         start = new.actor.start.remote(self._start(), self._log(worker))
         self._calls |= {start: _Call(worker, new), new.actor.exist.remote(): _Call(worker, new)}
 
-    def publish(self, tree: Tree) -> int:
-        """Copy a version of the parameters to where workers read it; return its handle."""
+    def publish(self, tree: Tree) -> Any:
+        """Copy a version of the parameters to where workers read it, and return that; it is there while it is held."""
         self._params.write(self._params.views(self._memory), tree)
-        self._published += 1
-        inline = self._params.size < INLINE
-        self._versions[self._published] = self._memory.copy() if inline else self._ray.put(self._memory)
-        return self._published
+        return self._memory.copy() if self._params.size < INLINE else self._ray.put(self._memory)
 
-    def release(self, handle: int) -> None:
-        """Give a version up."""
-        self._versions.pop(handle, None)
+    def release(self, handle: Any) -> None:
+        """Do nothing: who gives a version up holds its handle no longer."""
 
-    def begin(self, worker: int, ticket: int, handle: int, *, after: int = ANEW, version: int = 0) -> None:
+    def begin(self, worker: int, ticket: int, handle: Any, *, after: int = ANEW, version: int = 0) -> None:
         """Send a worker its next gradient."""
         if (to := self._workers.get(worker)) is not None:
-            asked = {"run": to.run, "ticket": ticket, "after": after, "version": version}
-            to.waiting.append((asked, self._versions[handle]))
+            to.waiting.append(({"run": to.run, "ticket": ticket, "after": after, "version": version}, handle))
             self._ask(worker, to)
 
     def interrupt(self, worker: int, ticket: int) -> None:
@@ -154,7 +148,6 @@ class Ray(Workers):
         """End all workers, and the cluster if it was started here."""
         for worker in list(self._workers):
             self.kill(worker)
-        self._versions.clear()
         self._cluster.close()
 
     def _ask(self, worker: int, of: _Worker) -> None:

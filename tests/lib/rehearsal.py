@@ -302,9 +302,9 @@ def workers_of(job: Any) -> Rehearsal:
     """Return workers of a run, each of which makes its own steps, and keeps what its process keeps; some fail."""
     work = job.source.make()._replace(seconds=None)
 
-    def process(worker):
-        gradients = Gradients(work, worker=worker)
-        return lambda ticket, params, **kept: gradients.compute(ticket, params, lambda: False, **kept)
-
     faults = [Fault("kill", 1, 3.0, 1.0), Fault("nan", 2, 5.0)]
-    return Rehearsal(np.array([[1.0, 1.7, 2.2, 3.1]]), faults=faults, of_process=process)
+    return Rehearsal(
+        np.array([[1.0, 1.7, 2.2, 3.1]]),
+        faults=faults,
+        of_process=lambda worker: Gradients(work, worker=worker).compute,
+    )

@@ -93,8 +93,7 @@ CASES = {
 
 
 def compute_of(local, worker):
-    gradients = Gradients(Work(params(), grad_fn, batch_fn, micro_batches=PARTS, local=local), worker=worker)
-    return lambda ticket, tree, **kept: gradients.compute(ticket, tree, lambda: False, **kept)
+    return Gradients(Work(params(), grad_fn, batch_fn, micro_batches=PARTS, local=local), worker=worker).compute
 
 
 def rehearsed(case, folder, *, stop=lambda: False, faults=FAULTS, say=lambda line: None):
