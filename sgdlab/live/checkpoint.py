@@ -167,7 +167,7 @@ class KeptMessages:
         paths = sorted(_numbered(folder, _MESSAGES).values(), key=lambda path: path.stat().st_mtime_ns)
         for path in paths:
             self._find(path)
-        self._file = self._opened(paths[-1] if paths else self._path_of(0))
+        self.file = self._opened(paths[-1] if paths else self._path_of(0))
 
     def __enter__(self) -> "KeptMessages":
         return self
@@ -182,7 +182,7 @@ class KeptMessages:
         for part in (head.tobytes(), self._memory):
             left = memoryview(part)
             while left:  # Linux takes at most 2 GiB at once
-                written = self._file.write(left)
+                written = self.file.write(left)
                 if not written:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 left = left[written:]
@@ -205,11 +205,15 @@ class KeptMessages:
         tree = self._layout.tree(own(np.frombuffer(memory, np.uint8)))
         return tree["params"], tree["aux"]
 
-    def checkpoint(self, update: int) -> None:
-        """Begin another file: a checkpoint of this update is being made, and what comes now is not in it."""
-        before, self._file = self._file, self._opened(self._path_of(update))
-        before.close()
+    def checkpoint(self, update: int) -> IO[bytes]:
+        """Begin another file: a checkpoint of this update is being made, and what comes now is not in it.
+
+        Returns:
+          The file that is not written any more, for the caller to close.
+        """
+        before, self.file = self.file, self._opened(self._path_of(update))
         self.size = 0
+        return before
 
     def forget(self, update: int) -> None:
         """Remove the files from before this update, that of the oldest checkpoint that is left."""
@@ -217,13 +221,9 @@ class KeptMessages:
             if number < update:
                 path.unlink(missing_ok=True)
 
-    def descriptor(self) -> int:
-        """Return a new descriptor of the file that is being written, for the caller to close."""
-        return os.dup(self._file.fileno())
-
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self.file.close()
 
     def _path_of(self, update: int) -> pathlib.Path:
         return self._folder / _MESSAGES.replace("*", str(update))

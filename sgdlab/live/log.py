@@ -1,6 +1,7 @@
 """`Log`, what a live run writes ahead of all that it does, and its checkpoints: a run that was killed resumes."""
 
 import concurrent.futures
+import contextlib
 import errno
 import fcntl
 import json
@@ -209,7 +210,7 @@ class Log:
             return
         self._synced, self.lost = now, not _is_at(self.path, self._file)
         if self._syncing is None and self._dirty:
-            self._syncing = self._writer.submit(self._on_disk, self._descriptor_of_messages())
+            self._syncing = self._writer.submit(self._on_disk, None if self.messages is None else self.messages.file)
             self._dirty = False
 
     def write_again(self) -> None:
@@ -255,12 +256,9 @@ class Log:
         self._saved()
         made, ended = Checkpoint(update, self._lines, self._chain, steps, versions), None
         try:
-            ended = self._descriptor_of_messages()  # of the file that is not written any more from here on
             if self.messages is not None:
-                self.messages.checkpoint(update)
+                ended = self.messages.checkpoint(update)
         except OSError as error:
-            if ended is not None:
-                os.close(ended)
             raise self._failed(error) from error
         self._saving = self._writer.submit(self._save, made, ended)
 
@@ -285,7 +283,7 @@ class Log:
         self._writer.shutdown()
         try:
             self._synchronized()
-            self._on_disk(self._descriptor_of_messages())
+            self._on_disk(None if self.messages is None else self.messages.file)
         except OSError as error:
             raise self._failed(error) from error
         finally:
@@ -326,21 +324,22 @@ class Log:
         self.config, self.versions, self.entries = given, versions(), []
         self.write(["log", FORMAT, given, self.versions])
 
-    def _save(self, made: Checkpoint, messages: int | None) -> None:
-        self._on_disk(messages)  # a checkpoint is never ahead of its log
+    def _save(self, made: Checkpoint, ended: IO[bytes] | None) -> None:
+        with ended or contextlib.nullcontext():
+            self._on_disk(ended)  # a checkpoint is never ahead of its log
         checkpoint.save(self.folder, made)
         left = checkpoint.updates_of(self.folder)
         if self.messages is not None and len(left) > 1:  # with one alone, the log's beginning stands behind it
             self.messages.forget(left[0])
 
-    def _descriptor_of_messages(self) -> int | None:
-        return None if self.messages is None else self.messages.descriptor()
+    def _on_disk(self, messages: IO[bytes] | None) -> None:
+        """Bring all to the disk, messages first: no line may be there without its message.
 
-    def _on_disk(self, messages: int | None) -> None:
-        """Bring all to the disk, messages first: no line may be there without its message; close their descriptor."""
+        The one thread of the writer does this in the order in which it was asked to: a file of messages that a
+        checkpoint ends is closed after all that was asked of it before.
+        """
         if messages is not None:
-            with os.fdopen(messages, "rb") as file:
-                os.fsync(file)
+            os.fsync(messages.fileno())
         os.fsync(self._file.fileno())
 
     def _failed(self, error: OSError) -> RunFailed:

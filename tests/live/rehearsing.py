@@ -118,11 +118,6 @@ def rehearse(make, runtimes, *, num_gradients, faults=(), settings=QUICK, join_s
     return recording, steps, transport, policy
 
 
-def dyadic(generator, shape, least=1.0, most=4.0):
-    """Compute times whose sums are exact."""
-    return np.round(generator.uniform(least, most, shape) * 2**20) / 2**20
-
-
 def opened(folder, config=None, *, compute=compute, say=lambda line: None):
     """A log whose gradients can be computed again."""
     return Log(folder, config or {}, compute_of=lambda worker: compute, say=say)

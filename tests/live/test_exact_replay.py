@@ -11,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from lib.rehearsal import Fault, Rehearsal
-from rehearsing import QUICK, after, dyadic
+from lib.rehearsal import Fault, Rehearsal, dyadic
+from rehearsing import QUICK, after
 
 from sgdlab import policies, replay, rules
 from sgdlab.errors import Stopped
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.log import Log
 from sgdlab.live.messages import Came
-from sgdlab.live.repeat import repeat
+from sgdlab.live.repeat import as_computed, repeat
 from sgdlab.live.server import serve
 from sgdlab.live.work import Work
 from sgdlab.registry import RULES
@@ -137,7 +137,7 @@ def test_a_record_replays_to_the_bit(case, tmp_path):
     assert recording.ledger()["applied"] >= 60
     assert recording.ledger()["lost"] + recording.ledger()["refused"] > 0
     tickets, watch = recording.used_tickets(), replay.Watch(average_decay=AVERAGE)
-    by_row = lambda row, version: gradients.compute(int(tickets[row]), version)
+    by_row = as_computed(recording, replay.lower(recording.schedule), lambda worker: gradients.compute)
     again = repeat(recording.schedule, started(), by_row, aux=gradients.aux, watch=watch)
     in_a_loop = replay.run(
         recording.schedule,

@@ -2,8 +2,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from lib.rehearsal import Fault
-from rehearsing import POLICIES, dyadic, rehearse
+from lib.rehearsal import Fault, dyadic
+from rehearsing import POLICIES, rehearse
 
 from sgdlab import cluster, policies
 from sgdlab.live.log import Log, LogError

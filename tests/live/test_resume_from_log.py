@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lib.rehearsal import Rehearsal
+from lib.rehearsal import Rehearsal, dyadic
 from rehearsing import (
     FAULTS,
     POLICIES,
@@ -21,7 +21,6 @@ from rehearsing import (
     NaiveSteps,
     after,
     compute,
-    dyadic,
     opened,
     rehearse,
     replayed,

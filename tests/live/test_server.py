@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lib.rehearsal import KINDS, Fault, Rehearsal
+from lib.rehearsal import KINDS, Fault, Rehearsal, dyadic
 from lib.tiers import examples
-from rehearsing import POLICIES, QUICK, Creeping, NaiveSteps, after, compute, dyadic, rehearse, replayed
+from rehearsing import POLICIES, QUICK, Creeping, NaiveSteps, after, compute, rehearse, replayed
 
 from sgdlab import policies
 from sgdlab.errors import HostLost, RunFailed, Stopped
