@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from sgdlab import files
-from sgdlab.live.shared_arrays import MemoryLayout, own
+from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.replay.steps import plain
 from sgdlab.types import Tree
 
@@ -157,9 +157,10 @@ class KeptMessages:
 
     def __init__(self, folder: pathlib.Path, like: Tree):
         self._folder, self._layout = folder, MemoryLayout(like)
-        self._memory: Any = np.zeros(self._layout.size, np.uint8)
-        self._views = self._layout.views(self._memory)
         self._length = _HEAD.itemsize + self._layout.size
+        self._message: Any = np.zeros(self._length, np.uint8)
+        self._memory = self._message[_HEAD.itemsize :]
+        self._views = self._layout.views(self._memory)
         self.size = 0  # bytes of the messages since the newest checkpoint that this process has begun
         folder.mkdir(parents=True, exist_ok=True)
         self._places: dict[int, tuple[pathlib.Path, int]] = {}
@@ -178,14 +179,13 @@ class KeptMessages:
     def write(self, ticket: int, grads: Tree, aux: Tree) -> None:
         """Add a message; it is with the operating system then."""
         self._layout.write(self._views, {"params": grads, "aux": aux})
-        head = np.array((ticket, zlib.crc32(self._memory)), _HEAD)
-        for part in (head.tobytes(), self._memory):
-            left = memoryview(part)
-            while left:  # Linux takes at most 2 GiB at once
-                written = self.file.write(left)
-                if not written:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                left = left[written:]
+        self._message[: _HEAD.itemsize] = np.frombuffer(_head(ticket, self._memory), np.uint8)
+        left = memoryview(self._message)
+        while left:  # Linux takes at most 2 GiB at once
+            written = self.file.write(left)
+            if not written:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            left = left[written:]
         self.size += self._length
 
     def read(self, ticket: int) -> tuple[Tree, Tree]:
@@ -194,15 +194,13 @@ class KeptMessages:
             raise ValueError(f"ticket={ticket} must be of a message that was kept in {self._folder}")
         path, place = self._places[ticket]
         try:
-            with path.open("rb") as file:
-                file.seek(place)
-                begin, memory = file.read(_HEAD.itemsize), file.read(self._layout.size)
+            found = np.fromfile(path, np.uint8, self._length, offset=place)
         except OSError as error:
             raise ValueError(f"ticket={ticket} cannot be read in {path}: {error.strerror}") from error
-        head = np.frombuffer(begin.ljust(_HEAD.itemsize, b"\0"), _HEAD)[0]
-        if len(begin) < _HEAD.itemsize or head["ticket"] != ticket or head["check"] != zlib.crc32(memory):
+        head, memory = found[: _HEAD.itemsize].tobytes(), found[_HEAD.itemsize :]
+        if head != _head(ticket, memory):
             raise ValueError(f"ticket={ticket} is damaged in {path}")
-        tree = self._layout.tree(own(np.frombuffer(memory, np.uint8)))
+        tree = self._layout.copied(memory)
         return tree["params"], tree["aux"]
 
     def checkpoint(self, update: int) -> IO[bytes]:
@@ -242,3 +240,7 @@ class KeptMessages:
                 file.seek(place)
                 ticket = int(np.frombuffer(file.read(_HEAD.itemsize), _HEAD)[0]["ticket"])
                 self._places[ticket] = path, place
+
+
+def _head(ticket: int, memory: Any) -> bytes:
+    return np.array((ticket, zlib.crc32(memory)), _HEAD).tobytes()

@@ -23,7 +23,7 @@ from sgdlab.live.messages import (
     Start,
     Timer,
 )
-from sgdlab.live.recording import LiveRecording, with_later
+from sgdlab.live.recording import LiveRecording
 from sgdlab.live.settings import LiveSettings, Patience
 from sgdlab.live.transport import ANEW, Transport
 from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
@@ -123,7 +123,8 @@ class LiveEngine:
 
     def recording(self, config: dict[str, Any], versions: dict[str, str]) -> LiveRecording:
         """Return what has happened so far; versions that changed on the way are given as "first, later last"."""
-        recorder = self.flying.recorder
+        recorder, first = self.flying.recorder, versions
+        later = {name: f"{first.get(name, 'unknown')}, later {now}" for name, now in self.later_versions.items()}
         schedule, tickets = recorder.schedule(self.num_workers)
         fates = recorder.fates(tickets)
         fates[fates == ""] = "pending"
@@ -135,7 +136,7 @@ class LiveEngine:
             self.losses.of(tickets),
             fates,
             config,
-            with_later(versions, self.later_versions),
+            first | later,
             self.lives.of(tickets),
         )
 
@@ -214,8 +215,8 @@ class LiveEngine:
 
     def _arrived(self, event: Arrived, now: float) -> None:
         worker, ticket = event.worker, event.ticket
-        if ticket < self.flying.begun:
-            self.seconds.set_first(ticket, event.seconds)
+        if ticket < self.flying.begun and math.isnan(self.seconds[ticket]):  # a message may come twice
+            self.seconds[ticket] = event.seconds
         if self._is_ghost(worker, ticket, now):
             return
         if not event.finite:

@@ -77,10 +77,7 @@ class Gradients:
             self.aux = self._steps.aux
             return
         functions = Functions(*(as_pytree(part) for part in (work.grad_fn, batch_fn, work.finish)))
-        # On the device once, and not with every gradient.
-        self._functions = jax.tree.map(
-            lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, functions
-        )
+        self._functions = _on_device(functions)
         shapes = functools.partial(_shapes, cut=self._cut)
         self._like = jax.eval_shape(shapes, work.params, self._functions)
         self.aux = self._like[1]
@@ -197,6 +194,11 @@ class Functions(NamedTuple):
     finish: Any
 
 
+def _on_device(functions: Tree) -> Tree:
+    """Return functions whose data are on the device once, and need not be brought there with every gradient."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, functions)
+
+
 def _shapes(params: Tree, functions: Functions, *, cut: Cut) -> Any:
     return in_parts.shapes(cut, functions.grad_fn, params, functions.batch_fn(np.int32(0)))
 
@@ -263,8 +265,7 @@ class PseudoGradients:
         walk = Walk(as_pytree(grad_fn), as_pytree(batch_fn), as_pytree(own.optimizer), own.proximal)
         if own.inner is not None:
             walk = walk._replace(factors=own.inner.factors)
-        # On the device once, and not with every message.
-        self._walk = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, walk)
+        self._walk = _on_device(walk)
         self._steps, self._stride = own.steps(worker), own.stride
         self._keeps, self._stream, self._inner = own.keeps, own.stream, own.inner
         self._kept: dict[int, tuple[int, Tree]] = {}  # ticket -> the version that it read, what the worker has after it

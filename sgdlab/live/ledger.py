@@ -39,11 +39,6 @@ class ByTicket:
             self._values.extend([math.nan] * missing)
         self._values[ticket] = value
 
-    def set_first(self, ticket: int, value: float) -> None:
-        """Set a number that is not there; one that is there stays, as where a message comes twice."""
-        if math.isnan(self[ticket]):
-            self[ticket] = value
-
     def of(self, tickets: np.ndarray) -> np.ndarray:
         """Return float64[G], the numbers of these tickets."""
         values = np.full(int(tickets.max(initial=-1)) + 1, np.nan)

@@ -1,7 +1,6 @@
 """`Process`, one process of a worker, from its start to its end, and how it ended, in words."""
 
 import contextlib
-import os
 import pathlib
 import signal
 import socket
@@ -15,7 +14,6 @@ from sgdlab.live import wire
 from sgdlab.live.messages import Joined
 from sgdlab.live.shared_arrays import Pieces
 
-_ROOT = pathlib.Path(__file__).parents[2]
 PATIENCE = 0.5
 """Seconds that a process has to end by itself, once its server has left it, before it is killed."""
 _LINES = 3
@@ -64,12 +62,12 @@ class Process:
                 log.parent.mkdir(parents=True, exist_ok=True)
             with theirs, contextlib.nullcontext() if log is None else log.open("ab") as out:
                 self.child = subprocess.Popen(
+                    # -P: modules of the folder that we are in would come before those of the same name.
                     [sys.executable, "-P", "-m", "sgdlab.live.worker", str(worker), *map(str, files)],
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
-                    # The code of this very package, and -P: neither another version nor the folder that we are in.
-                    env={**env, "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), env.get("PYTHONPATH"))))},
+                    env=env,
                     pass_fds=files,
                     process_group=0,  # a terminal's Ctrl-C, and signals to the server's group, are the server's affair
                 )

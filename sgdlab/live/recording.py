@@ -23,7 +23,6 @@ FATES = ("applied", "late", "interrupted", "lost", "failed", "refused", "pending
 
 _CAME = ("applied", "late", "refused")
 _OWN = {"ticket": np.int64, "seconds": np.float64, "loss": np.float64, "life": np.int64}
-_SCHEDULE = FIELDS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -143,7 +142,7 @@ class LiveRecording:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recording to one `.npz` file, whole or not at all; it can be read as a schedule too."""
-        fields = {name: getattr(self.schedule, name) for name in _SCHEDULE}
+        fields = {name: getattr(self.schedule, name) for name in FIELDS}
         fields |= {name: getattr(self, name) for name in (*_OWN, "fate")}
         fields |= {name: np.array(json.dumps(getattr(self, name))) for name in ("config", "versions")}
         arrays.save(path, fields)
@@ -157,27 +156,17 @@ class LiveRecording:
         """
 
         def made(**fields: Any) -> LiveRecording:
-            schedule = Schedule(**{name: fields.pop(name) for name in _SCHEDULE})
+            schedule = Schedule(**{name: fields.pop(name) for name in FIELDS})
             texts = {name: json.loads(str(fields.pop(name))) for name in ("config", "versions")}
             return cls(schedule=schedule, **fields, **texts)
 
         made.__name__ = "LiveRecording"
-        names = (*_SCHEDULE, *(name for name in _OWN if name != "life"), "fate", "config", "versions")
+        names = (*FIELDS, *(name for name in _OWN if name != "life"), "fate", "config", "versions")
         return arrays.load(path, names, made, what="a recording", optional=("life",))
 
     def __str__(self) -> str:
         fates = ", ".join(f"{number:,} {fate}" for fate, number in self.ledger().items() if number)
         return f"Recording: {self.schedule.num_workers} workers, {self.schedule.wall_clock():.6g} s; {fates}"
-
-
-def with_later(first: dict[str, str], later: dict[str, str]) -> dict[str, str]:
-    """Return the versions of a run in which some have changed.
-
-    Example:
-      >>> with_later({"jax": "0.7", "cpus": "2"}, {"jax": "0.8"})
-      {'jax': '0.7, later 0.8', 'cpus': '2'}
-    """
-    return first | {name: f"{first.get(name, 'unknown')}, later {value}" for name, value in later.items()}
 
 
 def versions() -> dict[str, str]:
