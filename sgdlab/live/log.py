@@ -9,7 +9,7 @@ import os
 import pathlib
 import shutil
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 from sgdlab import files
@@ -179,22 +179,17 @@ class Log:
     def write(self, entry: Entry) -> None:
         """Add a line; `RunFailed` if it cannot be written, since without its log a run must not go on."""
         line, chain = line_of(entry, self._chain)
-        try:
-            written = self._file.write(line)
-        except OSError as error:
-            raise self._failed(error) from error
-        if written != len(line):
-            raise self._failed(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        with self._writing():
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._lines, self._chain = self._lines + 1, chain
         self._dirty = True
 
     def keep(self, ticket: int, grads: Tree, aux: Tree) -> None:
         """Keep a message that has come, where these are kept, before `write` says so; `RunFailed` if it cannot."""
-        try:
-            if self.messages is not None:
+        if self.messages is not None:
+            with self._writing():
                 self.messages.write(ticket, grads, aux)
-        except OSError as error:
-            raise self._failed(error) from error
 
     def sync(self, now: float, *, least_seconds: float = SYNC_SECONDS) -> None:
         """See to it that the lines will be on the disk, in a thread, if that is long ago by this clock.
@@ -254,12 +249,9 @@ class Log:
           RunFailed: if the messages that follow it cannot be written.
         """
         self._saved()
-        made, ended = Checkpoint(update, self._lines, self._chain, steps, versions), None
-        try:
-            if self.messages is not None:
-                ended = self.messages.checkpoint(update)
-        except OSError as error:
-            raise self._failed(error) from error
+        made = Checkpoint(update, self._lines, self._chain, steps, versions)
+        with self._writing():
+            ended = None if self.messages is None else self.messages.checkpoint(update)
         self._saving = self._writer.submit(self._save, made, ended)
 
     def newest(self) -> Checkpoint | None:
@@ -283,9 +275,8 @@ class Log:
         self._writer.shutdown()
         try:
             self._synchronized()
-            self._on_disk(None if self.messages is None else self.messages.file)
-        except OSError as error:
-            raise self._failed(error) from error
+            with self._writing():
+                self._on_disk(None if self.messages is None else self.messages.file)
         finally:
             self._file.close()
             if self.messages is not None:
@@ -342,18 +333,21 @@ class Log:
             os.fsync(messages.fileno())
         os.fsync(self._file.fileno())
 
-    def _failed(self, error: OSError) -> RunFailed:
-        why = f"cannot be written: {error.strerror}; the same command continues when there is room"
-        return RunFailed(f"error: log={str(self.path)!r} {why}")
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """End the run where the disk fails: without its log it must not go on."""
+        try:
+            yield
+        except OSError as error:
+            why = f"cannot be written: {error.strerror}; the same command continues when there is room"
+            raise RunFailed(f"error: log={str(self.path)!r} {why}") from error
 
     def _synchronized(self) -> None:
         """Wait until the lines of the last `sync` are on the disk."""
         syncing, self._syncing = self._syncing, None
-        try:
-            if syncing is not None:
+        if syncing is not None:
+            with self._writing():
                 syncing.result()
-        except OSError as error:
-            raise self._failed(error) from error
 
     def _saved(self) -> None:
         """Wait for the last checkpoint."""

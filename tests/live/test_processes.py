@@ -37,19 +37,6 @@ def test_a_gradient_lies_where_its_worker_writes_the_next_one(pool):
     assert_answers(came._replace(ticket=ticket), pool.params, ticket)
 
 
-def test_a_piece_of_memory_is_used_again_for_another_version(pool):
-    twice = {name: leaf * 2 for name, leaf in pool.params.items()}
-    first = pool.transport.publish(twice)
-    pool.transport.release(first)
-    versions = [pool.transport.publish(jax.tree.map(lambda leaf: leaf * k, pool.params)) for k in range(3, 9)]  # noqa: B023
-    assert len(set(versions)) == 6
-    for factor, version in zip(range(3, 9), versions, strict=True):
-        ticket = pool.begin(0, version)
-        (came,) = pool.heard(1)
-        assert_answers(came, jax.tree.map(lambda leaf: leaf * factor, pool.params), ticket)  # noqa: B023
-        pool.transport.release(version)
-
-
 def test_workers_leave_interrupts_of_the_keyboard_to_the_server(pool):
     os.kill(pool.processes[0], signal.SIGINT)
     assert os.getpgid(pool.processes[0]) != os.getpgid(0)  # a terminal sends them to the server's group alone
