@@ -60,7 +60,7 @@ class KeptVersions:
         self.transport, self._sent = transport, sent
         self._trees: dict[int, Tree] = {}
         self._handles: dict[int, Any] = {}
-        self._readers: dict[int, int] = {}
+        self._readers: collections.Counter[int] = collections.Counter()
         self._held: Collection[int] = ()
 
     def __contains__(self, version: int) -> bool:
@@ -92,7 +92,7 @@ class KeptVersions:
             self._trees[version] = self._sent()
         if version not in self._handles:
             self._handles[version] = self.transport.publish(self._trees[version])
-        self._readers[version] = self._readers.get(version, 0) + 1
+        self._readers[version] += 1
         return self._handles[version]
 
     def read(self, version: int) -> Tree:
@@ -106,8 +106,7 @@ class KeptVersions:
 
     def held(self) -> dict[int, Tree]:
         """Return the versions with readers, and those that are held."""
-        read = [version for version, readers in self._readers.items() if readers]
-        return {version: self._trees[version] for version in (*read, *self._held)}
+        return {version: self._trees[version] for version in (*+self._readers, *self._held)}
 
     def restore(self, trees: dict[int, Tree]) -> None:
         """Put the parameters of a checkpoint in the place of those that were not computed again."""
@@ -125,9 +124,9 @@ class KeptVersions:
         self._handles.clear()
 
     def _forget_unless_needed(self, version: int) -> None:
-        if self._readers.get(version) or version in self:
+        if self._readers[version] or version in self:
             return
-        self._readers.pop(version, None)
+        del self._readers[version]
         self._trees.pop(version, None)
         if version in self._handles:
             self.transport.release(self._handles.pop(version))

@@ -329,9 +329,9 @@ LOSSES = (
 
 
 def logged(policy, steps, compute_of, folder, *, like, stop=lambda: False, faults=LOSSES, say=lambda line: None):
-    """A run of three workers with a log in a folder: the recording, and the steps.
+    """Return the recording of a run of three workers with a log in a folder, and the steps.
 
-    Args: `like` is of what is sent and its aux, whose sending is kept if it is not None: {"params": ..., "aux": ...}.
+    Messages are kept that are like `like`, {"params": ..., "aux": ...}, unless its "params" is None.
     """
     steps.compile(like["aux"])
     log = Log(folder, {}, compute_of=compute_of, sent_like=None if like["params"] is None else like, say=say)
@@ -341,7 +341,7 @@ def logged(policy, steps, compute_of, folder, *, like, stop=lambda: False, fault
 
 
 def crashed_and_resumed(run):
-    """What `run(stop=..., say=...)` returns after one that has crashed, without a checkpoint, and what it has said."""
+    """Return what `run(stop=..., say=...)` does after one that has crashed without a checkpoint, and its first line."""
     asked, said = iter([False] * 130), []
     with pytest.raises(StopIteration):
         run(stop=lambda: next(asked))
