@@ -192,7 +192,6 @@ def _transport(job: "Job", logs: pathlib.Path) -> "Transport":
 
         kind = Processes
     with said_of("--"):
-        # pyrefly: ignore[bad-return]  # each transport takes the handles that it gives
         return kind(job.source, job.task.params, job.gradients.aux, sent_like=job.gradients.sent, **own)
 
 

@@ -1,6 +1,7 @@
 """`Callers`, the connections of whoever calls process 0 while it waits: nobody may end the wait, or fill its memory."""
 
 import contextlib
+import dataclasses
 import selectors
 import socket
 import sys
@@ -20,21 +21,15 @@ _PAUSE = 0.1
 """Seconds after a connection that could not be accepted."""
 
 
+@dataclasses.dataclass(eq=False)
 class Caller:
-    """Somebody who has connected.
+    """Somebody who has connected."""
 
-    Attributes:
-      inbox: what comes from it.
-      address: of its host.
-      since: when it connected.
-      hello: its message, once it has come and belongs to this run; until then it is a stranger.
-      connection: to it.
-    """
-
-    def __init__(self, connection: socket.socket, address: str):
-        self.inbox, self.connection, self.address = messages.Inbox(connection), connection, address
-        self.since = time.monotonic()
-        self.hello: Any = None  # or dict[str, Any]
+    connection: socket.socket
+    address: str  # of its host
+    inbox: messages.Inbox  # what comes from it
+    since: float = dataclasses.field(default_factory=time.monotonic)
+    hello: Any = None  # its message, once it has come and belongs to this run; until then it is a stranger
 
 
 class Callers:
@@ -91,7 +86,7 @@ class Callers:
             time.sleep(_PAUSE)
             return
         connection.settimeout(1.0)
-        caller = Caller(connection, address)
+        caller = Caller(connection, address, messages.Inbox(connection))
         self.all.append(caller)
         self._selector.register(connection, selectors.EVENT_READ, caller)
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from sgdlab import files
-from sgdlab.live.shared_arrays import MemoryLayout, own
+from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.replay.steps import plain
 from sgdlab.types import Tree
 
@@ -157,9 +157,10 @@ class KeptMessages:
 
     def __init__(self, folder: pathlib.Path, like: Tree):
         self._folder, self._layout = folder, MemoryLayout(like)
-        self._memory: Any = np.zeros(self._layout.size, np.uint8)
-        self._views = self._layout.views(self._memory)
         self._length = _HEAD.itemsize + self._layout.size
+        self._message: Any = np.zeros(self._length, np.uint8)
+        self._memory = self._message[_HEAD.itemsize :]
+        self._views = self._layout.views(self._memory)
         self.size = 0  # bytes of the messages since the newest checkpoint that this process has begun
         folder.mkdir(parents=True, exist_ok=True)
         self._places: dict[int, tuple[pathlib.Path, int]] = {}
@@ -167,7 +168,7 @@ class KeptMessages:
         paths = sorted(_numbered(folder, _MESSAGES).values(), key=lambda path: path.stat().st_mtime_ns)
         for path in paths:
             self._find(path)
-        self._file = self._opened(paths[-1] if paths else self._path_of(0))
+        self.file = self._opened(paths[-1] if paths else self._path_of(0))
 
     def __enter__(self) -> "KeptMessages":
         return self
@@ -178,14 +179,13 @@ class KeptMessages:
     def write(self, ticket: int, grads: Tree, aux: Tree) -> None:
         """Add a message; it is with the operating system then."""
         self._layout.write(self._views, {"params": grads, "aux": aux})
-        head = np.array((ticket, zlib.crc32(self._memory)), _HEAD)
-        for part in (head.tobytes(), self._memory):
-            left = memoryview(part)
-            while left:  # Linux takes at most 2 GiB at once
-                written = self._file.write(left)
-                if not written:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                left = left[written:]
+        self._message[: _HEAD.itemsize] = np.frombuffer(_head(ticket, self._memory), np.uint8)
+        left = memoryview(self._message)
+        while left:  # Linux takes at most 2 GiB at once
+            written = self.file.write(left)
+            if not written:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            left = left[written:]
         self.size += self._length
 
     def read(self, ticket: int) -> tuple[Tree, Tree]:
@@ -194,22 +194,24 @@ class KeptMessages:
             raise ValueError(f"ticket={ticket} must be of a message that was kept in {self._folder}")
         path, place = self._places[ticket]
         try:
-            with path.open("rb") as file:
-                file.seek(place)
-                begin, memory = file.read(_HEAD.itemsize), file.read(self._layout.size)
+            found = np.fromfile(path, np.uint8, self._length, offset=place)
         except OSError as error:
             raise ValueError(f"ticket={ticket} cannot be read in {path}: {error.strerror}") from error
-        head = np.frombuffer(begin.ljust(_HEAD.itemsize, b"\0"), _HEAD)[0]
-        if len(begin) < _HEAD.itemsize or head["ticket"] != ticket or head["check"] != zlib.crc32(memory):
+        head, memory = found[: _HEAD.itemsize].tobytes(), found[_HEAD.itemsize :]
+        if head != _head(ticket, memory):
             raise ValueError(f"ticket={ticket} is damaged in {path}")
-        tree = self._layout.tree(own(np.frombuffer(memory, np.uint8)))
+        tree = self._layout.copied(memory)
         return tree["params"], tree["aux"]
 
-    def checkpoint(self, update: int) -> None:
-        """Begin another file: a checkpoint of this update is being made, and what comes now is not in it."""
-        before, self._file = self._file, self._opened(self._path_of(update))
-        before.close()
+    def checkpoint(self, update: int) -> IO[bytes]:
+        """Begin another file: a checkpoint of this update is being made, and what comes now is not in it.
+
+        Returns:
+          The file that is not written any more, for the caller to close.
+        """
+        before, self.file = self.file, self._opened(self._path_of(update))
         self.size = 0
+        return before
 
     def forget(self, update: int) -> None:
         """Remove the files from before this update, that of the oldest checkpoint that is left."""
@@ -217,13 +219,9 @@ class KeptMessages:
             if number < update:
                 path.unlink(missing_ok=True)
 
-    def descriptor(self) -> int:
-        """Return a new descriptor of the file that is being written, for the caller to close."""
-        return os.dup(self._file.fileno())
-
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self.file.close()
 
     def _path_of(self, update: int) -> pathlib.Path:
         return self._folder / _MESSAGES.replace("*", str(update))
@@ -242,3 +240,7 @@ class KeptMessages:
                 file.seek(place)
                 ticket = int(np.frombuffer(file.read(_HEAD.itemsize), _HEAD)[0]["ticket"])
                 self._places[ticket] = path, place
+
+
+def _head(ticket: int, memory: Any) -> bytes:
+    return np.array((ticket, zlib.crc32(memory)), _HEAD).tobytes()

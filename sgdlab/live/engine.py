@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from sgdlab.live.fleet import NOT_FINITE, Fleet, failing, lost, processes
-from sgdlab.live.ledger import ByTicket, InFlight, Lives
+from sgdlab.live.ledger import ByTicket, InFlight
 from sgdlab.live.messages import (
     Arrived,
     Event,
@@ -23,7 +23,7 @@ from sgdlab.live.messages import (
     Start,
     Timer,
 )
-from sgdlab.live.recording import LiveRecording, with_later
+from sgdlab.live.recording import LiveRecording
 from sgdlab.live.settings import LiveSettings, Patience
 from sgdlab.live.transport import ANEW, Transport
 from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
@@ -61,12 +61,11 @@ class LiveEngine:
     Arguments are as of `sgdlab.live.server.serve`; without `steps` no arithmetic is done, as where a log is examined.
 
     Attributes:
-      flying: the gradients in flight, the record and the ledger.
+      flying: the gradients in flight, the record, and the number of gradients by fate.
       notes: what happened lately: (seconds, words).
-      lives: which process of its worker computes a gradient, and after which message it goes on.
-      anew: worker -> whether it has begun its gradient without anything of before.
+      lives: by ticket, which process of its worker computes a gradient.
       held: the versions that the policy may begin gradients on later.
-      gradient: `(ticket, params) -> (grads, aux)`, the gradient of the ticket that has come, computed on `params`.
+      gradient: `(row, params) -> (grads, aux)`, the gradient of this row, which has come, computed on `params`.
       reading: `(now, ticket) -> seconds`, the clock, read when the worker begins that is given this ticket.
       on_update: called with each `Updated`, when the workers have begun again.
       computed_from: number of the first version that `steps` is to hold; until then, updates are only counted.
@@ -92,9 +91,8 @@ class LiveEngine:
         self.flying = InFlight(transport, self._sent)
         self.fleet, self.patience = Fleet(num_workers, settings), Patience(settings)
         self.notes: collections.deque[tuple[float, str]] = collections.deque(maxlen=_NOTES)
-        self.lives = Lives()
-        self.anew: dict[int, bool] = {}
-        self.seconds, self.losses = ByTicket(), ByTicket()  # the seconds are by the workers' own clocks
+        # The seconds are by the workers' own clocks.
+        self.seconds, self.losses, self.lives = ByTicket(), ByTicket(), ByTicket()
         self.used = 0
         self.taken: list[Taken] = []  # of the open update
         self.wakes: list[float] = []
@@ -125,7 +123,8 @@ class LiveEngine:
 
     def recording(self, config: dict[str, Any], versions: dict[str, str]) -> LiveRecording:
         """Return what has happened so far; versions that changed on the way are given as "first, later last"."""
-        recorder = self.flying.recorder
+        recorder, first = self.flying.recorder, versions
+        later = {name: f"{first.get(name, 'unknown')}, later {now}" for name, now in self.later_versions.items()}
         schedule, tickets = recorder.schedule(self.num_workers)
         fates = recorder.fates(tickets)
         fates[fates == ""] = "pending"
@@ -137,7 +136,7 @@ class LiveEngine:
             self.losses.of(tickets),
             fates,
             config,
-            with_later(versions, self.later_versions),
+            first | later,
             self.lives.of(tickets),
         )
 
@@ -164,7 +163,7 @@ class LiveEngine:
                 self._ended(worker, f"silent for {self.patience.silence(worker):.0f} s, and killed", now)
             case Spawned(worker):
                 self.transport.spawn(worker)
-                self.fleet.spawned(worker, now)
+                self.fleet[worker].spawned(now)
                 self.patience.expect(worker)
             case Timer():
                 while self.wakes and self.wakes[0] <= now:
@@ -173,12 +172,11 @@ class LiveEngine:
             case Start(joined, _, _):
                 self.notes.append((now, f"the workers are there: {processes(joined)}"))
                 for worker, process, host in joined:
-                    self.fleet.joined(worker, process=process, host=host, now=now)
+                    self.fleet[worker].joined(process, host, now)
                     self.patience.heard(worker)
-                    self.lives.joined(worker)
                 self.perform(self.policy.start([worker for worker, *_ in joined]), now)
             case Restarted(worker):
-                self.fleet.restarted(worker, now)
+                self.fleet[worker].restarted(now)
                 self.patience.heard(worker)
                 self._lose(worker, now)
             case Resumed(versions):
@@ -206,7 +204,7 @@ class LiveEngine:
                         break
                 case Begin(worker, version):
                     # Once for all of them, after the update: its time is not the workers'.
-                    began = self.reading(now, self.flying.tickets) if began is None else began
+                    began = self.reading(now, self.flying.begun) if began is None else began
                     self._begin(worker, version, began)
                 case Wake(at):
                     if at < math.inf:
@@ -217,8 +215,8 @@ class LiveEngine:
 
     def _arrived(self, event: Arrived, now: float) -> None:
         worker, ticket = event.worker, event.ticket
-        if ticket < self.flying.tickets:
-            self.seconds.set_first(ticket, event.seconds)
+        if ticket < self.flying.begun and math.isnan(self.seconds[ticket]):  # a message may come twice
+            self.seconds[ticket] = event.seconds
         if self._is_ghost(worker, ticket, now):
             return
         if not event.finite:
@@ -226,7 +224,7 @@ class LiveEngine:
             return
         self.losses[ticket] = event.loss
         self.bad, self.come = 0, ticket
-        self.fleet.came(worker)
+        self.fleet[worker].sent_good()
         row = self.flying.row(worker)
         self.patience.learn(worker, now - row.started)
         self.perform(self.policy.arrived(now, worker, row.read, now - row.started), now)
@@ -240,7 +238,7 @@ class LiveEngine:
             self.patience.expect(worker)  # it lives, and has another to answer
         if self.fleet[worker].state == "silent":
             self.notes.append((now, f"worker {worker} is back after {now - self.fleet[worker].since:.1f} s"))
-            self.fleet.back(worker, now)
+            self.fleet[worker].enters("there", now)
             self.patience.double(worker)
             self.perform(self.policy.joined(now, worker), now)
         return True
@@ -288,41 +286,40 @@ class LiveEngine:
             if self.finished:
                 return
         self.notes.append((now, f"worker {number} has joined: process {process} on {host}"))
-        self.fleet.joined(number, process=process, host=host, now=now)
+        worker.joined(process, host, now)
         self.patience.heard(number)
-        self.lives.joined(number)
         self.perform(self.policy.joined(now, number), now)
 
     def _silent(self, worker: int, now: float) -> None:
         ticket, seconds = self.flying.current[worker], self.patience.silence(worker)
-        self.fleet.silent(worker, f"silent for {seconds:.1f} s", now)
+        self.fleet[worker].error = f"silent for {seconds:.1f} s"
+        self.fleet[worker].enters("silent", now)
         self.notes.append((now, f"worker {worker} is lost: silent for {seconds:.1f} s"))
         self.transport.interrupt(worker, ticket)
         self._lose(worker, now)
 
     def _begin(self, worker: int, version: int, now: float) -> None:
-        after = self.lives.begun(self.flying.tickets, worker)
-        self.anew[worker] = after == ANEW
-        self.flying.begin(worker, version, now, after=after)
-        self.fleet.computes(worker, now)
+        own = self.fleet[worker]
+        self.lives[self.flying.begun] = max(own.life, 0)  # one that has never joined begins with its first process
+        self.flying.begin(worker, version, now, after=own.after)
+        own.computes(now)
         self.patience.expect(worker)
 
     def _take(self, worker: int, update: int, now: float) -> None:
         self._check_come(worker)
-        row = self.flying.row(worker)
+        row, own = self.flying.row(worker), self.fleet[worker]
         if update != self.updates:
             raise ValueError(f"policy must take gradients into update {self.updates}, the open one, not {update}")
         delay = update - row.read + 1
         if self._computes:
             read = self.flying.versions.read(row.read)
-            grads, aux = self.gradient(row.ticket, read)
-            told = {"worker": worker, "delay": float(delay), "number": row.ticket, "anew": self.anew[worker]}
+            grads, aux = self.gradient(row, read)
+            told = {"worker": worker, "delay": float(delay), "number": row.ticket, "anew": own.after == ANEW}
             self.steps.receive(grads, aux, read=read, **told)
         self.flying.taken(worker, update, now)
-        self.lives.used(row.ticket, worker)
         self.used += 1
         self.taken.append(Taken(row.ticket, worker, delay, self.losses[row.ticket]))
-        self.fleet.waits(worker, now)
+        own.after, own.since = row.ticket, now
 
     def _check_come(self, worker: int) -> None:
         if self.flying.current.get(worker) != self.come:
@@ -331,7 +328,7 @@ class LiveEngine:
     def _end(self, worker: int, now: float, fate: str) -> None:
         """End a gradient that enters no update."""
         self.flying.ended(worker, now, fate)
-        self.fleet.waits(worker, now)
+        self.fleet[worker].since = now  # it waits
 
     def _close(self, now: float) -> Updated:
         if not self.taken:

@@ -63,7 +63,9 @@ def for_worker(
     if num_workers * 2 > together:
         flags = os.environ.get("XLA_FLAGS", "")
         own |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false".strip()}
-    return {**os.environ, **own, **devices(worker, num_workers, gpus_per_worker), **given}
+    found = {**os.environ, **own, **devices(worker, num_workers, gpus_per_worker), **given}
+    # The code of this very package, and not another version.
+    return {**found, "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), found.get("PYTHONPATH"))))}
 
 
 def for_actors(
@@ -75,8 +77,8 @@ def for_actors(
     """
     own = for_worker(None, num_workers=num_workers, gpus_per_worker=gpus_per_worker, given={}, cores=cores)
     own = {name: value for name, value in own.items() if value != os.environ.get(name) or name.startswith(_PREFIXES)}
-    if local:  # the code of this very package
-        own["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    if not local:
+        del own["PYTHONPATH"]
     return {**own, **given}
 
 

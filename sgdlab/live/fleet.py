@@ -1,23 +1,31 @@
 """`Fleet`, the workers of a live run and their states, and what went wrong with them, in words."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from sgdlab.live.messages import Joined
 from sgdlab.live.settings import LiveSettings
+from sgdlab.live.transport import ANEW
 
 _MOST_SECONDS = 60.0
 
 
 @dataclasses.dataclass
 class Worker:
-    """A worker, as the server knows it."""
+    """A worker, as the server knows it.
+
+    What a worker keeps from one message to its next, such as the state of its optimizer, is what it had after the last
+    of its messages that was used: one that was not leaves no trace, as in a simulation. Each process that joins has
+    nothing, and begins anew. A worker that was silent, and whose process lives, goes on.
+    """
 
     worker: int  # its number
     state: str = "down"  # no process; or "starting", "there", "silent" (its process may live), "gone" (for good)
     since: float = 0.0  # seconds, of the run's clock: in this state, or when it began to compute or to wait
     process: int | None = None  # number of its process; None before it has joined
     host: str = ""
+    life: int = -1  # which of its processes it is, counted from 0
+    after: int = ANEW  # ticket of its last message that was used, from after which its process goes on
     respawn_at: float = 0.0  # if it is down, seconds, when a process is to be started
     respawns: int = 0  # how often its process was started again
     deaths: int = 0  # how often it was lost in a row, without a gradient in between
@@ -31,120 +39,90 @@ class Worker:
         """Return True if the policy counts on it."""
         return self.state == "there"
 
+    def enters(self, state: str, now: float) -> None:
+        """Count it as in another state from now on."""
+        self.state, self.since = state, now
 
-class Fleet:
-    """All workers that may ever take part.
+    def spawned(self, now: float) -> None:
+        """Count a process that was started."""
+        self.respawns += self.deaths > 0
+        self.enters("starting", now)
+
+    def joined(self, process: int | None, host: str, now: float) -> None:
+        """Count a process that is ready, or one that serves a new run."""
+        self.process, self.host, self.life, self.after = process, host, self.life + 1, ANEW
+        self.enters("there", now)
+
+    def computes(self, now: float) -> None:
+        """Begin to count its time as its own: it has waited, and computes."""
+        self.idle, self.since = self.idle + (now - self.since), now
+
+    def sent_good(self) -> None:
+        """Count a good gradient that has come."""
+        self.came, self.deaths, self.failures = self.came + 1, 0, 0
+
+    def restarted(self, now: float) -> None:
+        """Count its process as gone by no fault of its own."""
+        self.respawn_at, self.deaths, self.failures, self.process = now, 0, 0, None
+        self.enters("down", now)
+
+
+class Fleet(list[Worker]):
+    """All workers that may ever take part, by number.
 
     Example:
       >>> fleet = Fleet(2, LiveSettings(respawns=1, respawn_seconds=0.5))
-      >>> fleet.spawned(0, 0.0), fleet.joined(0, process=17, host="here", now=1.0)
+      >>> fleet[0].spawned(0.0), fleet[0].joined(17, "here", now=1.0)
       (None, None)
       >>> fleet.ended(0, "killed by SIGKILL", 3.0)
       >>> fleet[0].respawn_at, fleet.due(3.4), fleet.due(3.5)
       (3.5, [1], [0, 1])
-      >>> fleet.spawned(0, 3.5), fleet.ended(0, "exit code 1", 4.0)
+      >>> fleet[0].spawned(3.5), fleet.ended(0, "exit code 1", 4.0)
       (None, None)
       >>> fleet[0].state, fleet.missing()
       ('gone', 'worker 0: exit code 1; worker 1: down')
     """
 
     def __init__(self, num_workers: int, settings: LiveSettings):
+        super().__init__(Worker(number) for number in range(num_workers))
         self._settings = settings
-        self._workers = [Worker(number) for number in range(num_workers)]
-
-    def __getitem__(self, worker: int) -> Worker:
-        return self._workers[worker]
-
-    def __iter__(self) -> Iterator[Worker]:
-        return iter(self._workers)
-
-    def __len__(self) -> int:
-        return len(self._workers)
 
     def there(self) -> list[int]:
         """Return the workers that the policy counts on."""
-        return [worker.worker for worker in self._workers if worker.there]
+        return [worker.worker for worker in self if worker.there]
 
     def can_come(self) -> int:
         """Return how many workers are there or can still come."""
-        return sum(worker.state != "gone" for worker in self._workers)
+        return sum(worker.state != "gone" for worker in self)
 
     def due(self, now: float) -> list[int]:
         """Return the workers for which a process is to be started at this instant."""
-        return [worker.worker for worker in self._workers if worker.state == "down" and worker.respawn_at <= now]
-
-    def spawned(self, number: int, now: float) -> None:
-        """Count a process that was started."""
-        worker = self._workers[number]
-        worker.respawns += worker.deaths > 0
-        self._is(worker, "starting", now)
-
-    def joined(self, number: int, *, process: int | None, host: str, now: float) -> None:
-        """Count a worker that is ready."""
-        worker = self._workers[number]
-        worker.process, worker.host = process, host
-        self._is(worker, "there", now)
-
-    def silent(self, number: int, error: str, now: float) -> None:
-        """Count a worker as lost, though its process may live."""
-        self._workers[number].error = error
-        self._is(self._workers[number], "silent", now)
-
-    def back(self, number: int, now: float) -> None:
-        """Count a worker that was silent and has spoken."""
-        self._is(self._workers[number], "there", now)
+        return [worker.worker for worker in self if worker.state == "down" and worker.respawn_at <= now]
 
     def ended(self, number: int, error: str, now: float) -> None:
         """Count a process as gone; another is started after a while, unless that has helped too seldom."""
-        worker = self._workers[number]
-        worker.error = error
-        delay = min(self._settings.respawn_seconds * 2**worker.deaths, _MOST_SECONDS)
-        worker.deaths, worker.failures = worker.deaths + 1, 0
-        if worker.deaths > self._settings.respawns:
-            self._is(worker, "gone", now)
-        else:
-            worker.respawn_at = now + delay
-            self._is(worker, "down", now)
-
-    def computes(self, number: int, now: float) -> None:
-        """Begin to count a worker's time as its own: it has waited, and computes."""
-        worker = self._workers[number]
-        worker.idle, worker.since = worker.idle + (now - worker.since), now
-
-    def waits(self, number: int, now: float) -> None:
-        """Begin to count a worker's time as idle: its gradient has come, or was given up."""
-        self._workers[number].since = now
-
-    def came(self, number: int) -> None:
-        """Count a good gradient that has come."""
-        worker = self._workers[number]
-        worker.came, worker.deaths, worker.failures = worker.came + 1, 0, 0
+        worker = self[number]
+        worker.error, worker.failures = error, 0
+        worker.respawn_at = now + min(self._settings.respawn_seconds * 2**worker.deaths, _MOST_SECONDS)
+        worker.deaths += 1
+        worker.enters("gone" if worker.deaths > self._settings.respawns else "down", now)
 
     def failed(self, number: int, error: str) -> bool:
         """Count a gradient that failed or was refused; return True if it was one too many in a row."""
-        worker = self._workers[number]
+        worker = self[number]
         worker.error, worker.failures = error, worker.failures + 1
         return worker.failures >= self._settings.failures
 
-    def restarted(self, number: int, now: float) -> None:
-        """Count a process that is gone by no fault of its own."""
-        worker = self._workers[number]
-        worker.respawn_at, worker.deaths, worker.failures, worker.process = now, 0, 0, None
-        self._is(worker, "down", now)
-
     def shift(self, seconds: float) -> None:
         """Move all instants, where the run's clock is set."""
-        for worker in self._workers:
+        for worker in self:
             worker.since, worker.respawn_at = worker.since + seconds, worker.respawn_at + seconds
 
     def missing(self) -> str:
         """Say who is not there, and why."""
         return "; ".join(
-            f"worker {worker.worker}: {worker.error or worker.state}" for worker in self._workers if not worker.there
+            f"worker {worker.worker}: {worker.error or worker.state}" for worker in self if not worker.there
         )
-
-    def _is(self, worker: Worker, state: str, now: float) -> None:
-        worker.state, worker.since = state, now
 
 
 NOT_FINITE = "its gradient, or what came with it, was not finite (NaN or infinite)"

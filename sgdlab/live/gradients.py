@@ -3,6 +3,7 @@
 import copy
 import functools
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.live import wire
 from sgdlab.live.packing import Packer
 from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.transport import ANEW
@@ -25,6 +27,11 @@ from sgdlab.types import Tree
 
 SLICE_SECONDS = 0.002
 """Seconds that a worker that is slowed down sleeps before it asks again whether to stop."""
+
+
+def never() -> bool:
+    """Return False: a gradient that nobody gives up."""
+    return False
 
 
 class Gradients:
@@ -52,7 +59,7 @@ class Gradients:
     Example:
       >>> grad_fn = lambda params, batch: (params - batch.mean(), {"loss": jnp.mean((params - batch) ** 2) / 2})
       >>> gradients = Gradients(Work(jnp.zeros([]), grad_fn, lambda ticket: ticket + jnp.arange(4.0), micro_batches=2))
-      >>> grads, aux = gradients.compute(7, np.float32(1.0), stop=lambda: False)
+      >>> grads, aux = gradients.compute(7, np.float32(1.0))
       >>> float(grads), float(aux["loss"])
       (-7.5, 28.75)
     """
@@ -70,10 +77,7 @@ class Gradients:
             self.aux = self._steps.aux
             return
         functions = Functions(*(as_pytree(part) for part in (work.grad_fn, batch_fn, work.finish)))
-        # On the device once, and not with every gradient.
-        self._functions = jax.tree.map(
-            lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, functions
-        )
+        self._functions = _on_device(functions)
         shapes = functools.partial(_shapes, cut=self._cut)
         self._like = jax.eval_shape(shapes, work.params, self._functions)
         self.aux = self._like[1]
@@ -81,10 +85,10 @@ class Gradients:
 
     def compile(self) -> None:
         """Compile the programs, so that the first gradient takes no longer than the others."""
-        self._computed(0, jax.tree.map(np.asarray, self._work.params), lambda: False)
+        self._computed(0, jax.tree.map(np.asarray, self._work.params), never)
 
     def compute(
-        self, ticket: int, params: Tree, stop: Callable[[], bool], *, after: int = ANEW, version: int = 0
+        self, ticket: int, params: Tree, stop: Callable[[], bool] = never, *, after: int = ANEW, version: int = 0
     ) -> tuple[Tree, Tree] | None:
         """Compute a gradient.
 
@@ -140,7 +144,7 @@ class Computer:
 
     Attributes:
       params: where a version's arrays lie.
-      answer: where those of a gradient, and of its aux, lie.
+      sent: where those of a gradient, and of its aux, lie.
     """
 
     def __init__(self, source: Mapping[str, Any], layout: Sequence[Sequence[str]], worker: int):
@@ -148,20 +152,38 @@ class Computer:
         self._fresh = Gradients(work, worker=worker)
         self._run, self._gradients = -1, self._fresh
         self.params = MemoryLayout(work.params)
-        self.answer = MemoryLayout({"params": self._fresh.sent, "aux": self._fresh.aux})
-        self.answer.check(layout)
+        self.sent = MemoryLayout({"params": self._fresh.sent, "aux": self._fresh.aux})
+        self.sent.check(layout)
         self._fresh.compile()
 
-    def compute(
-        self, run: int, ticket: int, params: Tree, stop: Callable[[], bool], views: Sequence[np.ndarray], **kept: int
-    ) -> bool:
-        """Write a gradient, as of `Gradients.compute`, into `views`, which `answer` makes; return False if given up."""
+    def answer(
+        self,
+        asked: Mapping[str, int],
+        memory: Callable[[Mapping[str, int]], np.ndarray],
+        views: Sequence[np.ndarray],
+        void: Callable[[], tuple[int, int]],
+    ) -> dict[str, Any]:
+        """Compute a gradient, and return what a worker says of it: that it came, was given up, or failed.
+
+        Args:
+          asked: its "run" and "ticket", with "after" and "version" as of `Gradients.compute`.
+          memory: `(asked) -> uint8`, where the parameters lie.
+          views: where the gradient is written, made by `sent`.
+          void: () -> (run, ticket), the last that was interrupted; both only grow, and all before it are void too.
+        """
+        begun, run, ticket = time.perf_counter(), asked["run"], asked["ticket"]
         if run != self._run:  # a run counts its own gradients, and finds the programs compiled
             self._run, self._gradients = run, copy.copy(self._fresh)
-        computed = self._gradients.compute(ticket, params, stop, **kept)
-        if computed is not None:
-            self.answer.write(views, dict(zip(("params", "aux"), computed, strict=True)))
-        return computed is not None
+        try:
+            params, stop = self.params.tree(memory(asked)), lambda: void() >= (run, ticket)
+            found = self._gradients.compute(ticket, params, stop, after=asked["after"], version=asked["version"])
+            if found is not None:
+                self.sent.write(views, dict(zip(("params", "aux"), found, strict=True)))
+            said = {"kind": "gave_up" if found is None else "came", "seconds": time.perf_counter() - begun}
+        except Exception as error:
+            traceback.print_exc()
+            said = {"kind": "failed", "error": wire.in_one_line(error)}
+        return {**said, "run": run, "ticket": ticket}
 
 
 class Functions(NamedTuple):
@@ -170,6 +192,11 @@ class Functions(NamedTuple):
     grad_fn: Any
     batch_fn: Any
     finish: Any
+
+
+def _on_device(functions: Tree) -> Tree:
+    """Return functions whose data are on the device once, and need not be brought there with every gradient."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, functions)
 
 
 def _shapes(params: Tree, functions: Functions, *, cut: Cut) -> Any:
@@ -238,8 +265,7 @@ class PseudoGradients:
         walk = Walk(as_pytree(grad_fn), as_pytree(batch_fn), as_pytree(own.optimizer), own.proximal)
         if own.inner is not None:
             walk = walk._replace(factors=own.inner.factors)
-        # On the device once, and not with every message.
-        self._walk = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, walk)
+        self._walk = _on_device(walk)
         self._steps, self._stride = own.steps(worker), own.stride
         self._keeps, self._stream, self._inner = own.keeps, own.stream, own.inner
         self._kept: dict[int, tuple[int, Tree]] = {}  # ticket -> the version that it read, what the worker has after it

@@ -1,99 +1,20 @@
-"""The books of a run: every gradient's ticket, fate and process, and the versions that gradients in flight read."""
+"""The books of a run: every gradient's ticket and fate, and the versions that gradients in flight read."""
 
 import array
 import collections
 import math
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection
+from typing import Any
 
 import numpy as np
 
-from sgdlab.live.transport import ANEW, Transport
+from sgdlab.live.transport import Transport
 from sgdlab.protocols.recorder import Recorder, Row
 from sgdlab.schedule import DROPPED
 from sgdlab.types import Tree
 
 KINDS = {"late": "dropped", "interrupted": "dropped", "lost": "lost", "failed": "lost", "refused": "lost"}
 """Fates of gradients that enter no update: dropped by the protocol, or lost by a fault."""
-
-
-class Ledger:
-    """Counts gradients, by fate and by worker; it refuses a second fate.
-
-    Example:
-      >>> ledger = Ledger()
-      >>> ledger.began(worker=3), ledger.began(worker=4)
-      (0, 1)
-      >>> ledger.taken(0)
-      >>> ledger.counts()
-      {'begun': 2, 'applied': 0, 'dropped': 0, 'lost': 0, 'in flight': 2}
-      >>> ledger.applied()
-      >>> ledger.ended(1, "late")
-      >>> ledger.counts(), ledger.of(4)["dropped"]
-      ({'begun': 2, 'applied': 1, 'dropped': 1, 'lost': 0, 'in flight': 0}, 1)
-      >>> ledger.ended(0, "lost")
-      Traceback (most recent call last):
-      ...
-      ValueError: ticket=0 must be of a gradient in flight; this one has its fate already, or was never begun
-    """
-
-    def __init__(self) -> None:
-        self.begun = 0
-        self._fates: collections.Counter[str] = collections.Counter()
-        self._in_flight: dict[int, int] = {}  # ticket -> worker
-        self._open: dict[int, int] = {}  # those that have entered the open update
-        self._workers: dict[int, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-
-    def began(self, worker: int) -> int:
-        """Return the ticket of the gradient that a worker begins; they rise by one."""
-        ticket, self.begun = self.begun, self.begun + 1
-        self._in_flight[ticket] = worker
-        return ticket
-
-    def taken(self, ticket: int) -> None:
-        """Move a gradient into the open update."""
-        self._open[ticket] = self._landed(ticket)
-
-    def applied(self) -> None:
-        """Count the gradients of the open update, which is made."""
-        for worker in self._open.values():
-            self._workers[worker]["applied"] += 1
-        self._fates["applied"] += len(self._open)
-        self._open.clear()
-
-    def ended(self, ticket: int, fate: str) -> None:
-        """Count a gradient that enters no update, for one of the reasons in `KINDS`."""
-        kind = KINDS[fate]
-        self._workers[self._landed(ticket)][kind] += 1
-        self._fates[fate] += 1
-
-    def of(self, worker: int) -> collections.Counter[str]:
-        """Return the number of a worker's gradients that were applied, dropped and lost."""
-        return self._workers[worker]
-
-    @property
-    def in_flight(self) -> set[int]:
-        """Return tickets without a fate: being computed, or in the open update."""
-        return self._in_flight.keys() | self._open.keys()
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of gradients begun, and of those applied, dropped, lost and in flight, which add up."""
-        dropped, lost = (
-            sum(self._fates[fate] for fate, of in KINDS.items() if of == kind) for kind in ("dropped", "lost")
-        )
-        return {
-            "begun": self.begun,
-            "applied": self._fates["applied"],
-            "dropped": dropped,
-            "lost": lost,
-            "in flight": len(self._in_flight) + len(self._open),
-        }
-
-    def _landed(self, ticket: int) -> int:
-        if ticket not in self._in_flight:
-            raise ValueError(
-                f"ticket={ticket} must be of a gradient in flight; this one has its fate already, or was never begun"
-            )
-        return self._in_flight.pop(ticket)
 
 
 class ByTicket:
@@ -118,85 +39,12 @@ class ByTicket:
             self._values.extend([math.nan] * missing)
         self._values[ticket] = value
 
-    def set_first(self, ticket: int, value: float) -> None:
-        """Set a number that is not there; one that is there stays, as where a message comes twice."""
-        if math.isnan(self[ticket]):
-            self[ticket] = value
-
     def of(self, tickets: np.ndarray) -> np.ndarray:
         """Return float64[G], the numbers of these tickets."""
         values = np.full(int(tickets.max(initial=-1)) + 1, np.nan)
         known = min(values.size, len(self._values))
         values[:known] = self._values[:known]
         return values[tickets]
-
-
-class Lives:
-    """Counts the processes of each worker, and says after which message the present one goes on.
-
-    What a worker keeps from one message to its next, such as the state of its optimizer, is what it had after the last
-    of its messages that was used: one that was not leaves no trace, as in a simulation. Each process that joins has
-    nothing, and begins anew. A worker that was silent, and whose process lives, goes on.
-
-    Example:
-      >>> lives = Lives()
-      >>> lives.joined(3)
-      >>> lives.begun(ticket=0, worker=3), lives.used(0, worker=3), lives.begun(ticket=1, worker=3)
-      (-1, None, 0)
-      >>> lives.joined(3)
-      >>> lives.begun(ticket=2, worker=3), lives.of(np.array([1, 2]))
-      (-1, array([0, 1]))
-    """
-
-    def __init__(self) -> None:
-        self._count: dict[int, int] = {}
-        self._after: dict[int, int] = {}
-        self._lives = ByTicket()
-
-    def joined(self, worker: int) -> None:
-        """Count a new process of a worker, or one that serves a new run."""
-        self._count[worker] = self._count.get(worker, -1) + 1
-        self._after[worker] = ANEW
-
-    def begun(self, ticket: int, worker: int) -> int:
-        """Return the ticket after which a worker goes on that begins a gradient, or `ANEW`.
-
-        One that has never joined will begin it with its first process.
-        """
-        self._lives[ticket] = self._count.get(worker, 0)
-        return self._after.get(worker, ANEW)
-
-    def used(self, ticket: int, worker: int) -> None:
-        """Remember a worker's message that has entered an update."""
-        self._after[worker] = ticket
-
-    def of(self, tickets: np.ndarray) -> np.ndarray:
-        """Return int64[G], which of its worker's processes, counted from 0, computed the gradients of these tickets."""
-        return self._lives.of(tickets).astype(np.int64)
-
-
-def begins_anew(worker: np.ndarray, life: np.ndarray, read: np.ndarray, update: np.ndarray | None = None) -> np.ndarray:
-    """Return int32[R], the version from which the worker of each message begins anew; -1 where it goes on.
-
-    Args:
-      worker: int[R], of the messages that are used, those of each worker in their order.
-      life: int[R], which of the worker's processes, as `Lives.of`.
-      read: int[R], the version that each has read.
-      update: int[R], the update that each entered, where a worker also begins anew that has missed an update: it has
-        read another version than that which its last message has made. None: it does not.
-
-    Example:
-      >>> begins_anew(np.array([0, 1, 0, 0]), np.array([0, 0, 0, 1]), np.array([0, 0, 1, 2]))
-      array([ 0,  0, -1,  2], dtype=int32)
-      >>> begins_anew(np.zeros(3, int), np.zeros(3, int), np.array([0, 1, 3]), np.array([0, 1, 3]))
-      array([ 0, -1,  3], dtype=int32)
-    """
-    order = np.argsort(worker, kind="stable")
-    first = np.ones(worker.size, bool)
-    first[order[1:]] = (np.diff(worker[order]) != 0) | (np.diff(life[order]) != 0)
-    if update is not None:
-        first[order[1:]] |= read[order[1:]] != update[order[:-1]] + 1
-    return np.where(first, read, ANEW).astype(np.int32)
 
 
 class KeptVersions:
@@ -211,8 +59,8 @@ class KeptVersions:
         self.newest = 0  # its number
         self.transport, self._sent = transport, sent
         self._trees: dict[int, Tree] = {}
-        self._handles: dict[int, Hashable] = {}
-        self._readers: dict[int, int] = {}
+        self._handles: dict[int, Any] = {}
+        self._readers: collections.Counter[int] = collections.Counter()
         self._held: Collection[int] = ()
 
     def __contains__(self, version: int) -> bool:
@@ -238,13 +86,13 @@ class KeptVersions:
         for version in before:
             self._forget_unless_needed(version)
 
-    def begin(self, version: int) -> Hashable:
+    def begin(self, version: int) -> Any:
         """Return the transport's handle of a version, the newest or one that is held, for one reader more."""
         if version not in self._trees:
             self._trees[version] = self._sent()
         if version not in self._handles:
             self._handles[version] = self.transport.publish(self._trees[version])
-        self._readers[version] = self._readers.get(version, 0) + 1
+        self._readers[version] += 1
         return self._handles[version]
 
     def read(self, version: int) -> Tree:
@@ -258,8 +106,7 @@ class KeptVersions:
 
     def held(self) -> dict[int, Tree]:
         """Return the versions with readers, and those that are held."""
-        read = [version for version, readers in self._readers.items() if readers]
-        return {version: self._trees[version] for version in (*read, *self._held)}
+        return {version: self._trees[version] for version in (*+self._readers, *self._held)}
 
     def restore(self, trees: dict[int, Tree]) -> None:
         """Put the parameters of a checkpoint in the place of those that were not computed again."""
@@ -277,32 +124,36 @@ class KeptVersions:
         self._handles.clear()
 
     def _forget_unless_needed(self, version: int) -> None:
-        if self._readers.get(version) or version in self:
+        if self._readers[version] or version in self:
             return
-        self._readers.pop(version, None)
+        del self._readers[version]
         self._trees.pop(version, None)
         if version in self._handles:
             self.transport.release(self._handles.pop(version))
 
 
 class InFlight:
-    """Gradients from their beginning to their end; record, ledger and kept versions change together.
+    """Gradients from their beginning to their end; record, counts and kept versions change together.
 
     Attributes:
+      begun: how many were begun; the next one has this ticket.
       current: worker -> the ticket that it computes.
+      fates: worker -> how many of its gradients were applied, dropped and lost.
       recorder: what has happened.
-      ledger: every gradient's fate.
       versions: the parameters that they are computed on.
     """
 
     def __init__(self, transport: Transport, sent: Callable[[], Tree]):
+        self.begun = 0
         self.current: dict[int, int] = {}
-        self.recorder, self.ledger, self.versions = Recorder(), Ledger(), KeptVersions(transport, sent)
+        self.fates: dict[int, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+        self.recorder, self.versions = Recorder(), KeptVersions(transport, sent)
+        self._open: list[int] = []  # workers of the gradients in the open update
 
-    @property
-    def tickets(self) -> int:
-        """Return the number of gradients that were begun; the next one has this ticket."""
-        return self.ledger.begun
+    def counts(self) -> dict[str, int]:
+        """Return the number of gradients begun, and of those applied, dropped, lost and in flight, which add up."""
+        ended = {kind: sum(own[kind] for own in self.fates.values()) for kind in ("applied", "dropped", "lost")}
+        return {"begun": self.begun, **ended, "in flight": self.begun - sum(ended.values())}
 
     def row(self, worker: int) -> Row:
         """Return what the worker computes."""
@@ -315,31 +166,31 @@ class InFlight:
                 f"policy must begin workers that wait, on version {self.versions.newest} or one that it has held; it "
                 f"begins worker {worker} on version {version}" + (", which computes" if worker in self.current else "")
             )
-        handle, ticket = self.versions.begin(version), self.ledger.began(worker)
-        self.current[worker] = ticket
+        handle, ticket = self.versions.begin(version), self.begun
+        self.begun, self.current[worker] = ticket + 1, ticket
         self.recorder.began(ticket, worker, version, now)
         self.versions.transport.begin(worker, ticket, handle, after=after, version=version)
 
     def taken(self, worker: int, update: int, now: float) -> None:
         """Move the worker's gradient into the open update."""
-        ticket = self._landed(worker)
-        self.recorder.ended(ticket, now, update)
-        self.ledger.taken(ticket)
+        self._landed(worker, update, now)
+        self._open.append(worker)
 
     def ended(self, worker: int, now: float, fate: str) -> None:
-        """End the worker's gradient, which enters no update."""
-        ticket = self._landed(worker)
-        self.recorder.ended(ticket, now, DROPPED, fate)
-        self.ledger.ended(ticket, fate)
+        """End the worker's gradient, which enters no update, for one of the reasons in `KINDS`."""
+        self._landed(worker, DROPPED, now, fate)
+        self.fates[worker][KINDS[fate]] += 1
 
     def closed(self, now: float) -> None:
         """Make the open update: there is a new version."""
         self.recorder.closed(now)
-        self.ledger.applied()
+        for worker in self._open:
+            self.fates[worker]["applied"] += 1
+        self._open.clear()
         self.versions.formed(len(self.recorder.applied))
 
-    def _landed(self, worker: int) -> int:
+    def _landed(self, worker: int, update: int, now: float, fate: str = "") -> None:
         row = self.row(worker)
         del self.current[worker]
         self.versions.done(row.read)
-        return row.ticket
+        self.recorder.ended(row.ticket, now, update, fate)

@@ -1,6 +1,7 @@
 """`Log`, what a live run writes ahead of all that it does, and its checkpoints: a run that was killed resumes."""
 
 import concurrent.futures
+import contextlib
 import errno
 import fcntl
 import json
@@ -8,7 +9,7 @@ import os
 import pathlib
 import shutil
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 from sgdlab import files
@@ -103,10 +104,9 @@ class Log:
     Args:
       folder: the directory; made if it is not there.
       config: all values that the run depends on, as JSON holds them.
-      compute: `(ticket, params) -> (grads, aux)`, bit for bit what a worker computes: gradients are not logged, those
-        after the newest checkpoint are computed again. None: a log that is there cannot be resumed.
-      compute_of: `(worker) -> compute`, where workers have examples of their own; in the place of `compute`. It is
-        called with the keyword `version` too, the number of the version that the gradient was computed on.
+      compute_of: `(worker) -> compute`, where `compute(ticket, params, version=...) -> (grads, aux)` is bit for bit
+        what the worker computes on the version of this number: gradients are not logged, those after the newest
+        checkpoint are computed again. None: a log that is there cannot be resumed.
       sent_like: {"params": ..., "aux": ...} of gradients that nobody can compute again, since workers keep something
         between them: these are written down (`sgdlab.live.checkpoint.KeptMessages`). None: workers keep nothing.
       say: called with a line where a run is resumed, or a checkpoint cannot be used.
@@ -127,13 +127,12 @@ class Log:
         folder: str | os.PathLike[str],
         config: Mapping[str, Any],
         *,
-        compute: Callable[[int, Tree], tuple[Tree, Tree]] | None = None,
-        compute_of: Callable[[int], Callable[..., tuple[Tree, Tree]]] | None = None,
+        compute_of: Callable[[int], Callable[..., Any]] | None = None,
         sent_like: Tree = None,
         say: Callable[[str], None] = print,
     ):
         self.folder, self.path, self.say = pathlib.Path(folder), path_in(folder), say
-        self.compute, self.compute_of, self._sent_like = compute, compute_of, sent_like
+        self.compute_of, self._sent_like = compute_of, sent_like
         self._synced, self._dirty, self.lost = 0.0, False, False
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._syncing: concurrent.futures.Future | None = None
@@ -180,22 +179,17 @@ class Log:
     def write(self, entry: Entry) -> None:
         """Add a line; `RunFailed` if it cannot be written, since without its log a run must not go on."""
         line, chain = line_of(entry, self._chain)
-        try:
-            written = self._file.write(line)
-        except OSError as error:
-            raise self._failed(error) from error
-        if written != len(line):
-            raise self._failed(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        with self._writing():
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._lines, self._chain = self._lines + 1, chain
         self._dirty = True
 
     def keep(self, ticket: int, grads: Tree, aux: Tree) -> None:
         """Keep a message that has come, where these are kept, before `write` says so; `RunFailed` if it cannot."""
-        try:
-            if self.messages is not None:
+        if self.messages is not None:
+            with self._writing():
                 self.messages.write(ticket, grads, aux)
-        except OSError as error:
-            raise self._failed(error) from error
 
     def sync(self, now: float, *, least_seconds: float = SYNC_SECONDS) -> None:
         """See to it that the lines will be on the disk, in a thread, if that is long ago by this clock.
@@ -211,7 +205,7 @@ class Log:
             return
         self._synced, self.lost = now, not _is_at(self.path, self._file)
         if self._syncing is None and self._dirty:
-            self._syncing = self._writer.submit(self._on_disk, self._descriptor_of_messages())
+            self._syncing = self._writer.submit(self._on_disk, None if self.messages is None else self.messages.file)
             self._dirty = False
 
     def write_again(self) -> None:
@@ -255,15 +249,9 @@ class Log:
           RunFailed: if the messages that follow it cannot be written.
         """
         self._saved()
-        made, ended = Checkpoint(update, self._lines, self._chain, steps, versions), None
-        try:
-            ended = self._descriptor_of_messages()  # of the file that is not written any more from here on
-            if self.messages is not None:
-                self.messages.checkpoint(update)
-        except OSError as error:
-            if ended is not None:
-                os.close(ended)
-            raise self._failed(error) from error
+        made = Checkpoint(update, self._lines, self._chain, steps, versions)
+        with self._writing():
+            ended = None if self.messages is None else self.messages.checkpoint(update)
         self._saving = self._writer.submit(self._save, made, ended)
 
     def newest(self) -> Checkpoint | None:
@@ -287,9 +275,8 @@ class Log:
         self._writer.shutdown()
         try:
             self._synchronized()
-            self._on_disk(self._descriptor_of_messages())
-        except OSError as error:
-            raise self._failed(error) from error
+            with self._writing():
+                self._on_disk(None if self.messages is None else self.messages.file)
         finally:
             self._file.close()
             if self.messages is not None:
@@ -328,35 +315,39 @@ class Log:
         self.config, self.versions, self.entries = given, versions(), []
         self.write(["log", FORMAT, given, self.versions])
 
-    def _save(self, made: Checkpoint, messages: int | None) -> None:
-        self._on_disk(messages)  # a checkpoint is never ahead of its log
+    def _save(self, made: Checkpoint, ended: IO[bytes] | None) -> None:
+        with ended or contextlib.nullcontext():
+            self._on_disk(ended)  # a checkpoint is never ahead of its log
         checkpoint.save(self.folder, made)
         left = checkpoint.updates_of(self.folder)
         if self.messages is not None and len(left) > 1:  # with one alone, the log's beginning stands behind it
             self.messages.forget(left[0])
 
-    def _descriptor_of_messages(self) -> int | None:
-        return None if self.messages is None else self.messages.descriptor()
+    def _on_disk(self, messages: IO[bytes] | None) -> None:
+        """Bring all to the disk, messages first: no line may be there without its message.
 
-    def _on_disk(self, messages: int | None) -> None:
-        """Bring all to the disk, messages first: no line may be there without its message; close their descriptor."""
+        The one thread of the writer does this in the order in which it was asked to: a file of messages that a
+        checkpoint ends is closed after all that was asked of it before.
+        """
         if messages is not None:
-            with os.fdopen(messages, "rb") as file:
-                os.fsync(file)
+            os.fsync(messages.fileno())
         os.fsync(self._file.fileno())
 
-    def _failed(self, error: OSError) -> RunFailed:
-        why = f"cannot be written: {error.strerror}; the same command continues when there is room"
-        return RunFailed(f"error: log={str(self.path)!r} {why}")
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """End the run where the disk fails: without its log it must not go on."""
+        try:
+            yield
+        except OSError as error:
+            why = f"cannot be written: {error.strerror}; the same command continues when there is room"
+            raise RunFailed(f"error: log={str(self.path)!r} {why}") from error
 
     def _synchronized(self) -> None:
         """Wait until the lines of the last `sync` are on the disk."""
         syncing, self._syncing = self._syncing, None
-        try:
-            if syncing is not None:
+        if syncing is not None:
+            with self._writing():
                 syncing.result()
-        except OSError as error:
-            raise self._failed(error) from error
 
     def _saved(self) -> None:
         """Wait for the last checkpoint."""

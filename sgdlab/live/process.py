@@ -1,22 +1,19 @@
 """`Process`, one process of a worker, from its start to its end, and how it ended, in words."""
 
 import contextlib
-import os
 import pathlib
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from collections.abc import Mapping
+from typing import Any
 
 from sgdlab.live import wire
 from sgdlab.live.messages import Joined
-from sgdlab.live.shared_arrays import MemoryLayout, Pieces
-from sgdlab.live.work import WorkSource
+from sgdlab.live.shared_arrays import Pieces
 
-_ROOT = pathlib.Path(__file__).parents[2]
 PATIENCE = 0.5
 """Seconds that a process has to end by itself, once its server has left it, before it is killed."""
 _LINES = 3
@@ -29,8 +26,8 @@ class Process:
 
     Args:
       worker: its number.
-      source: where it finds what it computes.
-      layout: where its gradients and their aux lie.
+      start: what it is told first.
+      size: bytes of a gradient and its aux.
       versions: descriptor of the memory of the parameters.
       env: its environment.
       log: file for what it prints; None: it prints where this process does.
@@ -40,8 +37,8 @@ class Process:
     def __init__(
         self,
         worker: int,
-        source: WorkSource,
-        layout: MemoryLayout,
+        start: Mapping[str, Any],
+        size: int,
         *,
         versions: int,
         env: Mapping[str, str],
@@ -55,35 +52,30 @@ class Process:
         self.error = ""  # why it could not start, in its own words
         self._log, self._killed = log, killed_for_memory()
         with contextlib.ExitStack() as undo:
-            self.gradients = Pieces(layout.size)
+            self.gradients = Pieces(size)
             undo.callback(self.gradients.close)
             self.gradients[0]  # made as long as it must be
             ours, theirs = socket.socketpair()
             undo.callback(ours.close)
             files = [theirs.fileno(), versions, self.gradients.file]
-            with theirs, _printing(log) as out:
+            if log is not None:
+                log.parent.mkdir(parents=True, exist_ok=True)
+            with theirs, contextlib.nullcontext() if log is None else log.open("ab") as out:
                 self.child = subprocess.Popen(
+                    # -P: modules of the folder that we are in would come before those of the same name.
                     [sys.executable, "-P", "-m", "sgdlab.live.worker", str(worker), *map(str, files)],
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
-                    # The code of this very package, and -P: neither another version nor the folder that we are in.
-                    env={**env, "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), env.get("PYTHONPATH"))))},
+                    env=env,
                     pass_fds=files,
                     process_group=0,  # a terminal's Ctrl-C, and signals to the server's group, are the server's affair
                 )
             undo.pop_all()
         self.line = wire.BufferedSocket(ours)
-        self.line.send(
-            {
-                "kind": "start",
-                "source": {**source._asdict(), "modules": dict(source.modules)},
-                "path": [entry or str(pathlib.Path.cwd()) for entry in sys.path],
-                "layout": layout.described(),
-                # Linux means the thread that has started it; any other may end before the server does.
-                "mortal": threading.current_thread() is threading.main_thread(),
-            }
-        )
+        # Linux means the thread that has started it; any other may end before the server does.
+        mortal = threading.current_thread() is threading.main_thread()
+        self.line.send({"kind": "start", **start, "mortal": mortal})
 
     def begin(self, ticket: int, slot: int, *, after: int, version: int) -> None:
         """Ask for a gradient on the version in piece `slot`; `after` and `version` as of `Transport.begin`."""
@@ -126,16 +118,6 @@ class Process:
             return f"{how}; see {self._log}" if self._log else how
         why = self.error or (last_lines(self._log) if self._log else "")
         return f"{how} before its first gradient: {why}" if why else f"{how} before its first gradient"
-
-
-@contextlib.contextmanager
-def _printing(log: pathlib.Path | None) -> Iterator[IO[bytes] | None]:
-    if log is None:
-        yield None
-        return
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
-        yield file
 
 
 def described(code: int, killed: int) -> str:

@@ -101,7 +101,7 @@ class LiveProgress:
 
     def close(self) -> None:
         """Wait a while for what is not written yet, and leave the last block; a call of `show` begins a new one."""
-        if self._thread.end(_END_SECONDS):
+        if self.wait():
             self._drawn, self._shown = 0, ()
 
     def __enter__(self) -> Self:
@@ -136,7 +136,7 @@ class Background:
       >>> written = []
       >>> background = Background(lambda lines, state: written.append((lines, state)))
       >>> background.give(line="one")
-      >>> background.end(seconds=60.0)
+      >>> background.wait(60.0)
       True
       >>> written
       [(['one'], None)]
@@ -146,52 +146,37 @@ class Background:
         self._write = write
         self._lines: collections.deque[str] = collections.deque(maxlen=_MOST_LINES)
         self._state: Any = None
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._ends = self._writes = False
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None  # as long as there is something to write
 
     def give(self, *, line: str | None = None, state: Any = None) -> None:
         """Begin to write a line, or a state; return at once."""
-        with self._changed:
+        with self._lock:
             if line is not None:
                 self._lines.append(line)
             self._state = self._state if state is None else state
             if self._thread is None or not self._thread.is_alive():
-                self._ends, self._writes = False, False
                 self._thread = threading.Thread(target=self._run, name="background", daemon=True)
                 self._thread.start()
-            self._changed.notify_all()
 
     def wait(self, seconds: float) -> bool:
         """Wait until everything is written, but no longer than so many seconds; return True if it is."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not (self._lines or self._state is not None or self._writes), seconds)
-
-    def end(self, seconds: float) -> bool:
-        """Do what `wait` does, and end the thread; more that is given is written by a new one."""
-        done = self.wait(seconds)
-        with self._changed:
-            thread, self._ends = self._thread, True
-            self._changed.notify_all()
-        if done and thread is not None:
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
             thread.join(seconds)
-        return done
+        return thread is None or not thread.is_alive()
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._lines or self._state is not None or self._ends)
-                if not self._lines and self._state is None:
-                    return
+            with self._lock:
                 lines, state = list(self._lines), self._state
+                if not lines and state is None:
+                    self._thread = None
+                    return
                 self._lines.clear()
-                self._state, self._writes = None, True
-            try:
-                self._write(lines, state)
-            finally:
-                with self._changed:
-                    self._writes = False
-                    self._changed.notify_all()
+                self._state = None
+            self._write(lines, state)
 
 
 def block(status: Status) -> list[str]:

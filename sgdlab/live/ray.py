@@ -8,28 +8,22 @@ recording is replayed to the bit where the kinds of processor agree too. Only th
     ray start --address=10.0.0.1:6379                    # on every other machine
 """
 
-import os
-import pathlib
 import re
-import sys
 import time
 from collections import deque
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sgdlab.live import environment
-from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, Message
-from sgdlab.live.ray_actor import Actor, ActorStart, Asked, Ready
+from sgdlab.live.messages import Lost, Message
+from sgdlab.live.ray_actor import Actor
 from sgdlab.live.ray_cluster import Cluster
-from sgdlab.live.shared_arrays import MemoryLayout
+from sgdlab.live.shared_arrays import own
 from sgdlab.live.transport import ANEW
-from sgdlab.live.work import WorkSource
+from sgdlab.live.workers import Workers
 from sgdlab.types import Tree
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 INLINE = 100 * 1024
 """Bytes. Parameters that are smaller are sent with each call; larger ones once a version, to each node's memory."""
 _AHEAD = 2
@@ -45,28 +39,25 @@ class _Worker:
         self.void = -1  # largest ticket of this run that it was told to give up
         self.joined: Any = None  # `Joined`, once it is there
         self.asked = 0  # gradients that it has not answered
-        self.waiting: deque[tuple[Asked, Any]] = deque()  # those that it is asked for next, and their parameters
+        self.waiting: deque[tuple[dict[str, int], Any]] = (
+            deque()
+        )  # those that it is asked for next, and their parameters
 
 
 class _Call:
-    """Holds what an actor was asked, and has not answered."""
+    """Holds what an actor was asked, and has not answered: a gradient, or else, to start or to exist."""
 
-    def __init__(self, worker: int, of: _Worker, kind: str, ticket: int = -1):
-        self.worker, self.of, self.kind, self.ticket, self.run = worker, of, kind, ticket, of.run
+    def __init__(self, worker: int, of: _Worker, asked: dict[str, int] | None = None):
+        self.worker, self.of, self.asked = worker, of, asked
 
 
-class Ray:
+class Ray(Workers):
     """Workers that are actors of Ray: a `sgdlab.live.transport.Transport`.
 
+    Other arguments are as of `Workers`; the folder of `logs` is on the machine of each worker, and None leaves what
+    they print to Ray.
+
     Args:
-      source: as of `sgdlab.live.processes.Processes`, and so are the next ones.
-      params_like: see there.
-      aux_like: see there.
-      num_workers: see there.
-      sent_like: see there.
-      env: see there.
-      gpus_per_worker: see there.
-      logs: see there; the folder is on the machine of each worker. None leaves what workers print to Ray.
       address: "local" starts a cluster on this machine that nobody else can reach; "auto" joins the one that runs on
         this machine; or its address.
 
@@ -75,32 +66,16 @@ class Ray:
         there is no such cluster.
     """
 
-    def __init__(
-        self,
-        source: WorkSource,
-        params_like: Tree,
-        aux_like: Tree,
-        *,
-        num_workers: int,
-        sent_like: Tree = None,
-        env: Mapping[str, str] = _NOTHING,
-        gpus_per_worker: float | None = None,
-        logs: str | os.PathLike[str] | None = None,
-        address: str = "local",
-    ):
-        source.check()
-        environment.devices(None, num_workers, gpus_per_worker)
-        self._source, self._num_workers, self._logs = source, num_workers, logs
-        self._params = MemoryLayout(params_like)
-        self._layout = MemoryLayout({"params": params_like if sent_like is None else sent_like, "aux": aux_like})
-        self._workers: dict[int, _Worker] = {}
+    FIRST = None
+
+    def __init__(self, *given: Any, address: str = "local", **named: Any):
+        super().__init__(*given, **named)
+        self._logs = self._logs and self._logs.absolute()
         self._calls: dict[Any, _Call] = {}  # in the order of their questions
-        self._unheard: list[Message] = []
-        self._versions: dict[int, Any] = {}
         self._memory = np.empty(self._params.size, np.uint8)
-        self._published = 0
+        num_workers, gpus_per_worker = self._num_workers, self._gpus_per_worker
         # Each worker has one gradient under way and reads one version; the server keeps some more for a while.
-        memory = (64 << 20) + 4 * (num_workers + 2) * (self._params.size + self._layout.size)
+        memory = (64 << 20) + 4 * (num_workers + 2) * (self._params.size + self._answer.size)
         self._cluster = Cluster(address, memory=memory)
         self._ray = self._cluster.ray
         where = {"cores": self._cluster.cores, "local": self._cluster.local}
@@ -111,23 +86,12 @@ class Ray:
             max_task_retries=0,  # no ticket is computed twice
             concurrency_groups={"control": 1, "watch": 1},
             scheduling_strategy="SPREAD",  # so that one slow machine is not all workers' home
-            runtime_env={"env_vars": environment.for_actors(num_workers, gpus_per_worker, env, **where)},
+            runtime_env={"env_vars": environment.for_actors(num_workers, gpus_per_worker, self._env, **where)},
         )(_grouped(self._ray))
-
-    def __enter__(self) -> "Ray":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def time(self) -> float:
-        """Return seconds."""
-        return time.monotonic()
 
     def spawn(self, worker: int) -> None:
         """Start an actor for a worker, or let one that is there serve a new run, whose tickets begin at 0 again."""
-        if not 0 <= worker < self._num_workers:
-            raise ValueError(f"worker={worker} must be from 0 to {self._num_workers - 1}")
+        self._check(worker)
         old = self._workers.get(worker)
         if old is not None and old.joined is None:
             return  # `Joined` will follow, and nothing was asked of it
@@ -135,38 +99,31 @@ class Ray:
             old.actor.interrupt.remote(old.run + 1, -1)
             old.run, old.void = old.run + 1, -1
             old.waiting.clear()
-            self._unheard.append(old.joined)
+            self._said.append(old.joined)
             return
         new = self._workers[worker] = _Worker(self._remote.remote(worker))
-        source = {**self._source._asdict(), "modules": dict(self._source.modules)}
-        path = [entry or str(pathlib.Path.cwd()) for entry in sys.path]
-        start = ActorStart(source, path, self._layout.described(), self._log(worker))
-        self._calls[new.actor.start.remote(start)] = _Call(worker, new, "start")
-        self._calls[new.actor.exist.remote()] = _Call(worker, new, "exist")
+        start = new.actor.start.remote(self._start(), self._log(worker))
+        self._calls |= {start: _Call(worker, new), new.actor.exist.remote(): _Call(worker, new)}
 
-    def publish(self, tree: Tree) -> int:
-        """Copy a version of the parameters to where workers read it; return its handle."""
+    def publish(self, tree: Tree) -> Any:
+        """Copy a version of the parameters to where workers read it, and return that; it is there while it is held."""
         self._params.write(self._params.views(self._memory), tree)
-        self._published += 1
-        inline = self._params.size < INLINE
-        self._versions[self._published] = self._memory.copy() if inline else self._ray.put(self._memory)
-        return self._published
+        return self._memory.copy() if self._params.size < INLINE else self._ray.put(self._memory)
 
-    def release(self, handle: int) -> None:
-        """Give a version up."""
-        self._versions.pop(handle, None)
+    def release(self, handle: Any) -> None:
+        """Do nothing: who gives a version up holds its handle no longer."""
 
-    def begin(self, worker: int, ticket: int, handle: int, *, after: int = ANEW, version: int = 0) -> None:
+    def begin(self, worker: int, ticket: int, handle: Any, *, after: int = ANEW, version: int = 0) -> None:
         """Send a worker its next gradient."""
         if (to := self._workers.get(worker)) is not None:
-            to.waiting.append((Asked(to.run, ticket, after, version), self._versions[handle]))
+            to.waiting.append(({"run": to.run, "ticket": ticket, "after": after, "version": version}, handle))
             self._ask(worker, to)
 
     def interrupt(self, worker: int, ticket: int) -> None:
         """Tell a worker to give up a gradient; `GaveUp` answers, also if it has sent the gradient already."""
         if (to := self._workers.get(worker)) is not None:
             to.void = max(to.void, ticket)
-            to.waiting = deque((each, None if each.ticket <= ticket else params) for each, params in to.waiting)
+            to.waiting = deque((each, None if each["ticket"] <= ticket else params) for each, params in to.waiting)
             to.actor.interrupt.remote(to.run, ticket)
 
     def kill(self, worker: int) -> None:
@@ -178,7 +135,7 @@ class Ray:
     def next(self, timeout: float | None) -> list[Message]:
         """Return all messages that have come, the earlier question's answer first; [] after `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
-        found, self._unheard = self._unheard, []
+        found, self._said = self._said, []
         found += self._answers(0)
         while not found and (self._calls or end is not None):
             left = None if end is None else end - time.monotonic()
@@ -191,14 +148,13 @@ class Ray:
         """End all workers, and the cluster if it was started here."""
         for worker in list(self._workers):
             self.kill(worker)
-        self._versions.clear()
         self._cluster.close()
 
     def _ask(self, worker: int, of: _Worker) -> None:
         while of.waiting and of.asked < _AHEAD:
             asked, params = of.waiting.popleft()
             of.asked += 1
-            self._calls[of.actor.compute.remote(asked, params)] = _Call(worker, of, "compute", asked.ticket)
+            self._calls[of.actor.compute.remote(asked, params)] = _Call(worker, of, asked)
 
     def _answers(self, timeout: float | None) -> list[Message]:
         """Return what has come of the calls, after at most `timeout` seconds, or as soon as there is something."""
@@ -216,49 +172,41 @@ class Ray:
         return found
 
     def _heard(self, reference: Any, call: _Call) -> list[Message]:
-        if (message := self._message(reference, call)) is None or self._workers.get(call.worker) is not call.of:
+        message = self._answered(reference, call)
+        if self._workers.get(call.worker) is not call.of:
             return []
         if isinstance(message, Lost):
             self._forget(call.worker)
             self._end(call.of)
-        elif call.kind == "compute":
-            call.of.asked -= 1
-            self._ask(call.worker, call.of)
-        return [message] if call.run == call.of.run or isinstance(message, Lost) else []
+            return [message]
+        if call.asked is None:
+            return [message]
+        call.of.asked -= 1
+        self._ask(call.worker, call.of)
+        return [message] if call.asked["run"] == call.of.run else []
 
-    def _message(self, reference: Any, call: _Call) -> Message | None:
+    def _answered(self, reference: Any, call: _Call) -> Message:
         try:
-            answer = self._ray.get(reference)
+            said, computed = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:  # of Ray's own: what a gradient raises is an answer
             why = _first_line(error.cause)
-            return Failed(call.worker, call.ticket, why) if call.kind == "compute" else Lost(call.worker, why)
+            if call.asked is None:
+                return Lost(call.worker, why)
+            said = {**call.asked, "kind": "failed", "error": why}
         except self._ray.exceptions.RayError as error:
             return Lost(call.worker, self._why(error, call))
-        if call.kind == "start":
-            return self._joined(call, answer)
-        if answer.error:
-            return Failed(call.worker, call.ticket, answer.error)
-        # Given up, or crossed by its interrupt: a gradient that nobody wants.
-        if answer.computed is None or call.ticket <= call.of.void or call.run != call.of.run:
-            return GaveUp(call.worker, call.ticket, answer.seconds)
-        tree = self._layout.copied(answer.computed)
-        return Came(call.worker, call.ticket, tree["params"], tree["aux"], answer.seconds)
-
-    def _joined(self, call: _Call, ready: Ready) -> Message:
-        if ready.error:
-            return Lost(call.worker, f"it could not start: {ready.error}")
-        call.of.joined = Joined(call.worker, ready.process, ready.host)
-        self._cluster.note()
-        return call.of.joined
+        if said["kind"] == "broken":
+            return Lost(call.worker, f"it could not start: {said['error']}")
+        message = self._message(call.worker, call.of, said, lambda: own(computed))
+        if said["kind"] == "joined":
+            self._cluster.note()
+        return message
 
     def _why(self, error: Exception, call: _Call) -> str:
         before = "" if call.of.joined else " before its first gradient"
         log = self._log(call.worker)
         see = f"; see {log}" if log else ""
         return f"its process has ended{before} ({type(error).__name__}: {_detail(error)}){see}"
-
-    def _log(self, worker: int) -> str | None:
-        return None if self._logs is None else str(pathlib.Path(self._logs).absolute() / f"worker_{worker}.log")
 
     def _end(self, worker: _Worker) -> None:
         self._ray.kill(worker.actor, no_restart=True)
@@ -268,7 +216,7 @@ class Ray:
     def _forget(self, worker: int) -> None:
         gone = self._workers.pop(worker)
         self._calls = {reference: call for reference, call in self._calls.items() if call.of is not gone}
-        self._unheard = [message for message in self._unheard if message is not gone.joined]
+        self._said = [message for message in self._said if message is not gone.joined]
 
 
 def _grouped(ray: Any) -> type[Actor]:

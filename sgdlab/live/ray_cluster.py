@@ -103,7 +103,10 @@ class Cluster:
         own = {psutil.Process()}
         before, open_before = _descendants(own), _open(own)
         try:
-            with _own_signals(), _forking():
+            # JAX warns of the fork by which Ray starts its processes: they run another program, without JAX. What its
+            # threads hold at that instant cannot block them: it has nothing to compute, and they ask it for nothing.
+            with _own_signals(), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
                 self.ray.init(**settings)
         except ConnectionError as error:
             raise ValueError(f"address={settings['address']!r} is no cluster of Ray: {error}") from error
@@ -170,17 +173,6 @@ def _silence(ray: ModuleType) -> None:
     # Ray prints a paragraph about each worker that has ended, whatever `log_to_driver` is. There is no public switch;
     # without this one the paragraphs are back, and nothing else.
     ray._private.worker._worker_logs_enabled = False
-
-
-@contextlib.contextmanager
-def _forking() -> Iterator[None]:
-    """Silence JAX's warning of a fork, by which Ray starts its processes; they run another program, without JAX.
-
-    What its threads hold at that instant cannot block them: it has nothing to compute, and they ask it for nothing.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
-        yield
 
 
 @contextlib.contextmanager

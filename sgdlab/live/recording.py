@@ -15,7 +15,6 @@ import numpy as np
 
 from sgdlab import arrays
 from sgdlab.live.environment import own_cores
-from sgdlab.live.ledger import begins_anew
 from sgdlab.live.transport import ANEW
 from sgdlab.schedule import FIELDS, Schedule
 
@@ -24,7 +23,6 @@ FATES = ("applied", "late", "interrupted", "lost", "failed", "refused", "pending
 
 _CAME = ("applied", "late", "refused")
 _OWN = {"ticket": np.int64, "seconds": np.float64, "loss": np.float64, "life": np.int64}
-_SCHEDULE = FIELDS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,25 +93,32 @@ class LiveRecording:
         A worker goes on after its last message that was used. Of gradients that were not, this says nothing.
 
         Args:
-          streams: whether workers keep their parameters, and so begin anew where they have missed an update.
+          streams: whether workers keep their parameters, and so begin anew where they have missed an update: they have
+            read another version than that which their last message has made.
         """
-        used, found = self.schedule.used()[:, 0], np.full(self.ticket.size, ANEW, np.int32)
-        order = np.flatnonzero(used)[np.argsort(self.ticket[used])]
-        read, update = self.schedule.read[order, 0], self.schedule.update[order, 0]
-        # pyrefly: ignore[unsupported-operation]  # the constructor has set it
-        found[order] = begins_anew(self.schedule.worker[order], self.life[order], read, update if streams else None)
-        return found
+        read, anew = self.schedule.read[:, 0], self.after() == ANEW
+        if streams:
+            rows, before = self._later()
+            anew[rows] |= read[rows] != self.schedule.update[before, 0] + 1
+        return np.where(anew & self.schedule.used()[:, 0], read, ANEW).astype(np.int32)
 
     def after(self) -> np.ndarray:
         """Return int64[G], the ticket of the message from after which the worker of each gradient went on, or `ANEW`.
 
         Of gradients that did not enter an update, this says nothing.
         """
-        found = np.full(self.ticket.size, ANEW)
-        order = np.lexsort((self.ticket, self.schedule.worker))
+        found, (rows, before) = np.full(self.ticket.size, ANEW), self._later()
+        # pyrefly: ignore[unsupported-operation]  # the constructor has set it
+        found[rows] = np.where(self.life[rows] == self.life[before], self.ticket[before], ANEW)
+        return found
+
+    def _later(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of all messages that were used but their workers' first ones, and of the one before each."""
+        worker = self.schedule.worker
+        order = np.lexsort((self.ticket, worker))
         order = order[self.schedule.used()[order, 0]]
-        found[order[1:]] = self.ticket[order[:-1]]
-        return np.where(self.begins_anew() == ANEW, found, ANEW)
+        same = np.diff(worker[order]) == 0
+        return order[1:][same], order[:-1][same]
 
     def runtimes(self) -> np.ndarray:
         """Return float64[T, N], the seconds that the server waited for each worker's t-th gradient.
@@ -137,7 +142,7 @@ class LiveRecording:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recording to one `.npz` file, whole or not at all; it can be read as a schedule too."""
-        fields = {name: getattr(self.schedule, name) for name in _SCHEDULE}
+        fields = {name: getattr(self.schedule, name) for name in FIELDS}
         fields |= {name: getattr(self, name) for name in (*_OWN, "fate")}
         fields |= {name: np.array(json.dumps(getattr(self, name))) for name in ("config", "versions")}
         arrays.save(path, fields)
@@ -151,27 +156,17 @@ class LiveRecording:
         """
 
         def made(**fields: Any) -> LiveRecording:
-            schedule = Schedule(**{name: fields.pop(name) for name in _SCHEDULE})
+            schedule = Schedule(**{name: fields.pop(name) for name in FIELDS})
             texts = {name: json.loads(str(fields.pop(name))) for name in ("config", "versions")}
             return cls(schedule=schedule, **fields, **texts)
 
         made.__name__ = "LiveRecording"
-        names = (*_SCHEDULE, *(name for name in _OWN if name != "life"), "fate", "config", "versions")
+        names = (*FIELDS, *(name for name in _OWN if name != "life"), "fate", "config", "versions")
         return arrays.load(path, names, made, what="a recording", optional=("life",))
 
     def __str__(self) -> str:
         fates = ", ".join(f"{number:,} {fate}" for fate, number in self.ledger().items() if number)
         return f"Recording: {self.schedule.num_workers} workers, {self.schedule.wall_clock():.6g} s; {fates}"
-
-
-def with_later(first: dict[str, str], later: dict[str, str]) -> dict[str, str]:
-    """Return the versions of a run in which some have changed.
-
-    Example:
-      >>> with_later({"jax": "0.7", "cpus": "2"}, {"jax": "0.8"})
-      {'jax': '0.7, later 0.8', 'cpus': '2'}
-    """
-    return first | {name: f"{first.get(name, 'unknown')}, later {value}" for name, value in later.items()}
 
 
 def versions() -> dict[str, str]:

@@ -5,6 +5,7 @@ and a server that compile them apart; by how much depends on its version. Here n
 computed by the function of a worker and used by the steps of a server, each by the very program of the live run.
 """
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sgdlab.live.recording import LiveRecording
 from sgdlab.replay.execution import Execution
 from sgdlab.replay.history import Result
 from sgdlab.replay.lowering import lower
@@ -47,7 +49,7 @@ def repeat(
       schedule: that was recorded, or its program (`sgdlab.replay.lower`).
       steps: of the server, as the live run made them, before the first gradient.
       compute: `(row, params) -> (grads, aux)`, the row-th of the R gradients that entered updates, computed on these
-        parameters as its worker did it (`sgdlab.live.gradients.Gradients.compute`).
+        parameters as its worker did it (`as_computed`).
       aux: of a gradient, or objects with its shapes and dtypes.
       watch: what to evaluate and record; `average_decay` is that of `steps`.
       checkpoints: where the state is saved at pauses; a run continues from the newest that is there.
@@ -76,6 +78,24 @@ def repeat(
     engine: Any = _Repetition(program, steps, compute, watch)
     begun = engine.start(aux)
     return Execution(engine, begun, watch, waves=False, checkpoints=checkpoints, stop=stop).finish(None)
+
+
+def as_computed(recording: LiveRecording, program: ServerProgram, compute_of: Callable[[int], Any]) -> Compute:
+    """Return the `compute` of `repeat` by which each gradient of a recording is what its worker has computed.
+
+    Args:
+      recording: of the live run.
+      program: of its schedule.
+      compute_of: `(worker) -> compute`, such as `Gradients.compute` of a process of its own.
+    """
+    rows, of_worker = program.gradient[: program.num_rows], functools.cache(compute_of)
+    ticket, read, after = recording.ticket[rows], recording.schedule.read[rows, 0], recording.after()[rows]
+
+    def compute(row: int, params: Tree) -> tuple[Tree, Tree]:
+        kept = {"after": int(after[row]), "version": int(read[row])}
+        return of_worker(int(program.worker[row]))(int(ticket[row]), params, **kept)
+
+    return compute
 
 
 class _Repetition:

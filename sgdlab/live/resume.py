@@ -12,6 +12,7 @@ from sgdlab.live.messages import Event, Start
 from sgdlab.live.recording import LiveRecording
 from sgdlab.live.settings import LiveSettings
 from sgdlab.live.transport import Clock, Nobody
+from sgdlab.protocols.recorder import Row
 from sgdlab.types import Tree
 
 
@@ -74,17 +75,14 @@ def resume(engine: LiveEngine, log: Log, clock: Clock) -> None:
         engine.computed_from, engine.restore = found.update, restore
     again = 0
 
-    def gradient(ticket: int, params: Tree) -> tuple[Tree, Tree]:
+    def gradient(row: Row, params: Tree) -> tuple[Tree, Tree]:
         nonlocal again
         again += 1
         if log.messages is not None:
-            return log.messages.read(ticket)
-        if log.compute_of is not None:
-            row = engine.flying.recorder.open[ticket]
-            return log.compute_of(row.worker)(ticket, params, version=row.read)
-        if log.compute is None:
-            raise ValueError("compute=None must be a function that computes a ticket's gradient again")
-        return log.compute(ticket, params)
+            return log.messages.read(row.ticket)
+        if log.compute_of is None:
+            raise ValueError("compute_of=None must be a function: it makes what computes a worker's gradients again")
+        return log.compute_of(row.worker)(row.ticket, params, version=row.read)
 
     engine.gradient = gradient
     Past(log.path, log.entries, clock, log.write).happens_again(engine)

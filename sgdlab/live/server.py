@@ -36,6 +36,7 @@ from sgdlab.live.settings import LiveSettings
 from sgdlab.live.status import Status, View
 from sgdlab.live.transport import Clock, Nobody, Transport
 from sgdlab.protocols.policy import Policy
+from sgdlab.protocols.recorder import Row
 from sgdlab.replay import check_rule
 from sgdlab.replay.steps import Steps
 from sgdlab.rules.server_rule import ServerRule
@@ -192,9 +193,9 @@ class _Loop:
             if not engine.finished:
                 self.happens(Restarted(worker))
         now = self.clock.now()
-        for worker in range(len(engine.fleet)):
-            engine.fleet.restarted(worker, now)
-            engine.patience.heard(worker)
+        for worker in engine.fleet:
+            worker.restarted(now)
+            engine.patience.heard(worker.worker)
         engine.notes.append((self.clock.last, "the server was started again"))
         engine.connect(self.transport)
 
@@ -207,7 +208,7 @@ class _Loop:
             patience.look(now)
             for worker in fleet.due(now):
                 self.transport.spawn(worker)
-                fleet.spawned(worker, now)
+                fleet[worker].spawned(now)
                 patience.expect(worker)
             for worker in fleet:
                 if worker.state == "starting" and patience.hopeless(worker.worker, starting=True):
@@ -291,7 +292,7 @@ class _Loop:
             least = 1 if self.log is not None and self.log.full else self.settings.checkpoint_updates
             self.save(least_updates=least, least_seconds=self.settings.checkpoint_seconds)
 
-    def gradient(self, ticket: int, params: Tree) -> tuple[Tree, Tree]:
+    def gradient(self, row: Row, params: Tree) -> tuple[Tree, Tree]:
         """Return that of the message that is being handled."""
         return self.message.grads, self.message.aux
 

@@ -159,13 +159,6 @@ def _lengthen(file: int, start: int, size: int) -> None:
         os.ftruncate(file, start + size)
 
 
-class Version(NamedTuple):
-    """A handle."""
-
-    slot: int  # which piece of the memory holds the version
-    number: int  # which of the versions published so far it is; a piece holds one after the other
-
-
 class Versions:
     """As many pieces of memory as versions are read at once; the pieces of released versions are used again.
 
@@ -175,11 +168,10 @@ class Versions:
       layout: of the parameters.
 
     Example:
-      >>> import numpy as np
       >>> versions = Versions(MemoryLayout(np.zeros(2)))
       >>> first, second = versions.publish(np.zeros(2)), versions.publish(np.ones(2))
       >>> versions.release(first)
-      >>> versions.publish(np.full(2, 2.0)).slot == first.slot
+      >>> versions.publish(np.full(2, 2.0)) == first
       True
       >>> versions.close()
     """
@@ -187,32 +179,24 @@ class Versions:
     def __init__(self, layout: MemoryLayout):
         self._layout, self._pieces = layout, Pieces(layout.size)
         self._free: list[int] = []
-        self._slots = self._number = 0
-        self._published: set[Version] = set()
+        self._slots = 0
 
     @property
     def file(self) -> int:
         """Descriptor of the memory, for workers to inherit."""
         return self._pieces.file
 
-    def publish(self, tree: Tree) -> Version:
-        """Copy a version into a free piece, or a new one."""
-        slot = self._free[-1] if self._free else self._slots
-        self._layout.write(self._layout.views(self._pieces[slot]), tree)
-        if self._free:
-            self._free.pop()
-        else:
+    def publish(self, tree: Tree) -> int:
+        """Copy a version into a free piece, or a new one, and return which piece it is."""
+        if not self._free:
+            self._free.append(self._slots)
             self._slots += 1
-        self._number += 1
-        version = Version(slot, self._number)
-        self._published.add(version)
-        return version
+        self._layout.write(self._layout.views(self._pieces[self._free[-1]]), tree)
+        return self._free.pop()
 
-    def release(self, version: Version) -> None:
-        """Free a version's piece, which nobody reads any more; freeing it twice does no harm."""
-        if version in self._published:
-            self._published.remove(version)
-            self._free.append(version.slot)
+    def release(self, piece: int) -> None:
+        """Free a version's piece, which nobody reads any more."""
+        self._free.append(piece)
 
     def close(self) -> None:
         """Give the memory back."""

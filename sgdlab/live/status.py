@@ -95,7 +95,7 @@ class View:
             wanted=self._wanted(),
             staleness=float(np.mean(self._delays)) - 1.0 if self._delays else 0.0,
             idle_share=float(np.mean([worker.idle_share for worker in workers])),
-            ledger=engine.flying.ledger.counts(),
+            ledger=engine.flying.counts(),
             workers=workers,
             events=tuple(engine.notes),
             finished=engine.finished,
@@ -126,7 +126,7 @@ class View:
 
     def _worker(self, worker: Worker, fleet: float | None, now: float) -> WorkerStatus:
         engine, number = self._engine, worker.worker
-        computing, counts = number in engine.flying.current, engine.flying.ledger.of(number)
+        computing, counts = number in engine.flying.current, engine.flying.fates[number]
         waits = worker.there and not computing
         usual, newest = engine.patience.usual(number), engine.patience.newest(number)
         if newest is not None and computing:

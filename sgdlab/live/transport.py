@@ -1,7 +1,7 @@
 """`Transport`, all that the server knows of its workers and the way to them, and `Clock`, the instants of a run."""
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from sgdlab.live.messages import Message
@@ -27,7 +27,7 @@ class Transport(Protocol):
         """
         ...
 
-    def publish(self, tree: Tree) -> Hashable:
+    def publish(self, tree: Tree) -> Any:
         """Make a version of the parameters available to workers, and return its handle; called once a version."""
         ...
 
@@ -35,7 +35,7 @@ class Transport(Protocol):
         """Give a version up: nobody will begin another gradient on it, and no ticket on it is valid any more."""
         ...
 
-    def begin(self, worker: int, ticket: int, handle: Hashable, *, after: int = ANEW, version: int = 0) -> None:
+    def begin(self, worker: int, ticket: int, handle: Any, *, after: int = ANEW, version: int = 0) -> None:
         """Send a worker its next gradient; a worker that has ended is reported by `Lost`, not by an exception.
 
         Args:

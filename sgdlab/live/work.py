@@ -5,27 +5,12 @@ import json
 import pathlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from sgdlab import user_files
 from sgdlab.replay.streaming import Stream
 from sgdlab.rules.feedback import Channel
 from sgdlab.types import Tree
-
-
-class Factors(Protocol):
-    """Of the learning rate of a worker: `sgdlab.runs.rates.InnerRate`."""
-
-    @property
-    def factors(self) -> np.ndarray:
-        """Return float64[S], of its steps, one after the other."""
-        ...
-
-    def place(self, version: Any) -> np.ndarray:
-        """Return int32, the place of the first step of a message that begins on this version."""
-        ...
 
 
 class LocalSteps(NamedTuple):
@@ -39,7 +24,9 @@ class LocalSteps(NamedTuple):
       keep_state: whether a worker keeps its optimizer's state from one message to its next; otherwise it begins anew
         with each.
       stream: how a worker that keeps its parameters too sends them, a fragment with each message; None: it does not.
-      inner: warm-up and decay of the worker's learning rate; None: it is constant.
+      inner: warm-up and decay of the worker's learning rate, a `sgdlab.runs.rates.InnerRate`: `factors`, float64[S], of
+        its steps, one after the other, and `place(version)`, that of the first step of a message that begins on this
+        version. None: it is constant.
     """
 
     optimizer: Callable[[], Any]
@@ -48,7 +35,7 @@ class LocalSteps(NamedTuple):
     proximal: float | None = None
     keep_state: bool = False
     stream: Stream | None = None
-    inner: Factors | None = None
+    inner: Any = None
 
     @property
     def keeps(self) -> bool:

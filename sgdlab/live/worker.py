@@ -14,8 +14,6 @@ import signal
 import socket
 import sys
 import threading
-import time
-import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,41 +56,21 @@ def main(worker: int, line: socket.socket, versions: int, gradients: int) -> Non
         _end_with_parent()
     sys.path[:] = start["path"]
     try:
-        computer = _Computer(start, worker, versions, gradients)
-        _say(line, {"kind": "joined", "process": os.getpid(), "host": socket.gethostname()})
-    except Exception as error:
-        _say(line, {"kind": "broken", "error": wire.in_one_line(error)})
-        raise
-    while True:
-        begun = asked.next()
-        answer = computer.answer(begun, asked)
-        _say(line, {**answer, "run": begun["run"], "ticket": begun["ticket"]})
-
-
-class _Computer:
-    """Gradients from shared memory to shared memory."""
-
-    def __init__(self, start: dict[str, Any], worker: int, versions: int, gradients: int):
         # After the server's end is listened for: these take seconds.
         from sgdlab.live.gradients import Computer  # noqa: PLC0415
         from sgdlab.live.shared_arrays import Pieces  # noqa: PLC0415
 
-        self._computer = Computer(start["source"], start["layout"], worker)
-        self._versions = Pieces(self._computer.params.size, versions)
-        self._views = self._computer.answer.views(Pieces(self._computer.answer.size, gradients)[0])
-
-    def answer(self, begin: dict[str, Any], asked: _Asked) -> dict[str, Any]:
-        """Compute a gradient, leave it in shared memory, and say so."""
-        begun, run, ticket = time.perf_counter(), begin["run"], begin["ticket"]
-        void, kept = lambda: asked.void >= (run, ticket), {name: begin[name] for name in ("after", "version")}
-        try:
-            # Not a copy: a piece that is used again while it is read means that this gradient is void.
-            params = self._computer.params.tree(self._versions[begin["slot"]])
-            came = self._computer.compute(run, ticket, params, void, self._views, **kept)
-        except Exception as error:
-            traceback.print_exc()
-            return {"kind": "failed", "error": wire.in_one_line(error)}
-        return {"kind": "came" if came else "gave_up", "seconds": time.perf_counter() - begun}
+        computer = Computer(start["source"], start["layout"], worker)
+        pieces = Pieces(computer.params.size, versions)
+        views = computer.sent.views(Pieces(computer.sent.size, gradients)[0])
+        _say(line, {"kind": "joined", "process": os.getpid(), "host": socket.gethostname()})
+    except Exception as error:
+        _say(line, {"kind": "broken", "error": wire.in_one_line(error)})
+        raise
+    # Not a copy: a piece that is used again while it is read means that this gradient is void.
+    memory = lambda begun: pieces[begun["slot"]]
+    while True:
+        _say(line, computer.answer(asked.next(), memory, views, lambda: asked.void))
 
 
 def _end_with_parent() -> None:

@@ -16,13 +16,12 @@ from sgdlab.live import recording as live_recording
 from sgdlab.live import resume
 from sgdlab.live.log import path_in
 from sgdlab.live.recording import LiveRecording
-from sgdlab.live.repeat import repeat
+from sgdlab.live.repeat import as_computed, repeat
 from sgdlab.results.records import as_stored
 from sgdlab.runs.configuration import Reach, flat
 from sgdlab.runs.experiment import Experiment, resolve
 from sgdlab.runs.live import config_of, job_of, policy_of
 from sgdlab.runs.plan import Plan, RecordedEvents, make_plan
-from sgdlab.types import Tree
 
 
 def load(path: str | os.PathLike[str]) -> LiveRecording:
@@ -73,14 +72,7 @@ def repeated(plan: Plan, recording: LiveRecording) -> Plan:
     """Return a plan (`plan_of`) that the programs of the live run execute (`sgdlab.live.repeat`): equal to the bit."""
     events = _events_of(plan, recording)
     job = job_of(plan, emulate=recording.config.get("emulate"))
-    rows = plan.program.gradient[: plan.program.num_rows]
-    ticket, worker = events.tickets[rows], plan.program.worker
-    read, after = plan.schedule.read[rows, 0], recording.after()[rows]
-
-    def compute(row: int, params: Tree) -> tuple[Tree, Tree]:
-        kept = {"after": int(after[row]), "version": int(read[row])}
-        return job.compute_of(int(worker[row]))(int(ticket[row]), params, **kept)
-
+    compute = as_computed(recording, plan.program, job.compute_of)
     again = functools.partial(repeat, steps=job.steps(), compute=compute, aux=job.gradients.aux)
     return dataclasses.replace(plan, recorded=dataclasses.replace(events, repeat=again))
 

@@ -8,15 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from lib import tiny
-from lib.rehearsal import QUICK, Fault, Rehearsal, workers_of
+from lib.rehearsal import crashed_and_resumed, logged, workers_of
 
 from sgdlab import compressions, policies, replay, rules, runs
 from sgdlab.errors import Stopped
 from sgdlab.live.gradients import Computer, Gradients
-from sgdlab.live.log import Log
 from sgdlab.live.packing import Packer
-from sgdlab.live.repeat import repeat
-from sgdlab.live.server import serve
+from sgdlab.live.repeat import as_computed, repeat
 from sgdlab.live.work import Work
 from sgdlab.rules.feedback import Channel
 from sgdlab.runs import recorded
@@ -25,14 +23,6 @@ from sgdlab.tasks import Task
 WORKERS, SEED = 3, 5
 TARGETS = np.random.default_rng(1).normal(size=(240, 5, 3))
 AUX = {"loss": np.zeros([])}
-# Killed, silent and back with its memory, refused, twice, deaf to interrupts.
-FAULTS = (
-    Fault("kill", 1, 10.3, 0.1),
-    Fault("stop", 2, 14.0, 14.0),
-    Fault("nan", 0, 6.0),
-    Fault("twice", 2, 3.0, 0.5),
-    Fault("deaf", 0, 8.0, 9.0),
-)
 INTERRUPTING = functools.partial(policies.timeout, at_least=2, seconds=0.75, interrupt=True)
 CASES = {
     "random, no memory": (Channel(compressions.RandomK(share=0.3)), policies.asynchronous),
@@ -68,8 +58,7 @@ def gradients_of(channel, worker=0):
 
 
 def compute_of(channel, worker):
-    gradients = gradients_of(channel, worker)
-    return lambda ticket, tree, **kept: gradients.compute(ticket, tree, lambda: False, **kept)
+    return gradients_of(channel, worker).compute
 
 
 def steps_of(channel, single):
@@ -77,18 +66,12 @@ def steps_of(channel, single):
     return replay.Steps(rule_of(channel, unpacked=True), params(), single=single, packer=packer)
 
 
-def rehearsed(case, folder, *, stop=lambda: False, say=lambda line: None):
+def rehearsed(case, folder, **given):
     channel, make = CASES[case]
     policy = make(num_workers=WORKERS)
+    like = {"params": gradients_of(channel).sent if channel.remembers(params()) else None, "aux": AUX}
     steps = steps_of(channel, policy.single)
-    steps.compile(AUX)
-    keeps, compute = channel.remembers(params()), functools.partial(compute_of, channel)
-    like = {"params": gradients_of(channel).sent, "aux": AUX} if keeps else None
-    log = Log(folder, {}, compute_of=compute, sent_like=like, say=say)
-    runtimes = np.round(np.random.default_rng(4).uniform(1, 4, (30, WORKERS)) * 2**20) / 2**20
-    transport = Rehearsal(runtimes, faults=FAULTS, of_process=compute)
-    given = {"num_workers": WORKERS, "num_gradients": 60, "settings": QUICK, "log": log, "stop": stop}
-    return serve(policy, steps, transport, **given), steps
+    return logged(policy, steps, functools.partial(compute_of, channel), folder, like=like, **given)
 
 
 def replayed(case, recording):
@@ -96,17 +79,13 @@ def replayed(case, recording):
     channel, _ = CASES[case]
     program = replay.lower(recording.schedule)
     rows = program.gradient[: program.num_rows]
-    tickets, after = recording.ticket[rows], recording.after()[rows]
+    tickets = recording.ticket[rows]
     program.number[:], program.anew[:] = tickets, recording.begins_anew()[rows] >= 0
     batches = jnp.asarray(tickets.astype(np.int32))
     in_a_loop = replay.run(
         program, rule_of(channel, unpacked=False), Task(grad_fn, params()), lambda g: batch_fn(batches[g]), mode="event"
     )
-    computes = [compute_of(channel, worker) for worker in range(WORKERS)]
-
-    def compute(row, tree):
-        return computes[program.worker[row]](int(tickets[row]), tree, after=int(after[row]))
-
+    compute = as_computed(recording, program, functools.partial(compute_of, channel))
     return repeat(program, steps_of(channel, program.single), compute, aux=AUX), in_a_loop
 
 
@@ -114,13 +93,9 @@ def replayed(case, recording):
 @pytest.mark.parametrize("case", CASES)
 def test_a_record_replays_to_the_bit(case, tmp_path):
     """Workers are lost, refused and interrupted, and the server is started again: what is used alone is remembered."""
-    asked = iter([False] * 130)
-    with pytest.raises(StopIteration):  # as a crash: no checkpoint is made
-        rehearsed(case, tmp_path, stop=lambda: next(asked))
-    said = []
-    recording, steps = rehearsed(case, tmp_path, say=said.append)
+    recording, steps, said = crashed_and_resumed(functools.partial(rehearsed, case, tmp_path))
     how = "computed" if case == "random, no memory" else "read"
-    assert re.search(rf"; [1-9]\d* gradients since checkpoint \d+ were {how} again", said[0])
+    assert re.search(rf"; [1-9]\d* gradients since checkpoint \d+ were {how} again", said)
     assert recording.ledger()["lost"] > 0
     assert recording.ledger()["refused"] > 0
     used = recording.schedule.used()[:, 0]
@@ -178,7 +153,7 @@ def test_few_bytes_are_in_the_memory_that_is_shared():
         aux = each.gradients.aux
         layout = [[f"['params']{path}", what] for path, what in described(each.gradients.sent)]
         layout += [[f"['aux']{path}", what] for path, what in described(aux)]
-        layouts.append(Computer(each.source._asdict(), layout, 0).answer.size)
+        layouts.append(Computer(each.source._asdict(), layout, 0).sent.size)
     assert layouts[0] < size / 8 + 300
     assert layouts[1] > 4 * size
 

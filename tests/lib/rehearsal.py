@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import pytest
 
 from sgdlab import arguments
 from sgdlab.live.gradients import Gradients
+from sgdlab.live.log import Log
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, Message
+from sgdlab.live.server import serve
 from sgdlab.live.settings import LiveSettings
 from sgdlab.live.transport import ANEW
 
@@ -302,9 +305,44 @@ def workers_of(job: Any) -> Rehearsal:
     """Return workers of a run, each of which makes its own steps, and keeps what its process keeps; some fail."""
     work = job.source.make()._replace(seconds=None)
 
-    def process(worker):
-        gradients = Gradients(work, worker=worker)
-        return lambda ticket, params, **kept: gradients.compute(ticket, params, lambda: False, **kept)
-
     faults = [Fault("kill", 1, 3.0, 1.0), Fault("nan", 2, 5.0)]
-    return Rehearsal(np.array([[1.0, 1.7, 2.2, 3.1]]), faults=faults, of_process=process)
+    return Rehearsal(
+        np.array([[1.0, 1.7, 2.2, 3.1]]),
+        faults=faults,
+        of_process=lambda worker: Gradients(work, worker=worker).compute,
+    )
+
+
+def dyadic(generator, shape, least=1.0, most=4.0):
+    """Compute times whose sums are exact."""
+    return np.round(generator.uniform(least, most, shape) * 2**20) / 2**20
+
+
+LOSSES = (
+    Fault("kill", 1, 10.3, 0.1),
+    Fault("stop", 2, 14.0, 14.0),
+    Fault("nan", 0, 6.0),
+    Fault("twice", 2, 3.0, 0.5),
+    Fault("deaf", 0, 8.0, 9.0),
+)
+"""Killed, silent and back with what it keeps, refused, twice, deaf to interrupts."""
+
+
+def logged(policy, steps, compute_of, folder, *, like, stop=lambda: False, faults=LOSSES, say=lambda line: None):
+    """Return the recording of a run of three workers with a log in a folder, and the steps.
+
+    Messages are kept that are like `like`, {"params": ..., "aux": ...}, unless its "params" is None.
+    """
+    steps.compile(like["aux"])
+    log = Log(folder, {}, compute_of=compute_of, sent_like=None if like["params"] is None else like, say=say)
+    transport = Rehearsal(dyadic(np.random.default_rng(4), (30, 3)), faults=faults, of_process=compute_of)
+    given = {"num_workers": 3, "num_gradients": 60, "settings": QUICK, "log": log, "stop": stop}
+    return serve(policy, steps, transport, **given), steps
+
+
+def crashed_and_resumed(run):
+    """Return what `run(stop=..., say=...)` does after one that has crashed without a checkpoint, and its first line."""
+    asked, said = iter([False] * 130), []
+    with pytest.raises(StopIteration):
+        run(stop=lambda: next(asked))
+    return *run(say=said.append), said[0]

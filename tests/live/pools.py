@@ -55,10 +55,10 @@ class Pool:
         """Waits until workers have sent something, without hearing it."""
         for worker in workers:
             if isinstance(self.transport, Processes):
-                assert select.select([self.transport._processes[worker].line.socket], [], [], PATIENCE)[0]
+                assert select.select([self.transport._workers[worker].line.socket], [], [], PATIENCE)[0]
             else:
-                asked = {"worker": worker, "kind": "compute"}.items()
-                calls = [each for each, call in self.transport._calls.items() if asked <= vars(call).items()]
+                asked = lambda call, worker=worker: call.worker == worker and call.asked is not None
+                calls = [each for each, call in self.transport._calls.items() if asked(call)]
                 assert self.transport._ray.wait(calls, num_returns=len(calls), timeout=PATIENCE)[1] == []
 
 

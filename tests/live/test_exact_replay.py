@@ -11,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from lib.rehearsal import Fault, Rehearsal
-from rehearsing import QUICK, after, dyadic
+from lib.rehearsal import Fault, Rehearsal, dyadic
+from rehearsing import QUICK, after
 
 from sgdlab import policies, replay, rules
 from sgdlab.errors import Stopped
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.log import Log
 from sgdlab.live.messages import Came
-from sgdlab.live.repeat import repeat
+from sgdlab.live.repeat import as_computed, repeat
 from sgdlab.live.server import serve
 from sgdlab.live.work import Work
 from sgdlab.registry import RULES
@@ -117,7 +117,6 @@ def test_a_record_replays_to_the_bit(case, tmp_path):
     parts, finish = (3, clipped) if "parts" in case else (1, None)
     gradients = Gradients(Work(params(), grad_fn, batch_fn, micro_batches=parts, finish=finish))
     gradients.compile()
-    compute = lambda ticket, version: gradients.compute(ticket, version, lambda: False)
     runtimes = dyadic(np.random.default_rng(4), (30, 3))
     single = make(num_workers=3).single
     started = functools.partial(
@@ -127,8 +126,8 @@ def test_a_record_replays_to_the_bit(case, tmp_path):
     def steps_and_run(stop):
         steps = started()
         steps.compile(gradients.aux)
-        log = Log(tmp_path, {}, compute=compute, say=lambda line: None)
-        transport = Reusing(runtimes, compute, faults=FAULTS)
+        log = Log(tmp_path, {}, compute_of=lambda worker: gradients.compute, say=lambda line: None)
+        transport = Reusing(runtimes, gradients.compute, faults=FAULTS)
         given = {"num_workers": 3, "num_gradients": 60, "settings": QUICK, "log": log, "stop": stop}
         return steps, serve(make(num_workers=3), steps, transport, **given)
 
@@ -138,7 +137,7 @@ def test_a_record_replays_to_the_bit(case, tmp_path):
     assert recording.ledger()["applied"] >= 60
     assert recording.ledger()["lost"] + recording.ledger()["refused"] > 0
     tickets, watch = recording.used_tickets(), replay.Watch(average_decay=AVERAGE)
-    by_row = lambda row, version: compute(int(tickets[row]), version)
+    by_row = as_computed(recording, replay.lower(recording.schedule), lambda worker: gradients.compute)
     again = repeat(recording.schedule, started(), by_row, aux=gradients.aux, watch=watch)
     in_a_loop = replay.run(
         recording.schedule,

@@ -6,8 +6,8 @@ import json
 import jax
 import numpy as np
 import pytest
-from lib.rehearsal import Fault, Rehearsal
-from rehearsing import POLICIES, QUICK, compute, dyadic, opened, rehearse, replayed
+from lib.rehearsal import Fault, Rehearsal, dyadic
+from rehearsing import POLICIES, QUICK, compute, opened, rehearse, replayed
 
 from experiments.benchmarks.faults import __main__ as suite
 from experiments.benchmarks.faults import checks, damage, runs, scenarios, servers, transports, work

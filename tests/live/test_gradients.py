@@ -46,7 +46,7 @@ def test_the_gradient_of_the_tickets_batch(micro_batches, compilations):
     before = len(compilations)
     for ticket in (3, 0):
         version = params.copy()
-        grads, aux = gradients.compute(ticket, version, lambda: False)
+        grads, aux = gradients.compute(ticket, version)
         version[...] = np.nan
         examples = DATA[ticket]
         np.testing.assert_allclose(grads, params - examples.mean(axis=0), rtol=1e-14)
@@ -74,7 +74,7 @@ def test_local_steps_are_compiled_before_the_first(compilations):
     gradients = Gradients(Work(np.zeros(3), grad_fn, batch_fn, local=LOCAL))
     gradients.compile()
     before = len(compilations)
-    first, second = (gradients.compute(ticket, np.ones(3), lambda: False)[0] for ticket in (0, 1))
+    first, second = (gradients.compute(ticket, np.ones(3))[0] for ticket in (0, 1))
     assert len(compilations) == before
     assert not np.array_equal(first, second)
 
@@ -104,7 +104,7 @@ def test_the_whole_gradient_is_finished_once():
     expected = np.clip(params - DATA[2].mean(axis=0), -0.1, 0.1)
     for micro_batches in (1, 3):
         work = Work(np.zeros(3), grad_fn, batch_fn, micro_batches=micro_batches, finish=clip)
-        np.testing.assert_allclose(Gradients(work).compute(2, params, lambda: False)[0], expected, rtol=1e-13)
+        np.testing.assert_allclose(Gradients(work).compute(2, params)[0], expected, rtol=1e-13)
         whole = replay.in_micro_batches(grad_fn, micro_batches, clip)
         np.testing.assert_allclose(whole(params, DATA[2])[0], expected, rtol=1e-13)
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from lib.rehearsal import Fault, Rehearsal
-from rehearsing import QUICK, after, dyadic
+from lib.rehearsal import crashed_and_resumed, logged
+from rehearsing import after
 
 from sgdlab import policies, replay, rules
 from sgdlab.errors import RunFailed, Stopped
@@ -19,9 +19,8 @@ from sgdlab.live.checkpoint import KeptMessages
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.log import Log, LogError
 from sgdlab.live.recording import LiveRecording
-from sgdlab.live.repeat import repeat
+from sgdlab.live.repeat import as_computed, repeat
 from sgdlab.live.resume import examined
-from sgdlab.live.server import serve
 from sgdlab.live.transport import ANEW
 from sgdlab.live.work import LocalSteps, Work
 from sgdlab.replay.streaming import Stream
@@ -32,14 +31,6 @@ from sgdlab.tasks import Task
 WORKERS, STEPS, PARTS = 3, 3, 2
 TABLE = np.random.default_rng(1).normal(size=(240, 4, 3)).astype(np.float64)
 ADAMW = jax.tree_util.Partial(optax.adamw, learning_rate=0.05, weight_decay=0.1)
-# Killed, silent and back with its state, refused, twice, deaf to interrupts.
-FAULTS = (
-    Fault("kill", 1, 10.3, 0.1),
-    Fault("stop", 2, 14.0, 14.0),
-    Fault("nan", 0, 6.0),
-    Fault("twice", 2, 3.0, 0.5),
-    Fault("deaf", 0, 8.0, 9.0),
-)
 
 
 def params():
@@ -93,20 +84,16 @@ CASES = {
 
 
 def compute_of(local, worker):
-    gradients = Gradients(Work(params(), grad_fn, batch_fn, micro_batches=PARTS, local=local), worker=worker)
-    return lambda ticket, tree, **kept: gradients.compute(ticket, tree, lambda: False, **kept)
+    return Gradients(Work(params(), grad_fn, batch_fn, micro_batches=PARTS, local=local), worker=worker).compute
 
 
-def rehearsed(case, folder, *, stop=lambda: False, faults=FAULTS, say=lambda line: None):
+def rehearsed(case, folder, **given):
     local, make, rule, _, _ = CASES[case]
     policy = make(num_workers=WORKERS)
     steps = replay.Steps(rule, params(), single=policy.single)
-    steps.compile(AUX)
-    log = Log(folder, {}, sent_like={"params": params(), "aux": AUX}, say=say)
-    runtimes = dyadic(np.random.default_rng(4), (30, WORKERS))
-    transport = Rehearsal(runtimes, faults=faults, of_process=functools.partial(compute_of, local))
-    given = {"num_workers": WORKERS, "num_gradients": 60, "settings": QUICK, "log": log, "stop": stop}
-    return serve(policy, steps, transport, **given), steps
+    return logged(
+        policy, steps, functools.partial(compute_of, local), folder, like={"params": params(), "aux": AUX}, **given
+    )
 
 
 def replayed(case, recording):
@@ -114,7 +101,7 @@ def replayed(case, recording):
     local, _, rule, walk, state = CASES[case]
     program = replay.lower(recording.schedule, by_worker=True)
     rows = program.gradient[: program.num_rows]
-    tickets, read, after = recording.ticket[rows], recording.schedule.read[rows, 0], recording.after()[rows]
+    tickets, read = recording.ticket[rows], recording.schedule.read[rows, 0]
     steps = np.array([local.steps(worker) for worker in program.worker], np.int32)
     anew = recording.begins_anew(streams=case == "streamed")[rows] if local.keeps else None
     place = None if local.inner is None else local.inner.place(read)
@@ -129,12 +116,7 @@ def replayed(case, recording):
         span_fn((tickets * local.stride).astype(np.int32), steps, anew, place),
         mode="event",
     )
-    computes = [compute_of(local, worker) for worker in range(WORKERS)]
-
-    def compute(row, tree):
-        kept = {"after": int(after[row]), "version": int(read[row])}
-        return computes[program.worker[row]](int(tickets[row]), tree, **kept)
-
+    compute = as_computed(recording, program, functools.partial(compute_of, local))
     steps = replay.Steps(rule, params(), single=program.single)
     return repeat(program, steps, compute, aux=AUX), in_a_loop
 
@@ -142,13 +124,9 @@ def replayed(case, recording):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("case", CASES)
 def test_a_record_replays_to_the_bit(case, tmp_path):
-    asked = iter([False] * 130)
-    with pytest.raises(StopIteration):  # as a crash: no checkpoint is made
-        rehearsed(case, tmp_path, stop=lambda: next(asked))
+    recording, steps, said = crashed_and_resumed(functools.partial(rehearsed, case, tmp_path))
     assert len(list(tmp_path.glob("messages-*"))) <= 3
-    said = []
-    recording, steps = rehearsed(case, tmp_path, say=said.append)
-    assert re.search(r"; [1-9]\d* gradients since checkpoint \d+ were read again", said[0])
+    assert re.search(r"; [1-9]\d* gradients since checkpoint \d+ were read again", said)
     assert recording.life.max() >= 1  # that of the second server is another
     used = recording.schedule.used()[:, 0]
     assert (recording.begins_anew()[used] == ANEW).sum() > 40
@@ -225,7 +203,7 @@ def test_messages_that_checkpoints_have_made_needless_are_removed(tmp_path):
     with KeptMessages(tmp_path, LIKE) as messages:
         for ticket in range(4):
             messages.write(ticket, np.full(3, float(ticket)), {"loss": np.array(0.5)})
-            messages.checkpoint(10 * ticket)
+            messages.checkpoint(10 * ticket).close()
         messages.write(4, np.full(3, 4.0), {"loss": np.array(0.25)})
         size = messages.size
         messages.forget(20)
@@ -272,10 +250,10 @@ class Slow:
 def test_a_message_that_is_written_in_parts_is_whole(tmp_path):
     """As the operating system does with more than 2 GiB; a disk is full only when it takes nothing."""
     with KeptMessages(tmp_path, LIKE) as messages:
-        messages._file = Slow(messages._file, 1000)
+        messages.file = Slow(messages.file, 1000)
         for ticket in range(2):
             messages.write(ticket, np.arange(3.0) + ticket, {"loss": np.array(0.5)})
-        messages._file.room = 21
+        messages.file.room = 21
         with pytest.raises(OSError, match="No space left"):
             messages.write(2, np.zeros(3), {"loss": np.zeros([])})
     with KeptMessages(tmp_path, LIKE) as messages:

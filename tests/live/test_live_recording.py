@@ -2,8 +2,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from lib.rehearsal import Fault
-from rehearsing import POLICIES, dyadic, rehearse
+from lib.rehearsal import Fault, dyadic
+from rehearsing import POLICIES, rehearse
 
 from sgdlab import cluster, policies
 from sgdlab.live.log import Log, LogError
@@ -117,3 +117,17 @@ def test_run_times_are_those_that_were_given(tmp_path):
     np.testing.assert_array_equal(recording.seconds, (recording.schedule.arrived[:, 0] - recording.schedule.started))
     np.save(tmp_path / "trace.npy", recording.runtimes())
     assert cluster.Recorded(num_workers=3, trace=str(tmp_path / "trace.npy")).num_rows == 10
+
+
+def test_who_begins_anew_and_after_what_by_hand():
+    """Worker 0 has a new process for its third message, and has missed an update before its fourth."""
+    worker, update, read = np.array([0, 1, 0, 0, 0]), np.arange(5), np.array([0, 0, 1, 2, 4])
+    at = np.arange(5.0)
+    schedule = Schedule(
+        worker=worker, read=read, update=update, started=at, arrived=at + 1, applied=at + 1, num_workers=2
+    )
+    nothing = np.full(5, np.nan)
+    recording = LiveRecording(schedule, np.arange(5), nothing, nothing, ["applied"] * 5, life=[0, 0, 0, 1, 1])
+    assert recording.begins_anew().tolist() == [0, 0, -1, 2, -1]
+    assert recording.after().tolist() == [-1, -1, 0, -1, 3]
+    assert dataclasses.replace(recording, life=None).begins_anew(streams=True).tolist() == [0, 0, -1, 2, -1]

@@ -37,20 +37,6 @@ def test_a_gradient_lies_where_its_worker_writes_the_next_one(pool):
     assert_answers(came._replace(ticket=ticket), pool.params, ticket)
 
 
-def test_a_piece_of_memory_is_used_again_for_another_version(pool):
-    twice = {name: leaf * 2 for name, leaf in pool.params.items()}
-    first = pool.transport.publish(twice)
-    pool.transport.release(first)
-    pool.transport.release(first)
-    versions = [pool.transport.publish(jax.tree.map(lambda leaf: leaf * k, pool.params)) for k in range(3, 9)]  # noqa: B023
-    assert len({version.slot for version in versions}) == 6
-    for factor, version in zip(range(3, 9), versions, strict=True):
-        ticket = pool.begin(0, version)
-        (came,) = pool.heard(1)
-        assert_answers(came, jax.tree.map(lambda leaf: leaf * factor, pool.params), ticket)  # noqa: B023
-        pool.transport.release(version)
-
-
 def test_workers_leave_interrupts_of_the_keyboard_to_the_server(pool):
     os.kill(pool.processes[0], signal.SIGINT)
     assert os.getpgid(pool.processes[0]) != os.getpgid(0)  # a terminal sends them to the server's group alone
@@ -66,7 +52,7 @@ def test_workers_open_no_port(pool):
 
 def test_a_stopped_worker_does_not_block_the_server(pool):
     os.kill(pool.processes[SLOW], signal.SIGSTOP)
-    line = pool.transport._processes[SLOW].line
+    line = pool.transport._workers[SLOW].line
     while not line.waits:  # until the pipe is full
         pool.transport.interrupt(SLOW, 0)
     ticket = pool.begin(SLOW)
@@ -161,7 +147,7 @@ pool.begin(0)
 if {linux}:
     pool.ready(2)
 pool.transport.spawn(1)
-print(*pool.processes.values(), pool.transport._processes[1].child.pid, flush=True)
+print(*pool.processes.values(), pool.transport._workers[1].child.pid, flush=True)
 input()
 """
 

@@ -6,7 +6,7 @@ import process_works
 import pytest
 
 from sgdlab.live.gradients import Gradients
-from sgdlab.live.ray_actor import Actor, ActorStart, Asked
+from sgdlab.live.ray_actor import Actor
 from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.transport import ANEW
 
@@ -16,8 +16,13 @@ def started(layout=None):
     params, answer = process_works.params(), Gradients(process_works.plus({})).aux
     places = MemoryLayout(params), MemoryLayout({"params": params, "aux": answer})
     source = {"function": "process_works:plus", "argument": {}, "modules": {}}
+    start = {"source": source, "path": (), "layout": layout or places[1].described()}
     actor = Actor(0)
-    return actor, actor.start(ActorStart(source, (), layout or places[1].described(), None)), *places
+    return actor, actor.start(start, None)[0], *places
+
+
+def asked(run, ticket):
+    return {"run": run, "ticket": ticket, "after": ANEW, "version": 0}
 
 
 @pytest.fixture(name="bytes_of")
@@ -30,10 +35,11 @@ def parameters_as_bytes():
 
 def test_it_answers_with_the_bytes_of_the_gradient(bytes_of):
     actor, ready, params, places = started()
-    assert ready.error == ""
+    assert ready["kind"] == "joined"
     for run, ticket in ((0, 5), (0, 6), (1, 0)):  # a new run counts its tickets anew
-        answer = actor.compute(Asked(run, ticket, ANEW, 0), bytes_of)
-        found = places.tree(answer.computed)
+        said, computed = actor.compute(asked(run, ticket), bytes_of)
+        assert said == {"kind": "came", "seconds": said["seconds"], "run": run, "ticket": ticket}
+        found = places.tree(computed)
         expected = jax.tree.map(lambda leaf, ticket=ticket: np.asarray(leaf + ticket), params.tree(bytes_of))
         jax.tree.map(np.testing.assert_array_equal, found["params"], expected)
         assert found["aux"]["loss"] == ticket / 2
@@ -42,16 +48,18 @@ def test_it_answers_with_the_bytes_of_the_gradient(bytes_of):
 def test_it_gives_up_what_was_interrupted_and_what_has_no_parameters(bytes_of):
     actor, *_ = started()
     actor.interrupt(0, 3)
-    assert actor.compute(Asked(0, 3, ANEW, 0), bytes_of).computed is None
-    assert actor.compute(Asked(0, 4, ANEW, 0), None).computed is None
-    assert actor.compute(Asked(0, 4, ANEW, 0), bytes_of).computed is not None
+    kinds = [
+        actor.compute(asked(0, ticket), memory)[0]["kind"]
+        for ticket, memory in ((3, bytes_of), (4, None), (4, bytes_of))
+    ]
+    assert kinds == ["gave_up", "gave_up", "came"]
 
 
 def test_its_errors_are_one_line(bytes_of, capfd):
     actor, *_ = started()
-    answer = actor.compute(Asked(0, process_works.BAD_TICKET, ANEW, 0), bytes_of)
-    assert answer.computed is None
-    assert answer.error.startswith("ArithmeticError: a mistake of the user")
+    said, computed = actor.compute(asked(0, process_works.BAD_TICKET), bytes_of)
+    assert computed is None
+    assert said["error"].startswith("ArithmeticError: a mistake of the user")
     _, ready, *_ = started(layout=[["['params']['scalar']", "int8[]"]])
-    assert "['params']['scalar'] is float32[] in the worker and int8[] in the server" in ready.error
+    assert "['params']['scalar'] is float32[] in the worker and int8[] in the server" in ready["error"]
     assert "Traceback" in capfd.readouterr().err

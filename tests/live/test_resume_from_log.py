@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lib.rehearsal import Rehearsal
+from lib.rehearsal import Rehearsal, dyadic
 from rehearsing import (
     FAULTS,
     POLICIES,
@@ -21,7 +21,6 @@ from rehearsing import (
     NaiveSteps,
     after,
     compute,
-    dyadic,
     opened,
     rehearse,
     replayed,
@@ -31,7 +30,7 @@ from rehearsing import (
 from sgdlab import policies, predictors
 from sgdlab.errors import RunFailed, Stopped
 from sgdlab.live import checkpoint
-from sgdlab.live.log import Log, LogError, read
+from sgdlab.live.log import LogError, read
 from sgdlab.live.recording import versions
 from sgdlab.live.resume import examined
 
@@ -295,11 +294,11 @@ def test_gradients_since_the_checkpoint_alone_are_computed_again(tmp_path):
     before = checkpoint.updates_of(tmp_path)[-1]
     computed, updates = [], []
 
-    def counted(ticket, params):
+    def counted(ticket, params, version):
         computed.append(ticket)
         return compute(ticket, params)
 
-    log = Log(tmp_path, {}, compute=counted, say=lambda line: None)
+    log = opened(tmp_path, compute=counted)
     rehearse(policies.asynchronous, runtimes, num_gradients=90, log=log, on_update=updates.append)
     assert len(computed) == used - before
     assert [update.number for update in updates] == list(range(1, 91))

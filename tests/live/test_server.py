@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lib.rehearsal import KINDS, Fault, Rehearsal
+from lib.rehearsal import KINDS, Fault, Rehearsal, dyadic
 from lib.tiers import examples
-from rehearsing import POLICIES, QUICK, Creeping, NaiveSteps, after, compute, dyadic, rehearse, replayed
+from rehearsing import POLICIES, QUICK, Creeping, NaiveSteps, after, compute, rehearse, replayed
 
 from sgdlab import policies
 from sgdlab.errors import HostLost, RunFailed, Stopped
@@ -27,15 +27,14 @@ def checked_after_each_event(monkeypatch):
         rows, flying = self.flying.recorder.rows, self.flying.recorder.open
         made = self.updates
         fates = collections.Counter(row.fate or ("applied" if row.update < made else "open") for row in rows)
-        assert sorted([row.ticket for row in rows] + list(flying)) == list(range(self.flying.tickets))
-        assert self.flying.ledger.counts() == {
-            "begun": self.flying.tickets,
+        assert sorted([row.ticket for row in rows] + list(flying)) == list(range(self.flying.begun))
+        assert self.flying.counts() == {
+            "begun": self.flying.begun,
             "applied": fates["applied"],
             "dropped": fates["late"] + fates["interrupted"],
             "lost": fates["lost"] + fates["failed"] + fates["refused"],
             "in flight": fates["open"] + len(flying),
         }
-        assert self.flying.ledger.in_flight == {row.ticket for row in rows if row.update >= made} | set(flying)
         assert {(worker, ticket) for worker, ticket in self.flying.current.items()} == {
             (row.worker, row.ticket) for row in flying.values()
         }

@@ -38,7 +38,7 @@ def main(folder: pathlib.Path) -> int:
     log = Log(
         folder / "log",
         given,
-        compute=lambda ticket, params: gradients.compute(ticket, params, lambda: False),
+        compute_of=lambda worker: gradients.compute,
         say=lambda line: print(line, flush=True),
     )
     updates: list[int] = []
