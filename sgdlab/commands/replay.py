@@ -39,7 +39,11 @@ def config_file(arguments: Sequence[str]) -> str:
         raise UsageError("--config must be left out: a recording has its own configuration, which flags can change")
     if not named:
         return launch.DEFAULT_CONFIG
-    load(named[-1])
+    if runs.recorded.configured(load(named[-1])) is None:
+        raise UsageError(
+            f"--recording={named[-1]} is of a loop of your own, or of a program: sgdlab.live.replay in Python repeats "
+            "what sgdlab.live.train has recorded"
+        )
     own = pathlib.Path(__file__).with_name("recorded_config.py")
     return f"{own}:{named[-1]}"
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.live import wire
+from sgdlab.live.own_work import OwnGradients, OwnLoop
 from sgdlab.live.packing import Packer
 from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.transport import ANEW
@@ -65,7 +66,7 @@ class Gradients:
     """
 
     def __init__(self, work: Work, *, worker: int = 0):
-        self._work, self._worker, self._begun = work, worker, 0
+        self._work, self._worker, self._begun, self.params = work, worker, 0, work.params
         self._cut = Cut(arguments.whole("micro_batches", work.micro_batches))
         self._steps: PseudoGradients | None = None
         self.packer = None if work.channel is None else Packer(work.channel, work.seed, work.params)
@@ -149,9 +150,10 @@ class Computer:
 
     def __init__(self, source: Mapping[str, Any], layout: Sequence[Sequence[str]], worker: int):
         work = WorkSource(**source).make()
-        self._fresh = Gradients(work, worker=worker)
+        own = OwnGradients(work.of_worker(worker)) if isinstance(work, OwnLoop) else None
+        self._fresh = own or Gradients(work, worker=worker)
         self._run, self._gradients = -1, self._fresh
-        self.params = MemoryLayout(work.params)
+        self.params = MemoryLayout(self._fresh.params)
         self.sent = MemoryLayout({"params": self._fresh.sent, "aux": self._fresh.aux})
         self.sent.check(layout)
         self._fresh.compile()

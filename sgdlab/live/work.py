@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sgdlab import user_files
+from sgdlab.live.own_work import OwnLoop
 from sgdlab.replay.streaming import Stream
 from sgdlab.rules.feedback import Channel
 from sgdlab.types import Tree
@@ -79,7 +80,7 @@ class WorkSource(NamedTuple):
     """Names the source of a worker's `Work`: a function, and the values it is called with.
 
     Attributes:
-      function: "package.module:function", which is called with `argument` and returns a `Work`.
+      function: "package.module:function", which is called with `argument` and returns a `Work` or an `OwnLoop`.
       argument: anything that JSON can write, so that nothing is unpickled.
       modules: modules that are imported before, by name; one that no import finds is loaded from its file.
     """
@@ -121,11 +122,11 @@ class WorkSource(NamedTuple):
             if not pathlib.Path(file).is_file():
                 raise ValueError(f"modules[{called!r}]={str(file)!r} must be a file; there is none")
 
-    def make(self) -> Work:
+    def make(self) -> Work | OwnLoop:
         """Call the function, in this process.
 
         Raises:
-          ValueError: if the function is not there, or returns something else than a `Work`.
+          ValueError: if the function is not there, or returns something else than a `Work`, or an `OwnLoop`.
 
         Example:
           >>> WorkSource("math:sqrt", 4.0).make()
@@ -140,7 +141,7 @@ class WorkSource(NamedTuple):
         if not callable(function):
             raise ValueError(f"function={self.function!r} must name a function; {module} has no {name}")
         work = function(self.argument)
-        if not isinstance(work, Work):
+        if not isinstance(work, Work | OwnLoop):
             raise ValueError(
                 f"function={self.function!r} must return a sgdlab.live.work.Work; it has returned a "
                 f"{type(work).__name__}"

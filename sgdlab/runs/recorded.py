@@ -33,7 +33,16 @@ def load(path: str | os.PathLike[str]) -> LiveRecording:
     """
     if not pathlib.Path(path).is_dir():
         return LiveRecording.load(path)
-    return resume.examined(path, lambda header: policy_of(make_plan(config_of(header["config"]))))
+    return resume.examined(path, _policy_of)
+
+
+def _policy_of(header: Mapping[str, Any]) -> Any:
+    """Return the policy of a log's run."""
+    if "config" not in header:
+        raise ValueError(
+            "its run has no configuration, as of a loop of your own: continue it to its end, or name a file"
+        )
+    return policy_of(make_plan(config_of(header["config"])))
 
 
 def configured(recording: LiveRecording) -> Experiment | None:

@@ -1,0 +1,54 @@
+"""The examples of "Your own loop" run as scripts, as they are printed; each is short."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from lib.pages import BLOCK, ROOT
+
+PAGE = (ROOT / "docs/own/loop.md").read_text(encoding="utf-8")
+SCRIPTS = {code.split("\n", 1)[0][2:]: code for language, code in BLOCK.findall(PAGE) if language == "python"}
+
+
+def printed_by(name, folder):
+    """What a script prints, run in a folder."""
+    (folder / name).write_text(SCRIPTS[name], encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "JAX_PLATFORMS": "cpu"}
+    environment.pop("JAX_ENABLE_X64", None)
+    done = subprocess.run(
+        [sys.executable, name], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_examples_are_short():
+    assert sorted(SCRIPTS) == ["jax_loop.py", "numpy_loop.py", "torch_loop.py"]
+    assert max(len(code.splitlines()) for code in SCRIPTS.values()) <= 40
+
+
+@pytest.mark.long("a script whose workers are processes")
+def test_numpy(tmp_path):
+    output = printed_by("numpy_loop.py", tmp_path)
+    assert "replayed to 0.0" in output
+    weights = [float(found) for found in re.search(r"weights \[(.*?)\]", output).group(1).split()]
+    assert max(abs(weight - true) for true, weight in enumerate(weights)) < 0.1
+    assert (tmp_path / "runs/loop/recording.npz").exists()
+
+
+@pytest.mark.full
+def test_jax(tmp_path):
+    output = printed_by("jax_loop.py", tmp_path)
+    adam, sgd = (float(re.search(rf"{title} (\S+)", output).group(1)) for title in ("Adam", "SGD"))
+    assert adam < 0.1 < sgd
+    assert adam == pytest.approx(float(re.search(r"loss at the end (\S+)", output).group(1)), rel=0.5)
+
+
+@pytest.mark.integrations
+def test_torch(tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed: install its CPU build to run this")
+    output = printed_by("torch_loop.py", tmp_path)
+    assert "replayed to 0.0" in output
+    assert float(re.search(r"loss at the end (\S+)", output).group(1)) < 0.5
