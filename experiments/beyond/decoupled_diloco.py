@@ -73,6 +73,7 @@ TASKS = {"digits": "digits", "text": "bytes of Python's library"}
     scales={
         "smoke": Scale("1 min", updates=40, seeds=2, tasks=["digits"], epochs=2.0, rates=1),
         "laptop": Scale("25 min"),
+        "decide": Scale("90 min", seeds=20),
     },
     differs="The paper trains models of up to 12 billion parameters, whose learners send fragments and go on with "
     "their own parameters; an abstract and summaries of it were read. Its chips fail in a simulation, as here.",
@@ -292,6 +293,9 @@ def _drawn(shares: pd.DataFrame, evaluations: pd.DataFrame) -> Figure:
             label = METHODS[method] if kind == "independent" else None
             panel.plot(times / 60, np.exp(np.mean(curves, axis=0)), label=label, **style)
         panel.set(xlabel="virtual minutes (dotted: no failures)", ylabel="test loss", yscale="log", title=TASKS[task])
+        low, high = panel.get_ylim()
+        if high < 10 * low:  # less than a decade: few ticks, which have no powers of ten
+            panel.yaxis.set_minor_formatter("{x:g}")
         panel.legend()
     return drawn
 
@@ -302,7 +306,7 @@ def _draw_goodput(panel: Any, shares: pd.DataFrame) -> None:
     for (way, learners), found in shares.groupby(["way", "learners"], sort=False):
         place, value = len(places), TAKING_PART * interval(found.goodput).mean
         shade = colour(SHADES.get(way, WAYS[way][1]))
-        panel.barh(place, value, color=shade, alpha=0.8)
+        panel.barh(place, value, color=shade, alpha=0.35 if way == "dropping" else 0.85)
         if (published := PUBLISHED.get((way, learners, chips))) is not None:
             panel.plot(published, place, "kD", markersize=5)
         places.append(place)

@@ -150,8 +150,8 @@ class Computer:
 
     def __init__(self, source: Mapping[str, Any], layout: Sequence[Sequence[str]], worker: int):
         work = WorkSource(**source).make()
-        own = OwnGradients(work.of_worker(worker)) if isinstance(work, OwnLoop) else None
-        self._fresh = own or Gradients(work, worker=worker)
+        own = isinstance(work, OwnLoop)
+        self._fresh = OwnGradients(work.of_worker(worker)) if own else Gradients(work, worker=worker)
         self._run, self._gradients = -1, self._fresh
         self.params = MemoryLayout(self._fresh.params)
         self.sent = MemoryLayout({"params": self._fresh.sent, "aux": self._fresh.aux})

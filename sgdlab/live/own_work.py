@@ -69,9 +69,9 @@ def checked(found: Any) -> OwnWork:
       ValueError: where it is no pair of parameters and a function.
 
     Example:
-      >>> work = checked(({"w": [1.0, 2.0]}, lambda params, ticket: (params, 0.0)))
-      >>> work.params
-      {'w': [array(1.), array(2.)]}
+      >>> work = checked(({"w": np.zeros(2, np.float32)}, lambda params, ticket: (params, 0.0)))
+      >>> work.params, work.deterministic
+      ({'w': array([0., 0.], dtype=float32)}, True)
       >>> checked(lambda params, ticket: (params, 0.0))
       Traceback (most recent call last):
       ...
@@ -87,7 +87,7 @@ def checked(found: Any) -> OwnWork:
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if not jax.dtypes.issubdtype(leaf.dtype, np.floating):
             raise ValueError(f"params{jax.tree_util.keystr(path)} is {leaf.dtype}; it must be an array of floats")
-        if leaf.dtype == np.float64 and not jax.config.jax_enable_x64:
+        if leaf.dtype == np.float64 and not jax.config.read("jax_enable_x64"):
             raise ValueError(
                 f"params{jax.tree_util.keystr(path)} is float64; make it float32, or set JAX_ENABLE_X64=true"
             )
@@ -110,8 +110,9 @@ def place_of(work: Callable[..., Any]) -> tuple[str, dict[str, str]]:
       ValueError: work must be a function that another process can import: one at the top of a file, and not <lambda>
     """
     module, name = getattr(work, "__module__", None), getattr(work, "__qualname__", type(work).__name__)
-    file = getattr(sys.modules.get(module or ""), "__file__", None)
-    if module is None or file is None or not name.isidentifier():
+    home = sys.modules.get(module or "")
+    file = getattr(home, "__file__", None)
+    if module is None or file is None or getattr(home, name, None) is not work:
         raise ValueError(
             "work must be a function that another process can import: one at the top of a file, and not "
             f"{name.rpartition('.')[2]}"

@@ -26,7 +26,7 @@ class TokenWeightedState(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """What a learner sends, times its weight."""
+    """Holds what a learner sends, times its weight."""
 
     direction: Tree  # *params_shape: the message; radial: divided by its norm.
     weight: jax.Array  # shape=()

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -157,7 +157,7 @@ class Job:
 
     @functools.cached_property
     def _work(self) -> Work:
-        return self.source.make()._replace(seconds=None)
+        return cast(Work, self.source.make())._replace(seconds=None)
 
     @functools.cached_property
     def _own(self) -> dict[int, Gradients]:

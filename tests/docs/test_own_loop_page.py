@@ -13,7 +13,7 @@ SCRIPTS = {code.split("\n", 1)[0][2:]: code for language, code in BLOCK.findall(
 
 
 def printed_by(name, folder):
-    """What a script prints, run in a folder."""
+    """Return the output of a script, run in a folder."""
     (folder / name).write_text(SCRIPTS[name], encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "JAX_PLATFORMS": "cpu"}
     environment.pop("JAX_ENABLE_X64", None)

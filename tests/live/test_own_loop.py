@@ -1,0 +1,178 @@
+"""`sgdlab.live.train`: gradients of any function, in processes that die, fail and are resumed; replayed to the bit."""
+
+import functools
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import own_works
+import pytest
+
+from sgdlab import live, policies, rules
+from sgdlab.live import own_work
+from sgdlab.live.own_work import OwnGradients, OwnWork
+
+QUICK = live.LiveSettings(respawn_seconds=0.05, join_seconds=60.0, turn_seconds=0.05, failures=3)
+SCRIPT = """
+import functools, sys
+sys.path.insert(0, {tests!r})
+import own_works
+from sgdlab import live, policies, rules
+live.train(
+    own_works.{work}, policy=policies.asynchronous, rule=rules.asgd(learning_rate=0.1), num_workers=2,
+    num_gradients={count}, workdir="run", given={given!r},
+    settings=live.LiveSettings(checkpoint_seconds=0.0, checkpoint_updates=20),
+)
+"""
+
+
+def by_hand(recording, rate):
+    """The parameters by the schedule alone: SGD on the mean of each update's gradients, version by version."""
+    schedule, versions = recording.schedule, [own_works.initial()]
+    for update in range(schedule.num_updates):
+        rows = np.flatnonzero(schedule.update[:, 0] == update)
+        found = [own_works.gradient(versions[schedule.read[row, 0]], int(recording.ticket[row]))[0] for row in rows]
+        mean = jax.tree.map(lambda *each: np.mean(each, axis=0), *found)
+        versions.append(jax.tree.map(lambda leaf, grad: leaf - rate * grad, versions[-1], mean))
+    return versions[-1]
+
+
+def difference(one, other):
+    return max(np.abs(a - b).max() for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+@pytest.mark.long("workers are processes, one of which dies")
+def test_a_run_whose_workers_die_and_fail_is_what_its_record_says(tmp_path):
+    policy = functools.partial(policies.timeout, at_least=2, seconds=0.01)
+    given, rule = {"folder": str(tmp_path)}, rules.asgd(learning_rate=0.1)
+    run = {"policy": policy, "rule": rule, "num_workers": 3, "num_gradients": 60, "settings": QUICK, "given": given}
+    told = []
+    params, recording = live.train(
+        own_works.faulty,
+        **run,
+        workdir=tmp_path / "run",
+        on_update=lambda updates, params: told.append((updates, params)),
+    )
+    fates = recording.ledger()
+    assert fates["lost"] >= 1
+    assert fates["failed"] == 1
+    assert fates["begun"] == sum(count for fate, count in fates.items() if fate != "begun")
+    np.testing.assert_allclose(params["w"], by_hand(recording, 0.1)["w"], rtol=2e-5)
+    assert (
+        difference(live.replay(own_works.faulty, tmp_path / "run/recording.npz", rule=rule, given=given), params) == 0
+    )
+    assert [updates for updates, _ in told] == list(range(1, recording.schedule.num_updates + 1))
+    assert difference(told[-1][1], params) == 0
+    with np.load(tmp_path / "run/parameters.npz") as stored:
+        np.testing.assert_array_equal(stored["['w']"], params["w"])
+    # The same call reads what is there, and runs nothing.
+    begun = time.monotonic()
+    again = live.train(own_works.faulty, **run, workdir=tmp_path / "run")
+    assert time.monotonic() - begun < 5
+    assert difference(again.params, params) == 0
+    with pytest.raises(ValueError, match=r"is of a run with num_gradients=60, not 61"):
+        live.train(own_works.faulty, **run | {"num_gradients": 61}, workdir=tmp_path / "run")
+    with pytest.raises(ValueError, match=r"is of a run with rule\.numbers="):
+        live.train(own_works.faulty, **run | {"rule": rules.asgd(learning_rate=0.2)}, workdir=tmp_path / "run")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("work", ["steady", "random"])
+def test_a_server_that_is_killed_goes_on(work, tmp_path):
+    given = {"seconds": 0.01} if work == "steady" else {}
+    script = SCRIPT.format(tests=os.path.dirname(__file__), work=work, count=600, given=given)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"}
+    run = functools.partial(subprocess.Popen, [sys.executable, "-c", script], cwd=tmp_path, env=environment)
+    begun = run(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    log = tmp_path / "run/log.jsonl"
+    while begun.poll() is None and not (log.exists() and log.read_bytes().count(b"\n") > 300):
+        time.sleep(0.05)
+    begun.send_signal(signal.SIGKILL)
+    begun.wait()
+    assert begun.returncode == -signal.SIGKILL
+    assert bool(list((tmp_path / "run").glob("messages-*.bin"))) == (work == "random")
+    assert run().wait() == 0
+    recording = live.LiveRecording.load(tmp_path / "run/recording.npz")
+    assert recording.schedule.used().sum() == 600
+    with np.load(tmp_path / "run/parameters.npz") as stored:
+        found = {"w": stored["['w']"], "b": stored["['b']"]}
+    rule = rules.asgd(learning_rate=0.1)
+    if work == "steady":
+        assert difference(live.replay(own_works.steady, recording, rule=rule, given=given), found) == 0
+    else:
+        with pytest.raises(ValueError, match="deterministic=False"):
+            live.replay(own_works.random, recording, rule=rule)
+
+
+@pytest.mark.long("workers are processes")
+def test_gradients_of_another_shape_end_the_run_and_say_so(tmp_path):
+    run = {"policy": policies.asynchronous, "rule": rules.asgd(learning_rate=0.1), "num_workers": 1}
+    settings = live.LiveSettings(respawn_seconds=0.01, respawns=1, wait_seconds=0.5)
+    with pytest.raises(Exception, match=r"gradient\['w'\] has shape \(2,\); its parameters have \(3,\)"):
+        live.train(own_works.misshapen, **run, num_gradients=9, workdir=tmp_path, settings=settings)
+
+
+class TestErrors:
+    def nothing(self, worker):
+        return own_works.initial(), own_works.gradient
+
+    def test_functions_that_no_process_finds(self):
+        for work in (lambda worker: None, self.nothing, functools.partial(own_works.steady, seconds=1.0)):
+            with pytest.raises(ValueError, match=r"^work must be a function that another process can import: "):
+                own_work.place_of(work)
+
+    @pytest.mark.parametrize(
+        ("found", "words"),
+        [
+            (None, "work must return (params, gradient), or a sgdlab.live.OwnWork; it has returned a NoneType"),
+            (
+                ({"w": 1.0}, 2.0),
+                "work must return (params, gradient), or a sgdlab.live.OwnWork; it has returned a pair",
+            ),
+            (({"n": np.arange(3)}, own_works.gradient), "params['n'] is int64; it must be an array of floats"),
+        ],
+    )
+    def test_other_things_than_work(self, found, words):
+        with pytest.raises(ValueError, match=f"^{re.escape(words)}"):
+            own_work.checked(found)
+
+    def test_float64_where_jax_has_none(self):
+        before = jax.config.jax_enable_x64
+        jax.config.update("jax_enable_x64", False)
+        try:
+            with pytest.raises(ValueError, match=r"^params\['w'\] is float64; make it float32, or set JAX_ENABLE_X64"):
+                own_work.checked(({"w": np.zeros(3)}, own_works.gradient))
+        finally:
+            jax.config.update("jax_enable_x64", before)
+
+    @pytest.mark.parametrize(
+        ("returned", "words"),
+        [
+            (1.0, "gradient must return (grads, loss); it has returned a float"),
+            (({"w": np.zeros(3)}, 0.0), "gradient must return gradients like the parameters"),
+            (({"w": np.zeros((3, 1)), "b": 0.0}, 0.0), "gradient['w'] has shape (3, 1); its parameters have (3,)"),
+        ],
+    )
+    def test_other_things_than_gradients(self, returned, words):
+        gradients = OwnGradients(OwnWork(own_works.initial(), lambda params, ticket: returned))
+        with pytest.raises(ValueError, match=f"^{re.escape(words)}"):
+            gradients.compute(0, own_works.initial())
+
+    def test_a_gradient_that_nobody_wants_is_not_begun(self):
+        gradients = OwnGradients(OwnWork(own_works.initial(), own_works.gradient))
+        assert gradients.compute(0, own_works.initial(), lambda: True) is None
+
+    def test_other_recordings_are_refused(self, tmp_path):
+        from sgdlab import protocols  # noqa: PLC0415
+
+        schedule = protocols.asynchronous(np.ones((3, 1)), num_gradients=2)
+        rows = schedule.num_gradients
+        fates = ["applied"] * 2 + ["pending"] * (rows - 2)
+        made = live.LiveRecording(schedule, np.arange(rows), np.ones(rows), np.ones(rows), np.array(fates))
+        with pytest.raises(ValueError, match=r"must be of a run of `sgdlab\.live\.train`"):
+            live.replay(own_works.steady, made, rule=rules.asgd(learning_rate=0.1))
