@@ -107,14 +107,8 @@ def follow(
 ) -> bool:
     """Reads until it is interrupted, or the trace does not grow any more.
 
-    Args:
-      follower: what reads.
-      file: where alarms are kept.
-      say: where they are printed.
-      show: shows the state on a page; whether it is the last one.
-      until_idle: it ends when the trace has not grown for so many seconds; None: never.
-      clock: tells seconds.
-      sleep: waits for so many seconds.
+    The page is shown the state, and whether it is the last one. It ends when the trace has not grown for
+    `until_idle` seconds; None: never.
 
     Returns:
       Whether it ended by itself.

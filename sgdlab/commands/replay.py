@@ -47,9 +47,7 @@ def config_file(arguments: Sequence[str]) -> str:
 def define_flags() -> None:
     """Defines the flags of this command."""
     flags.DEFINE_string("recording", None, "recording.npz of a run of `sgdlab live` (required).")
-    flags.DEFINE_bool("rerun", False, "Does a finished run again; its old records are archived.")
-    flags.DEFINE_list("writers", [], "Further destinations of the records: tensorboard, wandb.")
-    flags.DEFINE_float("checkpoint_seconds", 60.0, "Least seconds between two checkpoints.", lower_bound=0.0)
+    train.define_run()
 
 
 def main(argv: Sequence[str]) -> None:

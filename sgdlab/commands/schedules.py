@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 def define_flags(verb: str, *, methods: str, steps: int | None) -> None:
     """Defines the flags that name schedules, and those of traces.
 
-    Args:
-      verb: what the command does with a schedule.
-      methods: what it does with those of several methods.
-      steps: of a trace, so many are used unless told otherwise; None: all.
+    Of a trace, so many `steps` are used unless told otherwise; None: all.
     """
     number = "all" if steps is None else steps
     shared_flags.define_trace()

@@ -123,17 +123,7 @@ OF_HOSTS = (
 )
 """Those beside --hosts, which --help leaves to --help=all."""
 
-_NOT_SHARED = (
-    "hosts",
-    "coordinator_address",
-    "num_processes",
-    "process_id",
-    "start_seconds",
-    "heartbeat_seconds",
-    "barrier_seconds",
-    "config",
-    "parts",
-)
+_NOT_SHARED = {"config", "hosts", "parts", *OF_HOSTS} - {"devices"}
 """Flags that may differ between the processes of a run; configurations and parts are compared by what they hold."""
 
 _SETTINGS_OF_JAX = (

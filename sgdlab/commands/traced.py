@@ -90,11 +90,8 @@ class Drawn(NamedTuple):
 def window(path: str, options: Options, *, first_step: int | None, steps: int | None) -> Window:
     """Complete steps of a trace, with those before them.
 
-    Args:
-      path: of the trace.
-      options: how it is read.
-      first_step: number of the first one, as the recorder counted; None: the first complete step.
-      steps: how many, at most; None: all that follow.
+    The first one is `first_step`, as the recorder counted, or the first complete step; there are at most `steps`,
+    or all that follow.
 
     Raises:
       UsageError: where there is no such trace, or no such step.
@@ -118,9 +115,7 @@ def schedule(experiment: "Experiment", recording: Recording) -> Drawn:
     Row t of the compute times is each worker's t-th gradient, or local step; all of them begin with the first row at
     once. The transfer of collectives counts as work of every worker.
 
-    Args:
-      experiment: whose method and protocol are used, and whose cluster is not.
-      recording: complete steps.
+    The experiment's method and protocol are used, and its cluster is not.
 
     Raises:
       UsageError: where an entry is impossible, or the steps are not enough.

@@ -22,12 +22,7 @@ _WIDEST_HEADING = 10
 
 
 class Number(str):
-    """A cell with the number that rows are sorted by, where it is not only read.
-
-    Args:
-      text: what a reader sees.
-      value: the number.
-    """
+    """A cell with the number that rows are sorted by, where it is not only read."""
 
     value: float
 
@@ -156,9 +151,7 @@ class Table:
 def in_csv(rows: Iterable[Mapping[str, object]], names: Sequence[str] = ()) -> str:
     r"""Return rows as CSV, with numbers in full precision; None is an empty cell, and so is what a row lacks.
 
-    Args:
-      rows: column -> value, of each row.
-      names: of the columns; those of the first row by default.
+    Columns are the `names`, by default those of the first row.
 
     Example:
       >>> in_csv([{"worker": "a", "seconds": 0.1}, {"worker": "b", "seconds": None}])

@@ -23,9 +23,6 @@ _ROUNDING = 1e-6
 def sentences(groups: Sequence[Group]) -> dict[str, str]:
     """Answers at the largest number of workers.
 
-    Args:
-      groups: single workers and methods.
-
     Returns:
       The metric ("Accuracy"), "Speed" and "Cost" -> a sentence; without the metric where runs end at the target.
 

@@ -109,10 +109,7 @@ def gradients(groups: Sequence[Group]) -> str:
 
 
 def unit(summary: Mapping[str, Any]) -> str:
-    """Return what a worker sent in a run: "gradient", or "message" where it made several local steps for one.
-
-    Args:
-      summary: the last record of the run; `steps` count each local step for itself.
+    """Return what a worker sent, by a run's summary: "gradient", or "message" where it made several local steps.
 
     Example:
       >>> unit({"gradients": 10, "steps": 80}), unit({"gradients": 10})

@@ -68,10 +68,6 @@ def style(rank: int, *, baseline: bool = False) -> Style:
     Both follow from its rank among all methods alone, so that what else is compared does not matter. Neighbours differ
     in both; of 104 methods in turn, no two have the same pair.
 
-    Args:
-      rank: position of the method among all methods.
-      baseline: whether others are compared with it, as a single worker.
-
     Example:
       >>> style(3), style(11).colour == style(3).colour
       (Style(colour='#663333', marker='^'), True)

@@ -71,13 +71,7 @@ def shares(ratios: Mapping[str, np.ndarray], factors: Sequence[float]) -> dict[s
 
 
 def figure(ratios: Mapping[str, np.ndarray], titles: Mapping[str, str], looks: Mapping[str, Style]) -> Figure:
-    """Draw the profiles; the `NAMED` methods with the largest area below theirs have colours and names.
-
-    Args:
-      ratios: as of `shares`.
-      titles: method -> the field's name for it.
-      looks: method -> colour and mark (`panels.style`).
-    """
+    """Draw the profiles; the `NAMED` methods with the largest area below theirs have colours and names."""
     order = _in_order(ratios)
     reached = [float(value) for values in ratios.values() for value in values if np.isfinite(value)]
     end = min(max(1.5, 1.1 * max(reached, default=1.0)), _LARGEST)

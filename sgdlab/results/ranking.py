@@ -69,13 +69,10 @@ class Ranking:
 
 
 def by_time(groups: Sequence[Group]) -> Ranking | None:
-    r"""Rank groups by the logarithm of their virtual seconds to the target.
+    r"""Rank groups at one number of workers by the logarithm of their virtual seconds to the target.
 
     A run that diverged or misses the target counts as one of twice the seconds of the longest run with its seed: a
     method that misses often is slow, however soon its other runs are there.
-
-    Args:
-      groups: at one number of workers.
 
     Returns:
       The ranking; None where no run of them reaches a target.
@@ -95,12 +92,9 @@ def by_time(groups: Sequence[Group]) -> Ranking | None:
 
 
 def by_metric(groups: Sequence[Group]) -> Ranking | None:
-    """Rank groups of which no run diverged by the metric on the test set; an accuracy is known to one test example.
+    """Rank groups at one number of workers by the metric on the test set, but for those of which some run diverged.
 
-    The mean of a method of which some run diverged says nothing: it is not ranked.
-
-    Args:
-      groups: at one number of workers.
+    Their means say nothing. An accuracy is known to one test example.
 
     Returns:
       The ranking; None where each has a run that diverged or has no value.

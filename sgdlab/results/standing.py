@@ -34,9 +34,8 @@ def standing(groups: Sequence[Group], *, speeds: bool = False) -> Figure:
     statistically indistinguishable from the fastest (`ranking.by_time`) and, in the panel of the metric, from the best.
     Dotted is the time of an ideal speed-up, in which nobody waits (`floor`), dashed the single worker.
 
-    Args:
-      groups: single workers and methods.
-      speeds: draw the gradients per second besides, over those of synchronous SGD: which methods lose none to waiting.
+    With `speeds`, gradients per second over those of synchronous SGD are drawn besides: which methods lose none to
+    waiting.
 
     Returns:
       The figure. Without a target that some run reaches it has no panel of times, and rows are sorted by the metric.
@@ -63,13 +62,10 @@ def standing(groups: Sequence[Group], *, speeds: bool = False) -> Figure:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return an interval of the median of which the values are a sample: two of the values, by their order.
+    """Return an interval of the median, by a sample whose infinite values are the worst: two of them, by their order.
 
     The narrowest pair that is symmetric and holds the median with 95 %; of fewer than six values the first and the
     last, which hold it with 1 - 2^(1 - n).
-
-    Args:
-      values: at least one; infinite ones are the worst.
 
     Example:
       >>> interval([3.0, 1.0, 2.0]), interval(range(20))

@@ -39,10 +39,6 @@ class TensorBoard:
     The step is the number of used gradients; of the group `by_seconds`, virtual milliseconds. Results of the whole run
     are in the group `summary`. `tensorboard --logdir=<directory>/tensorboard` shows them. What an earlier, unfinished
     run left there is removed.
-
-    Args:
-      directory: of the runs.
-      name: of the run.
     """
 
     package = "tensorboardX"
@@ -98,9 +94,7 @@ class WeightsAndBiases:
     The step is the number of used gradients; that of the group `by_seconds`, `seconds` of virtual time.
     `WANDB_MODE=offline` sends nothing; `wandb sync` does so later.
 
-    Args:
-      directory: of the runs; wandb's own files are put in `wandb` there.
-      name: of the run.
+    wandb's own files are put in `wandb` of the directory of the runs.
     """
 
     package = "wandb"

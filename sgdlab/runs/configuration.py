@@ -168,9 +168,7 @@ def _add_local_steps(config: ConfigDict) -> None:
 def parts(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]]) -> ConfigDict:
     """Return the entries of all registered parts, by family.
 
-    Args:
-      kinds: the part of each family that runs use; a family that is not named leaves it to `method`.
-      **changed: by family and part, entries that differ from the part's defaults.
+    A family whose part is not named leaves it to `method`; `changed` are entries by family and part.
 
     Raises:
       ValueError: where a family, a part or an entry is not known.
@@ -346,10 +344,9 @@ def entries_of(config: str) -> list[str]:
 
 
 def load(config: str) -> ConfigDict:
-    """Execute a configuration's file, whose mistakes are one line: its own line, and what is wrong there.
+    """Execute a configuration's file, perhaps with a variant, as in "configs/cutoff.py:two_state".
 
-    Args:
-      config: the file and perhaps a variant, as in "configs/cutoff.py:two_state".
+    A mistake is one line: its own line, and what is wrong there.
 
     Raises:
       UsageError: where it raises, or makes no configuration, or refuses the variant, the part after the colon.

@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 
 from sgdlab import files, hosts
 from sgdlab.errors import Stopped, failures_of
+from sgdlab.report.words import counted
 from sgdlab.results.records import Records
 from sgdlab.runs import digests, pool
 from sgdlab.runs.store import Store, plain
@@ -74,7 +75,8 @@ def finish(sweeps: Iterable["Sweep"], session: "Session") -> dict[str, Records]:
         ours = [key for key in missing if key in share]
     if session.noted is not None:
         works = {key: (sweep.work, point) for key, (sweep, point) in asked.items()}
-        session.noted.add({key: works[key] for key in there}, {key: works[key] for key in ours})
+        session.noted.found.update({key: works[key] for key in there})
+        session.noted.missing.update({key: works[key] for key in ours})
     elif session.store.writes:
         _say(len(asked), missing, ours, changed, session.store)
     if ours and session.noted is None:
@@ -149,7 +151,8 @@ def _do(
     if session.mesh is not None:
         _over_mesh(tasks, session.mesh, len(asked), gradients)
         return
-    _say_that_it_compiles(asked)
+    if any(sweep.work is train for sweep, _ in asked.values()):  # so no result comes at first
+        print("Compiling: the first result comes after that, within a minute for small networks", flush=True)
     with pool.Progress(len(asked), gradients, processes, len(tasks)) as progress:
         pool.run(tasks, progress, processes)
 
@@ -266,20 +269,14 @@ class _Task:
         return folder
 
 
-def _say_that_it_compiles(asked: Mapping[str, _Asked]) -> None:
-    """Print why no result comes at first, where runs are trained."""
-    if any(sweep.work is train for sweep, _ in asked.values()):
-        print("Compiling: the first result comes after that, within a minute for small networks", flush=True)
-
-
 def _say(
     total: int, missing: Sequence[str], ours: Sequence[str], changed: Mapping[str, Sequence[str]], store: Store
 ) -> None:
     """Print what is there, what is done anew and why, and what is left to others."""
     if not missing:
-        print(f"{total} run{'s' * (total != 1)} found finished in {store.path}", flush=True)
+        print(f"{counted(total, 'run')} found finished in {store.path}", flush=True)
         return
-    words = f"{len(ours)} run{'s' * (len(ours) != 1)} to do"
+    words = f"{counted(len(ours), 'run')} to do"
     words += f", {total - len(missing)} found" if total > len(missing) else ""
     words += f", {len(missing) - len(ours)} left to other shards" if len(missing) > len(ours) else ""
     if changed:

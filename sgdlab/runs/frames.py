@@ -6,10 +6,7 @@ from sgdlab.errors import UsageError
 
 
 def library(asked: str) -> ModuleType:
-    """Return pandas; called before runs are done, so that none is done in vain.
-
-    Args:
-      asked: what returns a table.
+    """Return pandas for what is `asked`, a table; called before runs are done, so that none is done in vain.
 
     Raises:
       UsageError: where pandas is not installed; it says how to install it.

@@ -30,11 +30,7 @@ _CLAIRVOYANT = ("oracle", "informed")
 
 
 def work(argument: Mapping[str, Any]) -> Work:
-    """Return what a worker computes, in the worker's own process.
-
-    Args:
-      argument: made by `source_of`.
-    """
+    """Return what a worker computes, in the worker's own process, by the argument that `source_of` makes."""
     for name, file in argument["modules"].items():
         user_files.import_or_execute(name, file)
     experiment = resolve(config_of(argument["config"]))
@@ -73,12 +69,9 @@ def source_of(
 ) -> WorkSource:
     """Return where workers find what `work` needs.
 
-    Args:
-      experiment: what is run.
-      emulate: mean of the least times that gradients take, in seconds, each of them as the configuration's cluster has
-        it in proportion; of local steps, that of a step. None: gradients take what they take.
-      steps_per_update: local steps of a worker for each update, as planned, by which their learning rate goes; None
-        where it is constant.
+    With `emulate`, gradients (or local steps) take at least so many seconds on average, in proportion to those of
+    the configuration's cluster; else what they take. The learning rate of workers goes by `steps_per_update`, as
+    planned; None where it is constant.
     """
     found = {"config": plain(experiment.source), "emulate": emulate, "modules": parts.outside()}
     if steps_per_update is not None:
@@ -186,10 +179,6 @@ def make_job(config: ConfigDict, *, emulate: float | None = None) -> Job:
     The learning rate of an update is that of the simulated run of the configuration, by the number of the update: how
     many gradients an update will have is taken from the simulation, since nobody knows it before, and so is the number
     of updates. The last rate holds for all further updates.
-
-    Args:
-      config: such as `configs/digits.py` makes.
-      emulate: as for `source_of`.
 
     Raises:
       UsageError: where an entry is impossible, or cannot be executed on processes; it names the flag.

@@ -41,11 +41,8 @@ _MOST_WAITING = 4
 class Evaluations:
     """The evaluations of a run: when they are due, who makes them, and their records.
 
-    Args:
-      job: what is executed.
-      steps: the server's parameters.
-      before: records of evaluations that need not be made again.
-      report: called with each new record, from the thread that calls `update`, `collect` or `found`.
+    Those `before` need not be made again. Each new record is reported from the thread that calls `update`,
+    `collect` or `records`.
     """
 
     def __init__(self, job: Job, steps: Steps, before: Sequence[Record], report: Report):

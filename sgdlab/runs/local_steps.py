@@ -142,11 +142,8 @@ def local_of(
     What is open has its usual value wherever a message is more than a gradient: the worker's rate and weight decay are
     those of `optimizer`, and an update of the server goes the whole way of the message.
 
-    Args:
-      entries: the configuration's `local`; those that are not None count.
-      optimizer: the configuration's `optimizer`.
-      meant: entries that its method means, where the configuration leaves them open.
-      own_rate: the rule has a learning rate of its own kind, such as Adam's, which it then keeps.
+    Entries that are None are open: those of the method hold then. With `own_rate`, the rule has a learning rate of
+    its own kind, such as Adam's, and keeps it.
 
     Raises:
       ValueError: where an entry is impossible; it names the entry below `config`.

@@ -14,11 +14,9 @@ from sgdlab.transports.family import Sizes
 
 
 def costs_of(experiment: Experiment, protocol: UsedPart) -> dict[str, Any]:
-    """Return the arguments `transport` and `outages` of a run's protocol; none where nothing costs or fails.
+    """Return the arguments `transport` and `outages` of a protocol, the run's own or another on the same cluster.
 
-    Args:
-      experiment: of the run.
-      protocol: its own, or another on the same cluster.
+    There are none where nothing costs or fails.
 
     Raises:
       UsageError: where the protocol does not take them, or they refuse an entry; it names the flag.

@@ -47,9 +47,6 @@ def load(file: str) -> None:
 
     If one of them has changed since, all of the folder are imported anew.
 
-    Args:
-      file: such as "my_parts.py".
-
     Raises:
       UsageError: where it is no Python file, its name is that of another module, or it raises.
     """

@@ -169,10 +169,8 @@ class Plan:
     def rule(self, learning_rate: np.ndarray | float, num_workers: int, *, unpacked: bool = False) -> rules.ServerRule:
         """Return the rule with the configuration's hyperparameters.
 
-        Args:
-          learning_rate: float64[U], of each update; or one for all.
-          num_workers: how many to keep state for, where it is kept per worker.
-          unpacked: of compressed messages, as of `sgdlab.rules.compressed`.
+        The learning rate is that of each update, float64[U], or one for all; state is kept for `num_workers`.
+        `unpacked` is as of `sgdlab.rules.compressed`.
         """
         experiment, table = self.experiment, np.atleast_1d(np.asarray(learning_rate, float))
         optimizer, workers = experiment.optimizer, self.schedule.num_workers
@@ -198,11 +196,7 @@ class Plan:
 
 
 def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Plan:
-    """Check a configuration and make its schedule and learning rates.
-
-    Args:
-      config: such as `configs/digits.py` makes.
-      schedule: one that is given, instead of the protocol's own on the configuration's cluster.
+    """Check a configuration and make its learning rates and its schedule, unless one is given.
 
     Raises:
       UsageError: where an entry is impossible, or the run would not fit the memory; it names the flag.
@@ -228,7 +222,9 @@ def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> P
     if schedule is None:
         steps, twin = experiment.steps, synchronous_twin(experiment, gradients)
         make = functools.partial(_schedule, experiment, experiment.protocol, steps)
-        if (end := _end(experiment, twin)) is not None:
+        ending = experiment.ending
+        end = ending.seconds if ending.budget is None else ending.budget * twin.wall_clock()
+        if end is not None:
             schedule = _until(experiment, make, end)
             check_local(experiment, schedule)
             gradients = _used(schedule)
@@ -276,17 +272,6 @@ def synchronous_twin(experiment: Experiment, gradients: int) -> AnySchedule:
 def _seconds_of(experiment: Experiment, twin: AnySchedule) -> np.ndarray:
     """Return float64[N], mean seconds of a gradient of each worker, by the schedule of synchronous SGD."""
     return theory.seconds_per_gradient(twin) / experiment.cluster.pieces
-
-
-def _end(experiment: Experiment, twin: AnySchedule) -> float | None:
-    """Return the instant at which a run ends, in virtual seconds; None where it ends after its epochs.
-
-    Args:
-      experiment: the run.
-      twin: synchronous SGD's schedule of its epochs.
-    """
-    ending = experiment.ending
-    return ending.seconds if ending.budget is None else ending.budget * twin.wall_clock()
 
 
 def _until(experiment: Experiment, make: Callable[..., AnySchedule], seconds: float) -> AnySchedule:

@@ -21,6 +21,7 @@ from tqdm import tqdm
 from sgdlab import user_files
 from sgdlab.errors import failures_of
 from sgdlab.registry import FAMILIES, GRAPHS
+from sgdlab.report.words import counted
 from sgdlab.runs import digests, parts
 
 
@@ -194,11 +195,8 @@ class Progress:
     The time left is an estimate from the first finished run on: jobs that have not finished one compile as long as
     others did, and runs take as long as others did, by the median.
 
-    Args:
-      missing: runs to do.
-      gradients: of all of them; 0 where there are none, and runs are counted.
-      processes: jobs at once, at most.
-      jobs: groups of runs, each of which one process does.
+    At most as many `jobs`, groups of runs that one process does, go on at once as there are `processes`. Without
+    gradients, runs are counted.
     """
 
     def __init__(self, missing: int, gradients: int, processes: int, jobs: int):
@@ -227,7 +225,8 @@ class Progress:
         self.done += amount
         self.bar.update(amount)
         if message.result is None:
-            self.bar.set_description(f"{_runs(self.left)} left{self._time_left()}; {message.run}", refresh=False)
+            left = f"{counted(self.left, 'run')} left{self._time_left()}"
+            self.bar.set_description(f"{left}; {message.run}", refresh=False)
             return
         self.left -= 1
         self.compiling += [message.compiling] if message.compiling else []
@@ -247,7 +246,3 @@ class Progress:
         if self.compiling:
             seconds += max(self.all_jobs - len(self.compiling), 0) * statistics.median(self.compiling)
         return f"; about {tqdm.format_interval(seconds / max(min(self.processes, self.jobs), 1))} left"
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'s' * (count != 1)}"

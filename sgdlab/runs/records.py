@@ -26,9 +26,7 @@ _IN_A_ROW = 5
 def opening(plan: Plan, params: Tree = None) -> Record:
     """Return the first record of a run: what it is, all its configuration entries, and what made it.
 
-    Args:
-      plan: of the run.
-      params: of the network, by which the bytes of compressed messages are counted; None: they are not.
+    By the parameters of the network, if they are given, the bytes of compressed messages are counted.
     """
     made = {"made": digests.made_with(), "code": digests.of_run(plan.experiment)}
     return {**what(plan), "config": plan.experiment.identity, "about": about_run(plan, params), **made}
@@ -122,9 +120,6 @@ class End:
 
     It has reached the target when later evaluations leave its crossing where it is. It has diverged where its loss is
     not finite, or where it is no better than guessing, after it had blown up, at `_IN_A_ROW` evaluations.
-
-    Args:
-      plan: of the run.
     """
 
     def __init__(self, plan: Plan):

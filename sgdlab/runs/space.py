@@ -27,10 +27,7 @@ MOMENTUM = Knob("optimizer.momentum", 0.02, 1.0)
 def points(number: int, *, of: int = 32, seed: int = 0) -> np.ndarray:
     """Return the first points of a scrambled Sobol sequence, float64[number, 5]; the same for every method.
 
-    Args:
-      number: of points.
-      of: length of the sequence, a power of two; longer where more are asked for.
-      seed: of the scrambling.
+    The sequence has a length `of` a power of two, or is longer where more are asked for.
 
     Source: Sobol 1967; Owen 1998.
 
@@ -43,17 +40,13 @@ def points(number: int, *, of: int = 32, seed: int = 0) -> np.ndarray:
 
 
 def settings(experiment: Experiment, point: Sequence[float]) -> dict[str, Any]:
-    r"""Return the entries of a configuration that a point of the unit cube stands for.
+    r"""Return the entries of an experiment that a point of the unit cube (`COORDINATES`) stands for.
 
     The learning rate of a method with momentum SGD is :math:`\eta = (1 - \gamma) c \cdot 10^{3 (u - 1/2)}`, with c the
     configuration's over 1 - 0.9: at one u, all methods take equally long steps. The rate of another rule, and that of
     workers with local steps, is over three decades around its own default. 1 - gamma is from 0.02 to 1, for rules that
     have a momentum by default. Then comes the method's own knob (`tunes=`), a warm-up of nothing or of a quarter of the
     run, and a rate that is constant or falls by a cosine; methods whose rate has a schedule of its own keep that.
-
-    Args:
-      experiment: the configuration with the method and the number of workers.
-      point: float[5], of `COORDINATES`, from 0 to 1.
 
     Example:
       >>> from configs import digits

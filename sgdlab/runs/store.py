@@ -241,11 +241,7 @@ def check_same(
 ) -> None:
     """Check that the run of a work directory has the configuration that is asked for.
 
-    Args:
-      path: the directory.
-      there: the entries of the run that is there, nested.
-      asked: those that are asked for.
-      changed: families whose part's code has changed since: the part may have gained or lost entries.
+    Of families whose part's code has `changed` since, entries may have come or gone.
 
     Raises:
       UsageError: at the first entry that differs, methods and kinds of parts before all others.

@@ -108,11 +108,6 @@ class Noted:
     found: dict[str, tuple[Work, Point]] = dataclasses.field(default_factory=dict)
     missing: dict[str, tuple[Work, Point]] = dataclasses.field(default_factory=dict)
 
-    def add(self, found: Mapping[str, tuple[Work, Point]], missing: Mapping[str, tuple[Work, Point]]) -> None:
-        """Note the runs of some sweeps."""
-        self.found.update(found)
-        self.missing.update(missing)
-
 
 @dataclasses.dataclass(frozen=True)
 class Session:
@@ -254,9 +249,13 @@ class Sweep:
         return self._rows(lambda records: [record for record in records if record["kind"] == "evaluation"])
 
     def _rows(self, shown: Callable[[Records], Records]) -> "pd.DataFrame":
-        pandas = frames.library("a sweep")
-        rows = ((varied, record) for varied, records in self.records() for record in shown(records))
-        return pandas.DataFrame([_plain(varied) | _entries(record, varied) for varied, record in rows])
+        pandas, rows = frames.library("a sweep"), []
+        for varied, records in self.records():
+            # A table cannot be grouped by lists.
+            own = {name: tuple(value) if isinstance(value, list) else value for name, value in varied.items()}
+            left_out = {"kind", "files", *own}
+            rows += [own | {k: v for k, v in record.items() if k not in left_out} for record in shown(records)]
+        return pandas.DataFrame(rows)
 
     def folders(self) -> list[pathlib.Path]:
         """Return the directory of each run, with what it wrote there. Raises as `records` does."""
@@ -298,15 +297,6 @@ def _with(entries: Mapping[str, Any], name: Sequence[str], change: Callable[[Any
     if not value:
         return dict(entries)
     return {**entries, first: _with(value, rest, change) if rest else change(value)}
-
-
-def _entries(record: Mapping[str, Any], varied: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in ("kind", "files", *varied)}
-
-
-def _plain(varied: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what varies, as values that a table can be grouped by."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in varied.items()}
 
 
 def meant(name: str, known: Sequence[str]) -> str:

@@ -52,6 +52,41 @@ class Run:
     schedule: AnySchedule
 
 
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """The place where a run that is trained writes what it has done so far, and what it computes on.
+
+    Attributes:
+      store: holds the run when it has finished: its file there is left to `store.write`.
+      name: of the run, there.
+      writers: names in `sgdlab.results.writers.WRITERS`: where its records go besides.
+      mesh: as of `train`; over many processes, the first one writes everything but its part of the checkpoints.
+      stop: as of `train`.
+    """
+
+    store: Store
+    name: str
+    writers: Sequence[str] = ()
+    mesh: Mesh | None = None
+    stop: Callable[[], bool] | None = None
+
+    @contextlib.contextmanager
+    def reporting(self, *others: Callable[[Record], None]) -> Iterator[Callable[[Record], None]]:
+        """Yield what sends a record to the run's file under way, the writers and others, as soon as it is there."""
+        with contextlib.ExitStack() as stack:
+            sinks: list[Callable[[Record], None]] = []
+
+            def add(record: Record) -> None:
+                if record["kind"] == "run":  # what is refused before it begins leaves nothing
+                    sinks.append(stack.enter_context(self.store.under_way(self.name)))
+                    wanted = opened(self.writers if self.store.writes else (), self.store.workdir, self.name)
+                    sinks.extend(writer.write for writer in stack.enter_context(wanted))
+                for sink in (*sinks, *others):
+                    sink(record)
+
+            yield add
+
+
 def train(
     plan: Plan,
     *,
@@ -152,50 +187,25 @@ def train(
 
 def train_and_record(
     plan: Plan,
-    store: Store,
-    name: str,
+    place: Place,
     *,
-    writers: Sequence[str] = (),
     capacity: replay.Capacity | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    mesh: Mesh | None = None,
-    stop: Callable[[], bool] | None = None,
     report: Callable[[Record], None] = lambda record: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Run:
-    """Train, and append each record to the run's file under way and to other writers as soon as it is there.
+    """Train, and send each record to the run's place as soon as it is there.
 
-    Args:
-      plan: what to do.
-      store: where the run is to stand; its file there is left to `store.write`.
-      name: of the run.
-      writers: names in `sgdlab.results.writers.WRITERS`.
-      capacity: as in `train`.
-      checkpoint_seconds: between two checkpoints of the run's state, at least; they are removed by `store.write`.
-      mesh: as in `train`; over many processes, the first one writes everything but its part of the checkpoints.
-      stop: as in `train`.
-      report: called with each record too.
-      say: called with a line where the run continues from a checkpoint, or cannot.
+    Checkpoints of its state are at least `checkpoint_seconds` apart, and removed by `store.write`. `report` gets
+    each record too, and `say` a line where the run continues from a checkpoint, or cannot.
 
     Raises:
       Stopped: where it was asked to stop.
       UsageError: where the checkpoints that are there are of another configuration, or one cannot be written.
     """
-    with contextlib.ExitStack() as stack:
-        path = store.state_path(name)
-        checkpoints, capacity = stack.enter_context(_checkpoints(plan, path, capacity, checkpoint_seconds, say))
-        sinks: list[Callable[[Record], None]] = []
-
-        def add(record: Record) -> None:
-            if record["kind"] == "run":  # what is refused before it begins leaves nothing
-                sinks.append(stack.enter_context(store.under_way(name)))
-                wanted = writers if store.writes else ()
-                sinks.extend(writer.write for writer in stack.enter_context(opened(wanted, store.workdir, name)))
-            for sink in sinks:
-                sink(record)
-            report(record)
-
-        return train(plan, capacity=capacity, checkpoints=checkpoints, mesh=mesh, stop=stop, report=add)
+    path = place.store.state_path(place.name)
+    with _checkpoints(plan, path, capacity, checkpoint_seconds, say) as (kept, needed), place.reporting(report) as add:
+        return train(plan, capacity=needed, checkpoints=kept, mesh=place.mesh, stop=place.stop, report=add)
 
 
 @contextlib.contextmanager

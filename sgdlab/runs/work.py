@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from sgdlab import replay
@@ -21,8 +20,7 @@ from sgdlab.runs import digests, plan
 from sgdlab.runs.configuration import value_of
 from sgdlab.runs.experiment import resolve
 from sgdlab.runs.methods import chosen
-from sgdlab.runs.store import Store
-from sgdlab.runs.train import train_and_record
+from sgdlab.runs.train import Place, train_and_record
 
 Settings = ConfigDict | dict[str, Any]
 Work = Callable[..., Any]
@@ -77,44 +75,9 @@ class Point:
         return ", ".join(words) or "the run"
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """The place where a run that is trained writes what it has done so far, and what it computes on.
-
-    Attributes:
-      store: holds the run when it has finished.
-      name: of the run, there.
-      writers: names in `sgdlab.results.writers.WRITERS`: where its records go besides.
-      mesh: several devices; None: one.
-      stop: asked about every two seconds, whether to stop.
-    """
-
-    store: Store
-    name: str
-    writers: Sequence[str] = ()
-    mesh: Mesh | None = None
-    stop: Callable[[], bool] | None = None
-
-
 def train(config: ConfigDict, *, alike: Alike, place: Place, report: Callable[[Mapping[str, Any]], None]) -> Records:
-    """Train one configuration; a run that was killed continues from its last checkpoint.
-
-    Args:
-      config: such as `configs/digits.py` makes.
-      alike: configurations with which the run shares a compiled program.
-      place: where the run stands.
-      report: called with each record.
-    """
-    return train_and_record(
-        plan.make_plan(config),
-        place.store,
-        place.name,
-        writers=place.writers,
-        capacity=capacity(alike),
-        mesh=place.mesh,
-        stop=place.stop,
-        report=report,
-    ).records
+    """Train one configuration; a run that was killed continues from its last checkpoint."""
+    return train_and_record(plan.make_plan(config), place, capacity=capacity(alike), report=report).records
 
 
 @functools.lru_cache(maxsize=4)
