@@ -117,13 +117,8 @@ def quantile(methods: int, seeds: int) -> float:
     return float(np.quantile(np.concatenate(found), LEVEL))
 
 
-def share(count: int, total: int, *, level: float = 0.95) -> tuple[float, float]:
-    """Return the interval of Clopper and Pearson for a share, such as that of diverged runs.
-
-    Args:
-      count: runs that did.
-      total: all runs; at least 1.
-      level: of confidence.
+def share(count: int, total: int) -> tuple[float, float]:
+    """Return the 95 % interval of Clopper and Pearson for a share, such as that of diverged runs among all.
 
     Raises:
       ValueError: where `count` is not from 0 to `total`.
@@ -136,5 +131,5 @@ def share(count: int, total: int, *, level: float = 0.95) -> tuple[float, float]
     """
     total = arguments.whole("total", total)
     count = arguments.whole("count", count, least=0, most=total)
-    found = scipy.stats.binomtest(count, total).proportion_ci(level, method="exact")
+    found = scipy.stats.binomtest(count, total).proportion_ci(0.95, method="exact")
     return float(found.low), float(found.high)

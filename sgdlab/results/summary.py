@@ -152,7 +152,7 @@ class Group:
         A run without a number of it counts as the worst.
         """
         worst = -math.inf if self.metric.sign > 0 and name.endswith(self.metric.name) else math.inf
-        found = statistics.median(worst if (value := s[name]) is None else value for s in self.summaries)
+        found = statistics.median(worst if (value := s.get(name)) is None else value for s in self.summaries)
         return found if math.isfinite(found) else None
 
     def _is_learned(self, name: str) -> bool:

@@ -122,7 +122,9 @@ class WeightsAndBiases:
             by_seconds = {BY_SECONDS + name: value for name, value in _by_seconds(record).items()}
             self._run.log(_numbers(record) | by_seconds, step=int(record["gradients"]))
         else:
-            self._run.summary.update(_results(record, self._opening))
+            # What came of the run, and does not stand in its first record already.
+            found = {name: value for name, value in _numbers(record).items() if name not in self._opening}
+            self._run.summary.update(found)
 
     def close(self, *, failed: bool) -> None:
         """Ends the run."""
@@ -168,11 +170,6 @@ def _settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
             yield from _settings(value, f"{prefix}{name}.")
         elif value is not None:
             yield prefix + name, value if isinstance(value, bool | int | float | str) else str(value)
-
-
-def _results(summary: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a summary that came of the run, and do not stand in its first record already."""
-    return {name: value for name, value in _numbers(summary).items() if name not in run}
 
 
 def _by_seconds(record: Mapping[str, Any]) -> dict[str, float]:

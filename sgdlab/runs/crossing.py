@@ -130,16 +130,16 @@ def first(
     return crossing.place()
 
 
-def geometric(gradients: int, number: int, *, first: float = 0.01) -> tuple[int, ...]:
+def geometric(gradients: int, number: int) -> tuple[int, ...]:
     """Return the numbers of gradients after which a run is evaluated, each later by the same factor.
 
     A crossing is then equally precise wherever it is.
 
-    The first one is after a share `first` of the run; there are fewer than `number` where gradients are few.
+    The first one is after 1 % of the run; there are fewer than `number` where gradients are few.
 
     Example:
       >>> geometric(1000, 5)
       (10, 32, 100, 316, 1000)
     """
-    wanted = np.geomspace(max(first * gradients, 1), gradients, number) if number > 1 else np.array([gradients])
+    wanted = np.geomspace(max(0.01 * gradients, 1), gradients, number) if number > 1 else np.array([gradients])
     return tuple(np.unique(np.rint(wanted).astype(int)).tolist())

@@ -24,10 +24,10 @@ MOMENTUM = Knob("optimizer.momentum", 0.02, 1.0)
 """1 less the momentum."""
 
 
-def points(number: int, *, of: int = 32, seed: int = 0) -> np.ndarray:
+def points(number: int) -> np.ndarray:
     """Return the first points of a scrambled Sobol sequence, float64[number, 5]; the same for every method.
 
-    The sequence has a length `of` a power of two, or is longer where more are asked for.
+    They are the first of 32, or of the next power of two where more are asked for.
 
     Source: Sobol 1967; Owen 1998.
 
@@ -35,8 +35,8 @@ def points(number: int, *, of: int = 32, seed: int = 0) -> np.ndarray:
       >>> bool((points(24) == points(32)[:24]).all())
       True
     """
-    length = max(of, 1 << (number - 1).bit_length())
-    return scipy.stats.qmc.Sobol(len(COORDINATES), scramble=True, seed=seed).random(length)[:number]
+    length = max(32, 1 << (number - 1).bit_length())
+    return scipy.stats.qmc.Sobol(len(COORDINATES), scramble=True, seed=0).random(length)[:number]
 
 
 def settings(experiment: Experiment, point: Sequence[float]) -> dict[str, Any]:
