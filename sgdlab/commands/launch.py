@@ -42,30 +42,20 @@ _HELP_ON_ALL = {"--help=all", "-help=all", "--helpfull"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command: what it does, its flags, and how its command line is read.
+    """A command: what it does, its flags, and how its command line is read."""
 
-    Attributes:
-      main: does it, given the arguments that are no flags, the command's name first.
-      usage: what --help begins with: the docstring of its module.
-      define: defines the command's own flags.
-      configured: whether the command takes a configuration: True, by default configs/digits.py; the file that is the
-        default, such as a paper's; or a function that is given the arguments and returns the file that they ask for.
-      own_entries: entries of the configuration that the command sets by a flag of its own: entry -> flag.
-      positional: whether one argument may be a file instead of a flag; `main` is given it.
-      unlisted: flags and entries of the configuration that --help leaves to --help=all.
-      hidden: flags that no help shows, since the command refuses or ignores them.
-      workdir: help of --workdir.
-    """
-
-    main: Callable[[Sequence[str]], None]
-    usage: str | None
-    define: Callable[[], None] = lambda: None
+    main: Callable[[Sequence[str]], None]  # does it, given the arguments that are no flags, the command's name first
+    usage: str | None  # what --help begins with: the docstring of its module
+    define: Callable[[], None] = lambda: None  # defines the command's own flags
+    # whether the command takes a configuration: True, by default configs/digits.py; the file that is the default, such
+    # as a paper's; or a function that is given the arguments and returns the file that they ask for
     configured: bool | str | Callable[[Sequence[str]], str] = True
+    # entries of the configuration that the command sets by a flag of its own: entry -> flag
     own_entries: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    positional: bool = False
-    unlisted: Sequence[str] = ()
-    hidden: Sequence[str] = ()
-    workdir: str = _WORKDIR
+    positional: bool = False  # whether one argument may be a file instead of a flag; `main` is given it
+    unlisted: Sequence[str] = ()  # flags and entries of the configuration that --help leaves to --help=all
+    hidden: Sequence[str] = ()  # flags that no help shows, since the command refuses or ignores them
+    workdir: str = _WORKDIR  # help of --workdir
 
     def run(self) -> None:
         """Does what the command line of this process says; a mistake is one line, and ends it."""

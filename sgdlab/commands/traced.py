@@ -22,15 +22,10 @@ _REFUSED = ("cluster", "epochs", "batch_size")
 
 
 class Window(NamedTuple):
-    """Steps of a trace that are drawn, and those before them from which protocols know the cluster.
+    """Steps of a trace that are drawn, and those before them from which protocols know the cluster."""
 
-    Attributes:
-      recording: complete steps.
-      first: row of the first one that is drawn; all that follow are drawn.
-    """
-
-    recording: Recording
-    first: int
+    recording: Recording  # complete steps
+    first: int  # row of the first one that is drawn; all that follow are drawn
 
     @property
     def steps(self) -> np.ndarray:
@@ -67,19 +62,12 @@ class Window(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """A method on the steps of a trace.
+    """A method on the steps of a trace."""
 
-    Attributes:
-      title: of the method.
-      schedule: its schedule.
-      steps: int[N], steps of the trace that each worker makes for what it sends: 1 for a gradient.
-      unit: what that is called: "gradient", or "message".
-    """
-
-    title: str
-    schedule: AnySchedule
-    steps: np.ndarray
-    unit: str
+    title: str  # of the method
+    schedule: AnySchedule  # its schedule
+    steps: np.ndarray  # int[N], steps of the trace that each worker makes for what it sends: 1 for a gradient
+    unit: str  # what that is called: "gradient", or "message"
 
     @property
     def edges(self) -> int | np.ndarray:

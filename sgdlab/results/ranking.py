@@ -20,21 +20,13 @@ MISS = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """Groups that are compared with the same seeds.
+    """Groups that are compared with the same seeds."""
 
-    Attributes:
-      groups: those that are compared, the best mean first.
-      values: float64[groups, seeds], what their means are taken of.
-      standing: of the groups, in this order.
-      seeds: with which all of them were run.
-      left_out: groups with other seeds, which cannot be paired.
-    """
-
-    groups: tuple[Group, ...]
-    values: np.ndarray
-    standing: simultaneous.Standing
-    seeds: tuple[int, ...]
-    left_out: tuple[Group, ...]
+    groups: tuple[Group, ...]  # those that are compared, the best mean first
+    values: np.ndarray  # float64[groups, seeds], what their means are taken of
+    standing: simultaneous.Standing  # of the groups, in this order
+    seeds: tuple[int, ...]  # with which all of them were run
+    left_out: tuple[Group, ...]  # groups with other seeds, which cannot be paired
 
     @property
     def decides(self) -> bool:

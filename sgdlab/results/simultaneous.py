@@ -20,18 +20,12 @@ _AT_ONCE = 200
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    r"""All methods beside the one with the best mean.
+    r"""All methods beside the one with the best mean."""
 
-    Attributes:
-      first: bool[M], methods that are not worse than any other: the set that is named as first.
-      best: index of the method with the best mean.
-      difference: float64[M], mean over the seeds of the method's value less the best one's.
-      half: float64[M], half the width of the difference's interval; the intervals of all pairs hold together.
-    """
-
-    first: np.ndarray
-    best: int
-    difference: np.ndarray
+    first: np.ndarray  # bool[M], methods that are not worse than any other: the set that is named as first
+    best: int  # index of the method with the best mean
+    difference: np.ndarray  # float64[M], mean over the seeds of the method's value less the best one's
+    # float64[M], half the width of the difference's interval; the intervals of all pairs hold together
     half: np.ndarray
 
 

@@ -26,14 +26,11 @@ _WIDE = 8.0
 
 @dataclasses.dataclass(frozen=True)
 class Swept:
-    """The groups of a comparison in which further entries of the configuration are varied.
+    """The groups of a comparison in which further entries of the configuration are varied."""
 
-    Attributes:
-      groups: single workers and methods; those of one method and number of workers differ in the entries.
-      over: the entries and their values, as records hold them, in the order in which they are drawn.
-    """
-
+    # single workers and methods; those of one method and number of workers differ in the entries
     groups: Sequence[Group]
+    # the entries and their values, as records hold them, in the order in which they are drawn
     over: Mapping[str, Sequence[Any]]
 
     def best(self) -> list[Group]:

@@ -49,17 +49,11 @@ _LAST, _SENDING = 3, 4
 
 
 class WorkerRows(NamedTuple):
-    """The rows of a window: some of the workers, by name.
+    """The rows of a window: some of the workers, by name."""
 
-    Attributes:
-      workers: indices of the workers to draw, from top to bottom.
-      names: what they are called.
-      marked: indices of those whose names are emphasised.
-    """
-
-    workers: Sequence[int]
-    names: Sequence[str]
-    marked: Collection[int] = ()
+    workers: Sequence[int]  # indices of the workers to draw, from top to bottom
+    names: Sequence[str]  # what they are called
+    marked: Collection[int] = ()  # indices of those whose names are emphasised
 
     @classmethod
     def evenly(cls, workers: int, most: int = MOST_WORKERS) -> "WorkerRows":

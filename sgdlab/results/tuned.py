@@ -61,19 +61,12 @@ def expected_best(values: np.ndarray, trials: Sequence[int]) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Trials:
-    """Holds the trials of several methods.
+    """Holds the trials of several methods."""
 
-    Attributes:
-      times: method -> float64[n], of each trial; lower is better, and a miss is infinite.
-      titles: method -> the field's name for it.
-      looks: method -> colour and mark (`panels.style`).
-      miss: what a trial that misses counts as in an expected best, such as twice the budget.
-    """
-
-    times: Mapping[str, np.ndarray]
-    titles: Mapping[str, str]
-    looks: Mapping[str, Style]
-    miss: float = math.inf
+    times: Mapping[str, np.ndarray]  # method -> float64[n], of each trial; lower is better, and a miss is infinite
+    titles: Mapping[str, str]  # method -> the field's name for it
+    looks: Mapping[str, Style]  # method -> colour and mark (`panels.style`)
+    miss: float = math.inf  # what a trial that misses counts as in an expected best, such as twice the budget
 
     def tables(self) -> tuple[Table, Table]:
         """Return both tables."""

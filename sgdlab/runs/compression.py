@@ -25,17 +25,11 @@ def names_with(trait: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Compression:
-    """Compressed messages of a run.
+    """Compressed messages of a run."""
 
-    Attributes:
-      used: the compressor.
-      feedback: the memory of workers, one of `sgdlab.rules.feedback.FEEDBACKS`.
-      seed: of random compressors.
-    """
-
-    used: UsedPart
-    feedback: str
-    seed: int
+    used: UsedPart  # the compressor
+    feedback: str  # the memory of workers, one of `sgdlab.rules.feedback.FEEDBACKS`
+    seed: int  # of random compressors
 
     @classmethod
     def of(cls, config: ConfigDict, seed: int) -> "Compression | None":

@@ -117,17 +117,12 @@ class Reporting:
 
 @dataclasses.dataclass(frozen=True)
 class Ending:
-    """The entries on the first level of a configuration that say when a run ends before, or after, its epochs.
+    """The entries on the first level of a configuration that say when a run ends before, or after, its epochs."""
 
-    Attributes:
-      budget: its virtual time, over that of synchronous SGD for the epochs. None: it ends after its epochs.
-      seconds: its virtual time. None: likewise.
-      until_target: it ends at the target, or once it has diverged.
-    """
-
+    # its virtual time, over that of synchronous SGD for the epochs. None: it ends after its epochs
     budget: float | None
-    seconds: float | None
-    until_target: bool
+    seconds: float | None  # its virtual time. None: likewise
+    until_target: bool  # it ends at the target, or once it has diverged
 
     @property
     def early(self) -> bool:
@@ -154,53 +149,29 @@ class Computing:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A configuration that was read once (`resolve`): nothing behind it looks at a configuration again.
+    """A configuration that was read once (`resolve`): nothing behind it looks at a configuration again."""
 
-    Attributes:
-      method: its method; one made for the purpose where it names a protocol or a rule of its own.
-      rank: of the method among all.
-      protocol: whom to wait for.
-      rule: what to do with a gradient.
-      predictor: of how many to wait for; None where the protocol takes none.
-      cluster: how long gradients take.
-      transport: how long messages take; None where they are free.
-      failures: who fails; None where nobody does.
-      network: what is trained.
-      data: what it is trained on.
-      task: what it is trained for: the network's own, or another.
-      compression: how messages are compressed; None where they are not.
-      epochs: of used gradients.
-      ending: when it ends, where that is not after its epochs.
-      local: steps of a worker between two messages.
-      optimizer: what rules share.
-      rate: warm-up and decay of the learning rate.
-      reporting: what is measured.
-      computing: how it is computed.
-      seeds: of all that is random.
-      source: the configuration itself, from which another process resolves the same.
-    """
-
-    method: Method
-    rank: int
-    protocol: UsedPart
-    rule: UsedPart
-    predictor: UsedPart | None
-    cluster: RunTimes
-    transport: UsedPart | None
-    failures: UsedPart | None
+    method: Method  # one made for the purpose where a protocol or a rule is named
+    rank: int  # of the method among all
+    protocol: UsedPart  # whom to wait for
+    rule: UsedPart  # what to do with a gradient
+    predictor: UsedPart | None  # of how many to wait for; None where the protocol takes none
+    cluster: RunTimes  # how long gradients take
+    transport: UsedPart | None  # how long messages take; None where they are free
+    failures: UsedPart | None  # who fails; None where nobody does
     network: UsedPart
-    data: TrainingData
-    task: UsedPart
-    compression: Compression | None
+    data: TrainingData  # what it is trained on
+    task: UsedPart  # what it is trained for: the network's own, or another
+    compression: Compression | None  # how messages are compressed; None where they are not
     epochs: float
-    ending: Ending
-    local: Local
-    optimizer: Optimizer
-    rate: RateSchedule
+    ending: Ending  # when it ends, where that is not after its epochs
+    local: Local  # steps of a worker between two messages
+    optimizer: Optimizer  # what rules share
+    rate: RateSchedule  # warm-up and decay of the learning rate
     reporting: Reporting
     computing: Computing
-    seeds: Seeds
-    source: Mapping[str, Any]
+    seeds: Seeds  # of all that is random
+    source: Mapping[str, Any]  # the configuration itself, from which another process resolves the same
 
     @property
     def parts(self) -> dict[str, UsedPart]:

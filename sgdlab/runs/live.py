@@ -91,23 +91,14 @@ def config_of(entries: Mapping[str, Any]) -> ConfigDict:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run on processes, before they are started.
+    """A run on processes, before they are started."""
 
-    Attributes:
-      plan: the simulated run of the same configuration; learning rates are as planned there.
-      task: its network as pure functions.
-      policy: whom to wait for.
-      rule: what to do with a gradient.
-      source: what workers compute.
-      header: all values that the run depends on, as JSON holds them.
-    """
-
-    plan: Plan
-    task: Any
-    policy: Policy
-    rule: ServerRule
-    source: WorkSource
-    header: dict[str, Any]
+    plan: Plan  # the simulated run of the same configuration; learning rates are as planned there
+    task: Any  # its network as pure functions
+    policy: Policy  # whom to wait for
+    rule: ServerRule  # what to do with a gradient
+    source: WorkSource  # what workers compute
+    header: dict[str, Any]  # all values that the run depends on, as JSON holds them
 
     @property
     def num_workers(self) -> int:

@@ -28,21 +28,10 @@ OTHERS = ("Others",)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Method:
-    """A protocol and a rule that are compared under one name.
+    """A protocol and a rule that are compared under one name; the attributes are those of `register_method`.
 
-    Attributes:
-      name: what configurations call it.
-      protocol: one of `sgdlab.registry.PROTOCOLS`.
-      rule: one of `sgdlab.registry.RULES`.
-      title: the field's name for it.
-      source: where it is described.
-      families: titles of the panels in which it is drawn; the first is its own.
-      entries: of the protocol, where they differ from its defaults: what the name means. One that the protocol leaves
-        open (None) is only a default of the method, which a configuration may change.
-      local: of `config.local`, what it means where the configuration leaves them open.
-      rule_entries: of the rule, as `entries`.
-      tunes: the entry of the configuration that is tuned, besides the learning rate and the momentum, with its range.
-        None: what its protocol or its rule says (`tunes=` where they are registered).
+    An entry that its protocol or rule leaves open (None) is only a default of the method, which a configuration may
+    change. Of the families, the first is the method's own.
     """
 
     name: str
@@ -64,17 +53,11 @@ class Method:
 
 @dataclasses.dataclass(frozen=True)
 class UsedPart:
-    """A part that a run uses.
+    """A part that a run uses."""
 
-    Attributes:
-      registry: of its family.
-      name: what `config.<family>.kind` calls it.
-      entries: its entries of the configuration, with what the name of the run's method means.
-    """
-
-    registry: Registry
-    name: str
-    entries: Mapping[str, Any]
+    registry: Registry  # of its family
+    name: str  # what `config.<family>.kind` calls it
+    entries: Mapping[str, Any]  # its entries of the configuration, with what the name of the run's method means
 
     @classmethod
     def of(cls, config: ConfigDict, registry: Registry, otherwise: Any = None) -> "UsedPart":

@@ -44,44 +44,31 @@ MOST = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class RecordedEvents:
-    """The events of a run on processes that it has recorded besides its schedule.
+    """The events of a run on processes that it has recorded besides its schedule."""
 
-    Attributes:
-      tickets: int[G], the batch that each gradient of the schedule was computed on.
-      anew: int32[G], the version from which the worker of each gradient begins anew, without what it keeps between its
-        messages; -1 where it goes on.
-      repeat: `(program, *, watch, checkpoints, stop) -> replay.Result`, which calls the programs of the run once more
-        (`sgdlab.runs.recorded.repeated`). None: `sgdlab.replay.run` does.
-    """
-
-    tickets: np.ndarray
+    tickets: np.ndarray  # int[G], the batch that each gradient of the schedule was computed on
+    # int32[G], the version from which the worker of each gradient begins anew, without what it keeps between its
+    # messages; -1 where it goes on
     anew: np.ndarray
+    # `(program, *, watch, checkpoints, stop) -> replay.Result`, which calls the programs of the run once more
+    # (`sgdlab.runs.recorded.repeated`). None: `sgdlab.replay.run` does
     repeat: Callable[..., replay.Result] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """All that a run needs before its first gradient; made on the host, in milliseconds.
-
-    Attributes:
-      experiment: what is run.
-      schedule: who computes what, and when.
-      rates: float64[U], the learning rate of each update; of each gradient, where there is no server.
-      num_gradients: gradients to use.
-      speedup: used gradients per second, over those of synchronous SGD on the same cluster.
-      seconds: float64[N], `worker_seconds` where they are known already. None: they are simulated when asked for.
-      inner: warm-up and decay of the learning rate of workers with local steps; None where it is constant.
-      recorded: of a run on processes; None: the k-th gradient that is used has batch k.
-    """
+    """All that a run needs before its first gradient; made on the host, in milliseconds."""
 
     experiment: Experiment
-    schedule: Any  # AnySchedule
-    rates: np.ndarray
-    num_gradients: int
-    speedup: float
+    schedule: Any  # AnySchedule, who computes what, and when
+    rates: np.ndarray  # float64[U], the learning rate of each update; of each gradient, where there is no server
+    num_gradients: int  # gradients to use
+    speedup: float  # used gradients per second, over those of synchronous SGD on the same cluster
+    # float64[N], `worker_seconds` where they are known already. None: they are simulated when asked for
     seconds: np.ndarray | None
+    # warm-up and decay of the learning rate of workers with local steps; None where it is constant
     inner: InnerRate | None = None
-    recorded: RecordedEvents | None = None
+    recorded: RecordedEvents | None = None  # of a run on processes; None: the k-th gradient that is used has batch k
 
     @functools.cached_property
     def program(self) -> Any:  # ServerProgram | PeerProgram

@@ -27,21 +27,14 @@ from sgdlab.runs import digests, parts
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """A report of a job.
+    """A report of a job."""
 
-    Attributes:
-      run: the run's name.
-      gradients: used since the last message.
-      result: of the run, where it has finished: what a person reads.
-      compiling: seconds to its first gradients, of the first run of a job, which compiles what the others share.
-      seconds: all others that the finished run has taken; 0 where another command has done it.
-    """
-
-    run: str
-    gradients: int = 0
-    result: str | None = None
+    run: str  # the run's name
+    gradients: int = 0  # used since the last message
+    result: str | None = None  # of the run, where it has finished: what a person reads
+    # seconds to its first gradients, of the first run of a job, which compiles what the others share
     compiling: float = 0.0
-    seconds: float = 0.0
+    seconds: float = 0.0  # all others that the finished run has taken; 0 where another command has done it
 
 
 _GRACE = 0.8

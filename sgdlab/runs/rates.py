@@ -24,32 +24,21 @@ UNITS = ("epochs", "updates")
 class RateSchedule:
     """Warm-up and decay of a learning rate over a run: the entries `config.rate`.
 
-    Attributes:
-      of: one of `OF`.
-      warmup_epochs: e_warm; 0 for none, None for a quarter of the run. In epochs, whatever the unit.
-      decay: one of `DECAYS`.
-      unit: of `steps`, `period`, `last` and `length`, one of `UNITS`.
-      steps: of "step", where the rate is multiplied by `factor`.
-      period: of "exponential", the length over which the rate is multiplied by `factor`.
-      last: of "hold_linear", the length over which the rate falls to `final`.
-      length: L, of "linear", "hold_linear" and "cosine"; None for that of the run. The rate stays at `final` after it.
-      factor: of "step" and "exponential".
-      final: f, the share of the peak that the decay ends at.
-
     Raises:
       ValueError: where an entry is out of its range; it names the entry.
     """
 
-    of: str = OF[0]
-    warmup_epochs: float | None = 0.0
-    decay: str = DECAYS[0]
-    unit: str = UNITS[0]
-    steps: tuple[float, ...] = ()
-    period: float | None = None
-    last: float | None = None
+    of: str = OF[0]  # one of `OF`
+    warmup_epochs: float | None = 0.0  # e_warm; 0 for none, None for a quarter of the run. In epochs, whatever the unit
+    decay: str = DECAYS[0]  # one of `DECAYS`
+    unit: str = UNITS[0]  # of `steps`, `period`, `last` and `length`, one of `UNITS`
+    steps: tuple[float, ...] = ()  # of "step", where the rate is multiplied by `factor`
+    period: float | None = None  # of "exponential", the length over which the rate is multiplied by `factor`
+    last: float | None = None  # of "hold_linear", the length over which the rate falls to `final`
+    # L, of "linear", "hold_linear" and "cosine"; None for that of the run. The rate stays at `final` after it
     length: float | None = None
-    factor: float | None = None
-    final: float = 0.0
+    factor: float | None = None  # of "step" and "exponential"
+    final: float = 0.0  # f, the share of the peak that the decay ends at
 
     def __post_init__(self) -> None:
         arguments.one_of("of", self.of, OF)

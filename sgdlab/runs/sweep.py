@@ -98,15 +98,11 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Noted:
-    """The runs that sweeps have asked for in a dry run.
+    """The runs that sweeps have asked for in a dry run."""
 
-    Attributes:
-      found: those that are there, by key, each with its work.
-      missing: those that are not.
-    """
-
+    # those that are there, by key, each with its work
     found: dict[str, tuple[Work, Point]] = dataclasses.field(default_factory=dict)
-    missing: dict[str, tuple[Work, Point]] = dataclasses.field(default_factory=dict)
+    missing: dict[str, tuple[Work, Point]] = dataclasses.field(default_factory=dict)  # those that are not
 
 
 @dataclasses.dataclass(frozen=True)

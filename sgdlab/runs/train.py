@@ -39,36 +39,23 @@ _BYTES_PER_ROW = 80
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A finished run.
+    """A finished run."""
 
-    Attributes:
-      records: what is written to its metrics file: `run`, then one `evaluation` for each, then `summary`.
-      result: parameters, history and the rest.
-      schedule: who computed what, and when.
-    """
-
-    records: list[Record]
-    result: replay.Result
-    schedule: AnySchedule
+    records: list[Record]  # what is written to its metrics file: `run`, then one `evaluation` for each, then `summary`
+    result: replay.Result  # parameters, history and the rest
+    schedule: AnySchedule  # who computed what, and when
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """The place where a run that is trained writes what it has done so far, and what it computes on.
+    """The place where a run that is trained writes what it has done so far, and what it computes on."""
 
-    Attributes:
-      store: holds the run when it has finished: its file there is left to `store.write`.
-      name: of the run, there.
-      writers: names in `sgdlab.results.writers.WRITERS`: where its records go besides.
-      mesh: as of `train`; over many processes, the first one writes everything but its part of the checkpoints.
-      stop: as of `train`.
-    """
-
-    store: Store
-    name: str
-    writers: Sequence[str] = ()
+    store: Store  # holds the run when it has finished: its file there is left to `store.write`
+    name: str  # of the run, there
+    writers: Sequence[str] = ()  # names in `sgdlab.results.writers.WRITERS`: where its records go besides
+    # as of `train`; over many processes, the first one writes everything but its part of the checkpoints
     mesh: Mesh | None = None
-    stop: Callable[[], bool] | None = None
+    stop: Callable[[], bool] | None = None  # as of `train`
 
     @contextlib.contextmanager
     def reporting(self, *others: Callable[[Record], None]) -> Iterator[Callable[[Record], None]]:

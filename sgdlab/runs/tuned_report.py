@@ -28,17 +28,11 @@ FOLDER = "tuned"
 
 @dataclasses.dataclass(frozen=True)
 class TunedView:
-    """Holds the findings of tuning at one number of workers.
+    """Holds the findings of tuning at one number of workers."""
 
-    Attributes:
-      best: the methods at their best, on the runs that are reported.
-      untuned: the methods with the settings of the configuration.
-      outcome: with the trials, and what was chosen.
-    """
-
-    best: list[Group]
-    untuned: list[Group]
-    outcome: Outcome
+    best: list[Group]  # the methods at their best, on the runs that are reported
+    untuned: list[Group]  # the methods with the settings of the configuration
+    outcome: Outcome  # with the trials, and what was chosen
 
     @classmethod
     def of(cls, tuning: Tuning, outcome: Outcome, count: int) -> "TunedView":

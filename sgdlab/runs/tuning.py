@@ -87,39 +87,26 @@ class WantedRun(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The settings that were chosen for a method.
+    """The settings that were chosen for a method."""
 
-    Attributes:
-      trial: its number.
-      settings: entries of the configuration.
-    """
-
-    trial: int
-    settings: dict[str, Any]
+    trial: int  # its number
+    settings: dict[str, Any]  # entries of the configuration
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
     """The tuning of methods on one workload: its trials, its choices, and the runs that are reported.
 
-    Attributes:
-      config: the workload, with a target.
-      methods: their names.
-      num_workers: numbers of workers.
-      trials: of each method, at each number of workers.
-      seeds: 0, 1, ... of the runs that are reported.
-      shard: tunes its share of the methods. None: all.
-
     Raises:
       UsageError: where the configuration has no target.
     """
 
-    config: ConfigDict
+    config: ConfigDict  # the workload, with a target
     methods: Sequence[str]
-    num_workers: Sequence[int]
-    trials: int
-    seeds: int
-    shard: Shard | None = None
+    num_workers: Sequence[int]  # numbers of workers
+    trials: int  # of each method, at each number of workers
+    seeds: int  # 0, 1, ... of the runs that are reported
+    shard: Shard | None = None  # tunes its share of the methods. None: all
 
     def __post_init__(self) -> None:
         if self.config.target is None:
@@ -241,15 +228,10 @@ class Tuning:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The outcome of tuning.
+    """The outcome of tuning."""
 
-    Attributes:
-      chosen: the entries of each method.
-      rows: of all runs: of trials, of the best ones' further seeds, and of those that are reported.
-    """
-
-    chosen: Tuned
-    rows: Sequence[Row]
+    chosen: Tuned  # the entries of each method
+    rows: Sequence[Row]  # of all runs: of trials, of the best ones' further seeds, and of those that are reported
 
 
 def tune(

@@ -34,32 +34,20 @@ _TRAINED = "experiments.harness.training.train"
 
 @dataclasses.dataclass(frozen=True)
 class Alike:
-    """The settings of all missing runs that share a compiled program, whose arrays are to have one size.
+    """The settings of all missing runs that share a compiled program, whose arrays are to have one size."""
 
-    Attributes:
-      keys: of the runs; two objects are equal where these are.
-      settings: of each.
-    """
-
-    keys: tuple[str, ...]
-    settings: tuple[Settings, ...] = dataclasses.field(compare=False)
+    keys: tuple[str, ...]  # of the runs; two objects are equal where these are
+    settings: tuple[Settings, ...] = dataclasses.field(compare=False)  # of each
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """The settings of one run of a sweep.
+    """The settings of one run of a sweep."""
 
-    Attributes:
-      key: the hash of all its settings.
-      varied: those of its settings that the sweep varies.
-      settings: all of them.
-      label: what the name of its file begins with, for a person; the hash follows.
-    """
-
-    key: str
-    varied: dict[str, Any]
-    settings: Settings
-    label: str = ""
+    key: str  # the hash of all its settings
+    varied: dict[str, Any]  # those of its settings that the sweep varies
+    settings: Settings  # all of them
+    label: str = ""  # what the name of its file begins with, for a person; the hash follows
 
     @property
     def name(self) -> str:
