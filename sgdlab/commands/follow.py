@@ -105,13 +105,10 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Reads until it is interrupted, or the trace does not grow any more.
+    """Reads until it is interrupted, or the trace does not grow any more; returns whether it ended by itself.
 
     The page is shown the state, and whether it is the last one. It ends when the trace has not grown for
     `until_idle` seconds; None: never.
-
-    Returns:
-      Whether it ended by itself.
 
     Raises:
       UsageError: where the trace has not the columns of one.

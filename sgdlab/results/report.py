@@ -38,12 +38,8 @@ def page(
 ) -> str:
     """Write the page.
 
-    Args:
-      groups: single workers, then the methods by number of workers.
-      pictures: "standing", the metric's name ("accuracy"), "loss", "target", "staleness" or "timeline" -> SVG file; any
-        may be missing. `name_of_sweep` names those of `swept`.
-      swept: where further entries are varied: every value of theirs.
-      tuned: where methods are tuned: the settings that were chosen.
+    Pictures are SVG files: "standing", the metric's name ("accuracy"), "loss", "target", "staleness" or "timeline",
+    any of which may be missing; `name_of_sweep` names those of further entries that are varied.
 
     Returns:
       HTML that refers to no other file. The table is whole without JavaScript, which lets a reader sort and filter it.

@@ -17,7 +17,7 @@ from sgdlab import arguments, files, hosts, results
 from sgdlab.errors import UsageError
 from sgdlab.results.records import Records, as_stored
 from sgdlab.results.summary import Group
-from sgdlab.runs import configuration, drawn, frames, tuning
+from sgdlab.runs import configuration, drawn, tuning
 from sgdlab.runs import methods as known
 from sgdlab.runs.configuration import check_used, flat, value_of
 from sgdlab.runs.executor import finish
@@ -25,7 +25,7 @@ from sgdlab.runs.experiment import resolve
 from sgdlab.runs.parts import load as load_parts
 from sgdlab.runs.plan import make_plan, planned
 from sgdlab.runs.store import METRICS, Store, check_ours
-from sgdlab.runs.sweep import Session, Sweep, meant
+from sgdlab.runs.sweep import Session, Sweep, library, meant
 from sgdlab.runs.tuning import Kind, Tuned, by_time
 from sgdlab.runs.work import Point, label, num_workers_of
 
@@ -121,7 +121,7 @@ def compare(
       >>> table[["method", "num_workers", "optimizer.learning_rate", "gradients"]].to_numpy().tolist()
       [['nag_asgd', 1, 0.01, 22], ['nag_asgd', 1, 0.05, 22], ['asgd', 4, 0.01, 22], ['asgd', 4, 0.05, 22]]
     """
-    pandas = frames.library("compare")
+    pandas = library("compare")
     for file in _each(parts):
         load_parts(os.fspath(file))
     base = _configuration(config)

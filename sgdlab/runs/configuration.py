@@ -42,10 +42,8 @@ class Reach(enum.Enum):
 def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]]) -> ConfigDict:
     """Return all entries of a configuration; each can be set by a flag, as in --config.cluster.num_workers=16.
 
-    Args:
-      kinds: the part of each family that runs use, as for `parts`; cluster, network and data
-        must be named.
-      **changed: by family and part, entries that differ from the part's defaults.
+    `kinds` are as of `parts`, with cluster, network and data; `changed` are entries, by family and part, that
+    differ from the part's defaults.
 
     Raises:
       ValueError: where a family, a part or an entry is not known.

@@ -21,21 +21,10 @@ from sgdlab.errors import Stopped, failures_of
 from sgdlab.report.words import counted
 from sgdlab.results.records import Records
 from sgdlab.runs import digests, pool
+from sgdlab.runs import work as works
 from sgdlab.runs.store import Store, plain
-from sgdlab.runs.work import (
-    GIVEN,
-    Alike,
-    Place,
-    Point,
-    Work,
-    amount,
-    called,
-    code_of,
-    group_of,
-    name_of,
-    outcome,
-    train,
-)
+from sgdlab.runs.train import Place
+from sgdlab.runs.work import Alike, Point, Work, train
 
 if TYPE_CHECKING:
     from sgdlab.runs.sweep import Session, Sweep
@@ -62,7 +51,7 @@ def finish(sweeps: Iterable["Sweep"], session: "Session") -> dict[str, Records]:
       Unfinished: where this command does a share of the runs, or none, and others are missing.
     """
     asked = {point.key: (sweep, point) for sweep in sweeps for point in sweep.runs}
-    code = {key: code_of(sweep.work, point.settings) for key, (sweep, point) in asked.items()}
+    code = {key: works.code_of(sweep.work, point.settings) for key, (sweep, point) in asked.items()}
     there: dict[str, Records] = {}
     changed: dict[str, list[str]] = {}
     if session.store.writes:
@@ -74,9 +63,9 @@ def finish(sweeps: Iterable["Sweep"], session: "Session") -> dict[str, Records]:
         share = set(session.shard.share(groups.values()))
         ours = [key for key in missing if key in share]
     if session.noted is not None:
-        works = {key: (sweep.work, point) for key, (sweep, point) in asked.items()}
-        session.noted.found.update({key: works[key] for key in there})
-        session.noted.missing.update({key: works[key] for key in ours})
+        runs = {key: (sweep.work, point) for key, (sweep, point) in asked.items()}
+        session.noted.found.update({key: runs[key] for key in there})
+        session.noted.missing.update({key: runs[key] for key in ours})
     elif session.store.writes:
         _say(len(asked), missing, ours, changed, session.store)
     if ours and session.noted is None:
@@ -115,7 +104,7 @@ def _grouped(asked: Mapping[str, _Asked]) -> dict[str, list[str]]:
     """Return the keys of the runs that are better done together, by what they agree in."""
     groups: dict[str, list[str]] = collections.defaultdict(list)
     for key, (sweep, point) in asked.items():
-        groups[group_of(sweep.work, point.settings, sweep.together)].append(key)
+        groups[works.group_of(sweep.work, point.settings, sweep.together)].append(key)
     return groups
 
 
@@ -126,7 +115,7 @@ def _do(
     session: "Session",
 ) -> None:
     """Do runs, in as many processes as the session has; over a mesh, one after the other."""
-    amounts = {key: amount(point.settings) if sweep.work is train else 0 for key, (sweep, point) in asked.items()}
+    amounts = {key: works.amount(point.settings) if sweep.work is train else 0 for key, (sweep, point) in asked.items()}
     anew = frozenset(key for key, (_, point) in asked.items() if session.store.read(point.name))
     processes = session.jobs or (len(pool.cores()) if jax.default_backend() == "cpu" else 1)
     tasks = []
@@ -219,14 +208,14 @@ class _Task:
                     self.store.write(point.name, records)
                     # Later runs of a job have the program of the first.
                     compiling, first = timed.compiling if first else 0.0, False
-                    result, seconds = outcome(self.work, records[-1]), timed.seconds() - compiling
+                    result, seconds = works.outcome(self.work, records[-1]), timed.seconds() - compiling
                     send(pool.Message(str(point), result=result, compiling=compiling, seconds=seconds))
 
     def _records(self, point: Point, send: Callable[[pool.Message], None]) -> Records:
         """Do a run."""
         opening = {
             "kind": "run",
-            "work": name_of(self.work),
+            "work": works.name_of(self.work),
             "config": plain(point.settings.to_dict() if isinstance(point.settings, ConfigDict) else point.settings),
             "made": digests.made_with(),
         }
@@ -248,7 +237,9 @@ class _Task:
                 last = max(done, last)
 
             given["report"] = report
-            result = called(self.work, point.settings, **{name: given[name] for name in GIVEN if name in wanted})
+            result = works.called(
+                self.work, point.settings, **{name: given[name] for name in works.GIVEN if name in wanted}
+            )
         records = [plain(record) for record in ([result] if isinstance(result, Mapping) else result)]
         if records[0].get("kind") != "run":
             records.insert(0, opening)

@@ -9,19 +9,9 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from sgdlab import registry as registries
 from sgdlab.errors import UsageError, said_of
-from sgdlab.registry import (
-    CLUSTERS,
-    DATASETS,
-    FAILURES,
-    FAMILIES,
-    NETWORKS,
-    PREDICTORS,
-    TASKS,
-    TRANSPORTS,
-    Part,
-    Registry,
-)
+from sgdlab.registry import FAMILIES, NETWORKS, TASKS, Part, Registry
 from sgdlab.runs import configuration, local_steps, parts
 from sgdlab.runs.compression import Compression
 from sgdlab.runs.configuration import Reach
@@ -320,10 +310,15 @@ def resolve(config: ConfigDict) -> Experiment:
       'Staleness-Aware + Bounded staleness'
     """
     method, protocol, rule, rank = chosen(config)
-    predictor = UsedPart.of(config, PREDICTORS) if "predictor" in protocol.part.given else None
-    cluster, network, data = (UsedPart.of(config, registry) for registry in (CLUSTERS, NETWORKS, DATASETS))
+    predictor = UsedPart.of(config, registries.PREDICTORS) if "predictor" in protocol.part.given else None
+    cluster, network, data = (
+        UsedPart.of(config, registry) for registry in (registries.CLUSTERS, NETWORKS, registries.DATASETS)
+    )
     task = UsedPart.of(config, TASKS, network.facts.task)
-    transport, failures = UsedPart.of(config, TRANSPORTS, "free"), UsedPart.of(config, FAILURES, "none")
+    transport, failures = (
+        UsedPart.of(config, registries.TRANSPORTS, "free"),
+        UsedPart.of(config, registries.FAILURES, "none"),
+    )
     with said_of("--config."):
         configuration.check(config, task.facts)
         local = local_of(config.local, config.optimizer, method.local, own_rate=rule.facts.rate is not None)

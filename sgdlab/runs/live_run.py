@@ -182,19 +182,10 @@ def execute(
     Evaluations are made in a thread of their own, on a version that they keep: the server goes on, and no worker waits
     for them. Each record says how many seconds its evaluation took (`evaluation_seconds`).
 
-    Args:
-      job: made by `sgdlab.runs.live.make_job`.
-      transport: the workers.
-      folder: where the log and the checkpoints are; a run that is there continues.
-      settings: of the server.
-      before: records of evaluations of this very run, of a process that ended.
-      watch: called with the `Status` about twice a second.
-      stop: asked several times a second: whether to stop.
-      report: called with each record as soon as it is there: `run`, each `evaluation`, `summary`.
-      say: called with a line where a run is resumed, or something cannot be used.
-
-    Returns:
-      The finished `Run`, and the recording.
+    A run that is in `folder`, with its log and checkpoints, continues; the evaluations `before` are of this very
+    run, of a process that ended. `watch` is called with the `Status` about twice a second, `stop` is asked several
+    times a second, `report` is called with each record as soon as it is there, and `say` with a line where a run is
+    resumed, or something cannot be used.
 
     Raises:
       Stopped: where it was asked to stop; the same call continues.

@@ -211,17 +211,16 @@ def chosen(config: ConfigDict) -> tuple[Method, UsedPart, UsedPart, int]:
     meant_of_rule = method.rule_entries if rule.name == method.rule else {}
     protocol, rule = _with_meant(method, protocol, meant), _with_meant(method, rule, meant_of_rule)
     if (protocol.name, rule.name) != (method.protocol, method.rule):
-        method = Method(
-            f"{protocol.name}+{rule.name}",
-            protocol.name,
-            rule.name,
-            f"{rule.part.title} + {protocol.part.title}",
-            "; ".join(part.source for part in (rule.part, protocol.part) if part.source),
-            (f"{protocol.part.title}, other rules",),
-            meant,
-            method.local,
-            meant_of_rule,
-            method.tunes,
+        method = dataclasses.replace(
+            method,
+            name=f"{protocol.name}+{rule.name}",
+            protocol=protocol.name,
+            rule=rule.name,
+            title=f"{rule.part.title} + {protocol.part.title}",
+            source="; ".join(part.source for part in (rule.part, protocol.part) if part.source),
+            families=(f"{protocol.part.title}, other rules",),
+            entries=meant,
+            rule_entries=meant_of_rule,
         )
     rank = list(known).index(method.name) if method.name in known else len(known) + list(RULES).index(rule.name)
     return method, protocol, rule, rank
@@ -229,7 +228,9 @@ def chosen(config: ConfigDict) -> tuple[Method, UsedPart, UsedPart, int]:
 
 def _with_meant(method: Method, used: UsedPart, meant: Mapping[str, Any]) -> UsedPart:
     """Return a method's part with the entries that the method's name means, which nothing may contradict."""
-    meant = {name: value for name, value in meant.items() if not _changed(used, name)}
+    # An entry that the part leaves open, and a configuration sets, the method only suggests.
+    suggested = {name for name in meant if used.part.defaults[name] is None and used.entries.get(name) is not None}
+    meant = {name: value for name, value in meant.items() if name not in suggested}
     for name, value in meant.items():
         if name in used.entries and used.entries[name] not in (value, used.part.defaults[name]):
             raise UsageError(
@@ -237,11 +238,6 @@ def _with_meant(method: Method, used: UsedPart, meant: Mapping[str, Any]) -> Use
                 f"{method.name} is {used.name} with {name}={value}"
             )
     return dataclasses.replace(used, entries={**used.entries, **meant})
-
-
-def _changed(used: UsedPart, name: str) -> bool:
-    """Return if a configuration sets an entry that its part leaves open, and a method therefore only suggests."""
-    return used.part.defaults[name] is None and used.entries.get(name) is not None
 
 
 def register_method(

@@ -61,7 +61,9 @@ def settings(experiment: Experiment, point: Sequence[float]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if default_momentum(experiment):
         found["optimizer.momentum"] = 1.0 - MOMENTUM.value(at["momentum"], num_workers=experiment.num_workers)
-    name, centre = _rate(experiment)
+    name, centre = f"optimizer.{experiment.rule.facts.rate or 'learning_rate'}", experiment.optimizer.learning_rate
+    if experiment.local.active:
+        name, centre = "local.learning_rate", experiment.local.learning_rate
     if name == "optimizer.learning_rate" and (of_sgd := momentum(experiment)) is not None:
         centre *= (1 - found.get("optimizer.momentum", of_sgd)) / (1 - OF_THE_RATE)
     found = {name: centre * 10 ** (DECADES * (at["rate"] - 0.5)), **found}
@@ -87,10 +89,3 @@ def own(experiment: Experiment) -> Knob | None:
             own_entry = "." not in knob.entry
             return dataclasses.replace(knob, entry=f"{used.registry.family}.{used.name}." * own_entry + knob.entry)
     return None
-
-
-def _rate(experiment: Experiment) -> tuple[str, float]:
-    """Return the entry of the learning rate that is tuned, and its default."""
-    if experiment.local.active:
-        return "local.learning_rate", experiment.local.learning_rate
-    return f"optimizer.{experiment.rule.facts.rate or 'learning_rate'}", experiment.optimizer.learning_rate

@@ -7,14 +7,16 @@ import functools
 import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from sgdlab import arguments, hosts
+from sgdlab.errors import UsageError
 from sgdlab.results.records import Records
-from sgdlab.runs import digests, frames
+from sgdlab.runs import digests
 from sgdlab.runs.configuration import flat
 from sgdlab.runs.executor import finish
 from sgdlab.runs.store import Store, key_of
@@ -245,7 +247,7 @@ class Sweep:
         return self._rows(lambda records: [record for record in records if record["kind"] == "evaluation"])
 
     def _rows(self, shown: Callable[[Records], Records]) -> "pd.DataFrame":
-        pandas, rows = frames.library("a sweep"), []
+        pandas, rows = library("a sweep"), []
         for varied, records in self.records():
             # A table cannot be grouped by lists.
             own = {name: tuple(value) if isinstance(value, list) else value for name, value in varied.items()}
@@ -275,6 +277,21 @@ class Sweep:
             whole = _with(whole, name.split("."), digests.of_content)
         label = self.label(settings) if self.label else ""
         return Point(key_of({"work": name_of(self.work), "settings": whole}), dict(point), settings, label)
+
+
+def library(asked: str) -> ModuleType:
+    """Return pandas for what is `asked`, a table; called before runs are done, so that none is done in vain.
+
+    Raises:
+      UsageError: where pandas is not installed; it says how to install it.
+    """
+    try:
+        import pandas as pd  # noqa: PLC0415 (an optional requirement)
+    except ImportError as error:
+        raise UsageError(
+            f"{asked} returns a table of pandas, which is not installed: pip install 'sgdlab[pandas]'"
+        ) from error
+    return pd
 
 
 def prepare(*sweeps: Sweep) -> None:

@@ -120,7 +120,7 @@ def train(
     task = tasks.task_of(experiment)
     served = plan.schedule.has_server
     # Without a server the rate follows the gradients of all nodes, and not each node's own steps.
-    rates = _padded(plan.rates, capacity.rows)
+    rates = np.pad(plan.rates, (0, max(capacity.rows - plan.rates.size, 0)), mode="edge")
     rule = plan.rule(rates if served else 1.0, capacity.workers)
     check_rule(experiment.rule.part, rule, task.params, single=program.single)
     _check_blocks(plan, task.params)
@@ -303,7 +303,3 @@ def _lanes(experiment: Experiment) -> str:
     """Return how a wave is computed: one gradient of some networks keeps a CPU, or any device, busy by itself."""
     facts = experiment.network.facts
     return facts.lanes or (facts.lanes_on_cpu if jax.default_backend() == "cpu" else "vmap")
-
-
-def _padded(rates: np.ndarray, size: int) -> np.ndarray:
-    return np.concatenate([rates, np.full(max(size - rates.size, 0), rates[-1])])

@@ -245,9 +245,6 @@ def tune(
     Over a shard, whole methods are tuned; for one worker none is. Runs of the `ledger`, a CSV file, by default one
     in the work directory, are not done again. `gradients` are as of `Tuning.cost`.
 
-    Returns:
-      The `Outcome`.
-
     Raises:
       UsageError: where a configuration is impossible.
       RunFailed: where a run raises an error.

@@ -85,7 +85,7 @@ def test_a_run_of_other_code_is_done_anew_and_its_records_are_put_aside(tmp_path
         session.store.write(run.name, [{"kind": "run", "code": code}, {"kind": "summary", "test_accuracy": 0.5}])
     trained = lambda task, point, send: [{"kind": "run", "code": task.code[point.key]}, {"kind": "summary"}]
     monkeypatch.setattr(executor._Task, "_records", trained)
-    monkeypatch.setattr(executor, "outcome", lambda *arguments: "done")
+    monkeypatch.setattr(executor.works, "outcome", lambda *arguments: "done")
     executor.finish([sweep], session)
     said = capsys.readouterr().out
     assert "1 run to do, 1 found; 1 of them anew, since their code or files have changed (rule)" in said
