@@ -8,7 +8,7 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NoReturn
 
 from absl import app, flags, logging
@@ -99,6 +99,17 @@ def workdir(default: str) -> pathlib.Path:
 def given_entries() -> list[str]:
     """Names of the configuration's entries that were set on the command line."""
     return list(config_flags.get_override_values(flags.FLAGS["config"]))
+
+
+def refuse_entries(groups: Collection[str], why: str) -> None:
+    """Refuse entries of the configuration that were set on the command line, where they belong to some groups.
+
+    Raises:
+      UsageError: naming the first, and why.
+    """
+    for name in given_entries():
+        if name.partition(".")[0] in groups:
+            raise UsageError(f"--config.{name} must be left out: {why}")
 
 
 def _keep_compiled_programs() -> None:

@@ -76,8 +76,12 @@ def main(argv: Sequence[str]) -> None:
     del argv
     given, workdir = flags.FLAGS, launch.workdir(DEFAULT_WORKDIR)
     results.writers.check(given.writers)
-    settings, config = _settings(), _config()
-    _compute_as_workers()
+    with said_of("--"):
+        settings = LiveSettings(**{name: getattr(given, name) for name in _SETTINGS})
+    config = _config()
+    from sgdlab.live import environment  # noqa: PLC0415 (before JAX is first used)
+
+    environment.for_server(given.gpus_per_worker)  # it computes on the kind of device that its workers have
     job = runs.live.make_job(config, emulate=given.emulate)
     experiment = job.plan.experiment
     runs.configuration.check_used(launch.given_entries(), [job.identity])
@@ -145,13 +149,6 @@ def _alone(workdir: pathlib.Path) -> Iterator[None]:
         yield
 
 
-def _settings() -> LiveSettings:
-    """Return what the flags say of workers that are missing or silent, and of checkpoints."""
-    given: Any = flags.FLAGS
-    with said_of("--"):
-        return LiveSettings(**{name: given[name].value for name in _SETTINGS})
-
-
 def _config() -> "ConfigDict":
     """The configuration, with --num_workers in it."""
     config, workers = launch.CONFIG.value, flags.FLAGS.num_workers
@@ -163,13 +160,6 @@ def _config() -> "ConfigDict":
             )
         config.cluster.num_workers = workers
     return config
-
-
-def _compute_as_workers() -> None:
-    """Sees to it, before JAX is first used, that the server computes on the kind of device that its workers have."""
-    from sgdlab.live import environment  # noqa: PLC0415
-
-    environment.for_server(flags.FLAGS.gpus_per_worker)
 
 
 def _transport(job: "Job", logs: pathlib.Path) -> "Transport":

@@ -58,9 +58,7 @@ def main(argv: Sequence[str]) -> None:
     given.recording = given.recording or next(iter(argv[1:]), None)
     if given.recording is None:
         raise UsageError("--recording must name the recording of a run, as in --recording=runs/live/recording.npz")
-    for name in launch.given_entries():
-        if name.partition(".")[0] in _EVENTS:
-            raise UsageError(f"--config.{name} must be left out: a replay has the events that were recorded")
+    launch.refuse_entries(_EVENTS, "a replay has the events that were recorded")
     results.writers.check(given.writers)
     recording = load(given.recording)
     plan = runs.recorded.plan_of(launch.CONFIG.value, recording)

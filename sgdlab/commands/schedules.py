@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from sgdlab import runs
-from sgdlab.commands import launch, shared_flags, traced
+from sgdlab.commands import launch, shared_flags
 from sgdlab.errors import UsageError
 from sgdlab.peer_schedule import AnySchedule, PeerSchedule
 from sgdlab.schedule import Schedule
@@ -44,7 +44,8 @@ def trace(argv: Sequence[str]) -> str | None:
         raise UsageError(f"--{named[1]}={given[named[1]].value} must be left out: --{named[0]} has the compute times")
     path = shared_flags.trace_path(argv) if "trace" in named else None
     if path is not None:
-        traced.refuse(launch.given_entries())
+        decided = ("cluster", "epochs", "batch_size")
+        launch.refuse_entries(decided, "--trace has the cluster, and --steps says how much of it is drawn")
     for name in ("first_step", "steps") if path is None else ():
         if given[name].value is not None:
             raise UsageError(f"--{name}={given[name].value} must be left out without --trace")

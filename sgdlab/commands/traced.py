@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 LEAD = 1000
 """Most steps before the first one that is drawn in which a protocol gets to know the cluster."""
 
-_REFUSED = ("cluster", "epochs", "batch_size")
-"""Entries that a trace decides."""
-
 
 class Window(NamedTuple):
     """Steps of a trace that are drawn, and those before them from which protocols know the cluster."""
@@ -135,19 +132,6 @@ def schedule(experiment: "Experiment", recording: Recording) -> Drawn:
         ) from error
     runs.plan.check_local(experiment, made)
     return Drawn(experiment.method.title, made, steps, local.unit)
-
-
-def refuse(given: list[str]) -> None:
-    """Refuses entries of the configuration that the trace decides.
-
-    Raises:
-      UsageError: naming the first.
-    """
-    for name in given:
-        if name.partition(".")[0] in _REFUSED:
-            raise UsageError(
-                f"--config.{name} must be left out: --trace has the cluster, and --steps says how much of it is drawn"
-            )
 
 
 def rows(recording: Recording) -> "WorkerRows":

@@ -33,10 +33,6 @@ Row = dict[str, Any]
 class RunLedger:
     """The rows of a file, by the hash of their settings.
 
-    Attributes:
-      path: of the CSV file; None: the rows are held in memory alone.
-      rows: by key.
-
     Example:
       >>> ledger = RunLedger.read(None)
       >>> ledger.add([row_of("1f", [{"kind": "run"}, {"seconds_to_target": 12.5, "test_accuracy": 0.96}], seed=3)])
@@ -44,8 +40,8 @@ class RunLedger:
       (12.5, 3)
     """
 
-    path: pathlib.Path | None
-    rows: dict[str, Row]
+    path: pathlib.Path | None  # of the CSV file; None: the rows are held in memory alone
+    rows: dict[str, Row]  # by key
 
     @classmethod
     def read(cls, path: pathlib.Path | None) -> "RunLedger":

@@ -21,36 +21,23 @@ SAMPLE = 64
 
 @dataclasses.dataclass(frozen=True)
 class Local:
-    """The steps of a worker between two messages; the defaults are a plain gradient.
+    """The steps of a worker between two messages; the defaults are a plain gradient."""
 
-    Attributes:
-      steps: H, of the fastest worker.
-      optimizer: one of `OPTIMIZERS`.
-      learning_rate: of the worker's optimizer.
-      momentum: of SGD, Nesterov's.
-      weight_decay: of the worker's optimizer: added to the gradient (SGD), or decoupled (AdamW).
-      proximal: rho, the strength of the pull towards the parameters that were read.
-      by_speed: slower workers make fewer steps.
-      least_steps: that the slowest makes then.
-      keep_state: a worker keeps its optimizer's state from one message to its next.
-      server_learning_rate: of an update of the server, however many messages it averages, and constant; None: as
-        without local steps, by `rate` and the learning rate of the rule.
-      follow_rate: the worker's learning rate has the warm-up and decay of `rate`; else it is constant.
-      stream: how fragments of the parameters are sent, where workers keep their own parameters between two messages,
-        as in Streaming DiLoCo. None: a message has all parameters.
-    """
-
-    steps: int = 1
-    optimizer: str = "sgd"
-    learning_rate: float = 1.0
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    proximal: float = 0.0
-    by_speed: bool = False
-    least_steps: int = 1
-    keep_state: bool = False
+    steps: int = 1  # H, of the fastest worker
+    optimizer: str = "sgd"  # one of `OPTIMIZERS`
+    learning_rate: float = 1.0  # of the worker's optimizer
+    momentum: float = 0.0  # of SGD, Nesterov's
+    weight_decay: float = 0.0  # of the worker's optimizer: added to the gradient (SGD), or decoupled (AdamW)
+    proximal: float = 0.0  # rho, the strength of the pull towards the parameters that were read
+    by_speed: bool = False  # slower workers make fewer steps
+    least_steps: int = 1  # that the slowest makes then
+    keep_state: bool = False  # a worker keeps its optimizer's state from one message to its next
+    # of an update of the server, however many messages it averages, and constant; None: as without local steps, by
+    # `rate` and the learning rate of the rule
     server_learning_rate: float | None = None
-    follow_rate: bool = False
+    follow_rate: bool = False  # the worker's learning rate has the warm-up and decay of `rate`; else it is constant
+    # how fragments of the parameters are sent, where workers keep their own parameters between two messages, as in
+    # Streaming DiLoCo. None: a message has all parameters
     stream: Stream | None = None
 
     @property

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 from sgdlab import arguments
+from sgdlab.replay.program import power_of_two
 
 DECAYS = ("constant", "step", "linear", "hold_linear", "cosine", "exponential")
 OF = ("gradient", "update")
@@ -82,12 +83,8 @@ class RateSchedule:
 
 def _at(schedule: Any, position: np.ndarray) -> np.ndarray:
     """Return a schedule's values, computed on arrays of few sizes: JAX compiles every operation for each size anew."""
-    found = np.asarray(schedule(np.pad(position, (0, _rounded(position.size) - position.size), mode="edge")), float)
+    found = np.asarray(schedule(np.pad(position, (0, power_of_two(position.size) - position.size), mode="edge")), float)
     return found[: position.size]
-
-
-def _rounded(size: int) -> int:
-    return 1 << max(size - 1, 0).bit_length()
 
 
 CONSTANT = RateSchedule()
@@ -184,7 +181,7 @@ class InnerRate:
         """Return the rate of the workers of a run; what `rate` counts in updates is counted in a worker's steps."""
         found = rates(rate, peak=1.0, num_workers=num_workers, epochs=epochs, updates_per_epoch=steps_per_epoch)
         # Of few sizes, so that runs of about equal length share a compiled program.
-        return cls(np.pad(found, (0, _rounded(found.size) - found.size), mode="edge"), steps_per_update)
+        return cls(np.pad(found, (0, power_of_two(found.size) - found.size), mode="edge"), steps_per_update)
 
     def place(self, version: np.ndarray | int) -> np.ndarray:
         """Return int32, of the shape of `version`: the place in `factors` of the first step on that version."""

@@ -8,6 +8,7 @@ import numpy as np
 import scipy  # its modules are imported at their first use
 
 from sgdlab.knobs import Knob
+from sgdlab.replay.program import power_of_two
 from sgdlab.runs.effective_rate import default_momentum, momentum
 from sgdlab.runs.experiment import Experiment
 
@@ -35,8 +36,8 @@ def points(number: int) -> np.ndarray:
       >>> bool((points(24) == points(32)[:24]).all())
       True
     """
-    length = max(32, 1 << (number - 1).bit_length())
-    return scipy.stats.qmc.Sobol(len(COORDINATES), scramble=True, seed=0).random(length)[:number]
+    sequence = scipy.stats.qmc.Sobol(len(COORDINATES), scramble=True, seed=0)
+    return sequence.random(max(32, power_of_two(number)))[:number]
 
 
 def settings(experiment: Experiment, point: Sequence[float]) -> dict[str, Any]:
