@@ -96,11 +96,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _refuse_together(argv: Sequence[str]) -> None:
-    """Flags that would change nothing are refused.
-
-    Raises:
-      UsageError: naming one that cannot be given with, or without, --follow.
-    """
+    """Refuses flags that would change nothing, beside --follow or without it."""
     given = flags.FLAGS
     of_follow = ("once", "json", "alarms", "until_idle", "serve")
     of_others = (

@@ -85,11 +85,7 @@ class Command:
 
 
 def workdir(default: str) -> pathlib.Path:
-    """Returns the directory of the results, which can be written; to be called before anything long begins.
-
-    Raises:
-      UsageError: where it cannot be written.
-    """
+    """Returns the directory of the results, which can be written, or is refused; called before anything long begins."""
     path = pathlib.Path(os.path.expanduser(WORKDIR.value or default))  # shells leave the ~ of --workdir=~/runs
     if hosts.is_first():  # of many processes, the others are told by `hosts.check_shared`
         files.check_writable(path)
@@ -102,11 +98,7 @@ def given_entries() -> list[str]:
 
 
 def refuse_entries(groups: Collection[str], why: str) -> None:
-    """Refuse entries of the configuration that were set on the command line, where they belong to some groups.
-
-    Raises:
-      UsageError: naming the first, and why.
-    """
+    """Refuses entries of the configuration that flags have set, where they are of some groups; says why."""
     for name in given_entries():
         if name.partition(".")[0] in groups:
             raise UsageError(f"--config.{name} must be left out: {why}")
@@ -207,11 +199,7 @@ def _parsed(argv: list[str], command: Command) -> list[str]:
 
 
 def _by_absl(given: list[str], *, configured: bool) -> list[str]:
-    """Parses flags, and so imports the configuration.
-
-    Raises:
-      UsageError: naming the flag, and the entry that may have been meant.
-    """
+    """Parses flags, and so imports the configuration; of a wrong one, the entry is named that may have been meant."""
     logging.set_verbosity(logging.ERROR)
     sys.modules.pop("config_config", None)  # or a file without get_config would have that of the one before it
     try:

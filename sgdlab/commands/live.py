@@ -131,11 +131,7 @@ def main(argv: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _alone(workdir: pathlib.Path) -> Iterator[None]:
-    """Keeps other processes from the run in a directory; it is theirs when this one ends, however it does.
-
-    Raises:
-      UsageError: where another process executes it.
-    """
+    """Keeps other processes from the run in a directory, or refuses it where one executes it already."""
     folder = runs.store.Store.of(workdir).state_path(NAME)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("ab") as file:

@@ -10,11 +10,7 @@ from sgdlab.runs.live import config_of
 
 
 def get_config(recording: str) -> ConfigDict:
-    """The configuration of a recording.
-
-    Raises:
-      ValueError: where it is no recording.
-    """
+    """The configuration of a recording; a `ValueError` where it is none."""
     own = config_of(recorded.load(recording).config["config"])
     kinds = {family: own[family].kind for family in ("cluster", "network", "data")}
     config = configuration.entries(kinds)

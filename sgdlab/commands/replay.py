@@ -79,11 +79,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def load(path: str) -> "LiveRecording":
-    """Reads a recording.
-
-    Raises:
-      UsageError: where there is none.
-    """
+    """Reads a recording, or says that there is none."""
     try:
         return runs.recorded.load(path)
     except FileNotFoundError:

@@ -78,11 +78,7 @@ def experiments() -> dict[str, "Experiment"]:
 
 
 def load(path: str) -> AnySchedule:
-    """The schedule of a file, of either kind.
-
-    Raises:
-      UsageError: where there is none.
-    """
+    """The schedule of a file, of either kind; one that is none is refused."""
     try:
         return Schedule.load(path)
     except FileNotFoundError:

@@ -60,11 +60,7 @@ def trace_options() -> Options:
 
 
 def trace_path(argv: Sequence[str]) -> str | None:
-    """The trace's path: that of --trace, or the argument that is no flag; None where --recording is given instead.
-
-    Raises:
-      UsageError: unless there is exactly one trace or recording.
-    """
+    """The trace of --trace, or the argument that is no flag; None where --recording is given; one of them must be."""
     given = flags.FLAGS
     named = {f"--trace={given.trace}": given.trace, f"--recording={given.recording}": given.recording}
     named |= {argument: argument for argument in argv[1:]}

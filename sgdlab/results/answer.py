@@ -25,9 +25,6 @@ def sentences(groups: Sequence[Group]) -> dict[str, str]:
 
     Returns:
       The metric ("Accuracy"), "Speed" and "Cost" -> a sentence; without the metric where runs end at the target.
-
-    Raises:
-      ValueError: where all groups are single workers, or are judged by different metrics.
     """
     crowd, single = largest(groups), single_workers(groups)
     kept = {metric_of(groups).noun.capitalize(): _kept(crowd, single)}

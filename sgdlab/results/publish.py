@@ -33,9 +33,6 @@ def publish(
 
     `schedules` (title -> schedule) are for the time-line, `over` are the further entries that are varied, with
     their values as records hold them, and `tuned` are the settings that tuning has chosen.
-
-    Raises:
-      ValueError: where all groups are single workers, or are judged by different metrics.
     """
     swept = Swept(groups, over) if over else None
     groups = swept.best() if swept else groups

@@ -43,9 +43,6 @@ def page(
 
     Returns:
       HTML that refers to no other file. The table is whole without JavaScript, which lets a reader sort and filter it.
-
-    Raises:
-      ValueError: where all groups are single workers, or are judged by different metrics.
     """
     ours = compared(groups)
     titles = list(dict.fromkeys(group.title for group in ours))

@@ -40,9 +40,6 @@ def standing(groups: Sequence[Group], *, speeds: bool = False) -> Figure:
 
     Returns:
       The figure. Without a target that some run reaches it has no panel of times, and rows are sorted by the metric.
-
-    Raises:
-      ValueError: where all groups are single workers, or are judged by different metrics.
     """
     ours = compared(groups)
     counts = sorted({group.num_workers for group in ours})

@@ -235,11 +235,7 @@ def groups(runs: Iterable[Records]) -> list[Group]:
 
 
 def compared(groups: Iterable[Group]) -> list[Group]:
-    """The groups that are not single workers to compare with.
-
-    Raises:
-      ValueError: where there are none.
-    """
+    """The groups that are not single workers to compare with; a `ValueError` where there are none."""
     found = [group for group in groups if not group.serial]
     if not found:
         raise ValueError("groups must hold a method besides the single workers that methods are compared with")
@@ -260,11 +256,7 @@ def metric_of(groups: Iterable[Group]) -> Metric:
 
 
 def largest(groups: Iterable[Group]) -> list[Group]:
-    """The compared groups at the largest number of workers.
-
-    Raises:
-      ValueError: where all groups are single workers.
-    """
+    """The compared groups at the largest number of workers; raises as `compared` does."""
     ours = compared(groups)
     most = max(group.num_workers for group in ours)
     return [group for group in ours if group.num_workers == most]

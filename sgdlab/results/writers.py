@@ -136,11 +136,7 @@ WRITERS: dict[str, type] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiase
 
 
 def check(names: Sequence[str]) -> None:
-    """Checks that writers are known and installed.
-
-    Raises:
-      UsageError: naming the flag and what to install.
-    """
+    """Raises a `UsageError` unless writers are known and installed; it says what to install."""
     for name in names:
         if name not in WRITERS:
             raise UsageError(f"--writers={name} must be one of {', '.join(WRITERS)}")

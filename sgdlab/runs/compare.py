@@ -389,10 +389,7 @@ def _schedules(sweep: Sweep) -> dict[str, Any]:
 
 
 def read_over(texts: Sequence[str], config: ConfigDict) -> dict[str, list[Any]]:
-    """Return the entries and values that flags name; values of several numbers are in brackets.
-
-    Raises:
-      ValueError: as `check_over` does.
+    """Return the entries and values that flags name, checked as by `check_over`; several numbers are in brackets.
 
     Example:
       >>> from configs import digits

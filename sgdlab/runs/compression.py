@@ -33,11 +33,7 @@ class Compression:
 
     @classmethod
     def of(cls, config: ConfigDict, seed: int) -> "Compression | None":
-        """Return what a configuration says; None where messages are not compressed.
-
-        Raises:
-          UsageError: where the part, its entries or the memory cannot be.
-        """
+        """Return what a configuration says, or refuse it; None where messages are not compressed."""
         used = UsedPart.of(config, COMPRESSIONS, NONE)
         if used.name == NONE:
             return None

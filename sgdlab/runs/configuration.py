@@ -168,9 +168,6 @@ def parts(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]
 
     A family whose part is not named leaves it to `method`; `changed` are entries by family and part.
 
-    Raises:
-      ValueError: where a family, a part or an entry is not known.
-
     Example:
       >>> config = parts({"network": "conv"}, network={"conv": {"channels": (8, 16)}})
       >>> config.network.kind, config.network.conv.channels, config.rule.kind
@@ -184,9 +181,6 @@ def parts(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]
 
 def shorten(config: ConfigDict, epochs: float) -> None:
     """Set the length of a run, and in proportion those of its warm-up and decay, where they are counted in epochs.
-
-    Raises:
-      ValueError: where `epochs` is not above 0.
 
     Example:
       >>> config = entries({"cluster": "gamma", "network": "mlp", "data": "digits"})

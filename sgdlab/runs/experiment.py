@@ -282,9 +282,6 @@ class Experiment:
 def metric_of(config: ConfigDict) -> str:
     """Return the metric that runs of a configuration are judged by: of its task, or of its network's own.
 
-    Raises:
-      UsageError: where it names no task or network.
-
     Example:
       >>> from configs import digits
       >>> metric_of(digits.get_config())

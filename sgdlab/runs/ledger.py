@@ -45,11 +45,7 @@ class RunLedger:
 
     @classmethod
     def read(cls, path: pathlib.Path | None) -> "RunLedger":
-        """Read a file; one that is not there has no rows.
-
-        Raises:
-          ValueError: where it has other columns.
-        """
+        """Read a file, or raise a `ValueError` where it has other columns; one that is not there has no rows."""
         if path is None or not path.exists():
             return cls(path, {})
         with path.open(encoding="utf-8", newline="") as opened:

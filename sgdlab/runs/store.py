@@ -225,11 +225,7 @@ _OWN = (METRICS, "states", "tensorboard", "wandb", CONFIG)
 
 
 def check_ours(path: pathlib.Path) -> None:
-    """Check that a directory is new, empty, or a work directory, so that no other files are written among.
-
-    Raises:
-      UsageError: where it holds other files.
-    """
+    """Raise a `UsageError` unless a directory is new, empty or a work directory, without other files."""
     if not path.is_dir() or any((path / name).exists() for name in _OWN):
         return
     if any(not files.is_unfinished(file) for file in path.rglob("*") if file.is_file()):

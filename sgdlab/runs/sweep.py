@@ -280,11 +280,7 @@ class Sweep:
 
 
 def library(asked: str) -> ModuleType:
-    """Return pandas for what is `asked`, a table; called before runs are done, so that none is done in vain.
-
-    Raises:
-      UsageError: where pandas is not installed; it says how to install it.
-    """
+    """Return pandas, or raise a `UsageError` that `asked` needs it; called before runs are done."""
     try:
         import pandas as pd  # noqa: PLC0415 (an optional requirement)
     except ImportError as error:

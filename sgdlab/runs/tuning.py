@@ -272,11 +272,7 @@ def write(path: pathlib.Path, chosen: Tuned, tuning: Tuning, **about: Any) -> No
 
 
 def read(path: str | os.PathLike[str]) -> Tuned:
-    """Read what a tuned comparison has chosen.
-
-    Raises:
-      ValueError: where the file cannot be read as such.
-    """
+    """Read what a tuned comparison has chosen, or raise a `ValueError` where the file cannot be read as such."""
     try:
         found = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["settings"]
         return {(method, int(n)): settings for method, of in found.items() for n, settings in of.items()}
