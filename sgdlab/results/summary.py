@@ -168,7 +168,7 @@ class Group:
         Where some run diverged, they are medians, in which a run without a number counts as infinite.
         """
         points: tuple[list[float], list[float]] = ([], [])
-        middle = _median if self.num_diverged else _mean
+        middle = _median if self.num_diverged else lambda values: (found := spread(values)) and found.mean
         for evaluations in zip(*(records[1:-1] for records in self.runs), strict=False):
             here = [middle([evaluation[name] for evaluation in evaluations]) for name in (x, y)]
             if None not in here:
@@ -271,11 +271,6 @@ def single_workers(groups: Iterable[Group]) -> dict[str, Group]:
     found = list(groups)
     wanted = {group.baseline for group in found if not group.serial}
     return {g.method: g for g in found if g.serial and g.method in wanted and not g.num_diverged}
-
-
-def _mean(values: Sequence[Any]) -> Any:  # float | None
-    found = spread(values)
-    return found and found.mean
 
 
 def _median(values: Sequence[Any]) -> Any:  # float | None

@@ -42,16 +42,6 @@ class Swept:
                 found[kind] = group
         return list(found.values())
 
-    @property
-    def note(self) -> str:
-        """Return what is shown elsewhere, in a sentence or two."""
-        entries = " and ".join(map(_named, self.over))
-        return (
-            f"All else shows each method, at each number of workers, with the {entries} of its best "
-            f"{metric_of(self.groups).title} here (marked by *). That was chosen by these very runs: with other seeds, "
-            "expect somewhat less."
-        )
-
     def table(self) -> Table:
         """Return the table: a row for each group; means and deviations over seeds, or medians where some diverged."""
         found, best, metric = [], self.best(), metric_of(self.groups)
@@ -62,7 +52,12 @@ class Swept:
             star = " *" if any(group is one for one in best) else ""
             found.append([group.title, str(group.num_workers), *values, score + star, lost, diverged])
         headings = ["method", "workers", *map(_named, self.over), metric.test_label, "test loss", "diverged"]
-        return Table(dict.fromkeys(headings, ""), found, [self.note])
+        elsewhere = (
+            f"All else shows each method, at each number of workers, with the {' and '.join(map(_named, self.over))} "
+            f"of its best {metric.title} here (marked by *). That was chosen by these very runs: with other seeds, "
+            "expect somewhat less."
+        )
+        return Table(dict.fromkeys(headings, ""), found, [elsewhere])
 
     def comma_separated(self) -> str:
         """Return the same as CSV, in full precision."""

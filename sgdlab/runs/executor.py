@@ -58,7 +58,9 @@ def finish(sweeps: Iterable["Sweep"], session: "Session") -> dict[str, Records]:
         there, changed = _found(asked, code, session)
     missing = [key for key in asked if key not in there]
     missing = json.loads(hosts.gather("the runs that are missing", json.dumps(missing))[0])
-    ours, groups = missing, _grouped(asked)
+    ours, groups = missing, collections.defaultdict(list)  # of runs that are better done together
+    for key, (sweep, point) in asked.items():
+        groups[works.group_of(sweep.work, point.settings, sweep.together)].append(key)
     if session.shard is not None:
         share = set(session.shard.share(groups.values()))
         ours = [key for key in missing if key in share]
@@ -98,14 +100,6 @@ def _found(
         else:  # such as a model that has been removed
             changed[key] = ["files"]
     return there, changed
-
-
-def _grouped(asked: Mapping[str, _Asked]) -> dict[str, list[str]]:
-    """Return the keys of the runs that are better done together, by what they agree in."""
-    groups: dict[str, list[str]] = collections.defaultdict(list)
-    for key, (sweep, point) in asked.items():
-        groups[works.group_of(sweep.work, point.settings, sweep.together)].append(key)
-    return groups
 
 
 def _do(

@@ -247,7 +247,9 @@ def under_way(store: Store, name: str) -> list[Record]:
 def _finished(job: Job, steps: Steps, recording: LiveRecording, made: list[Record], begun: float) -> Run:
     plan, experiment = recorded.of_events(job.plan, recording), job.plan.experiment
     evaluations = [values_of(record, experiment.task.facts.metric) for record in made]
-    history = recorded.history_of(plan, recording, evaluations)
+    loss = recording.loss[plan.program.gradient[: plan.program.num_rows]]
+    # Without distances and norms, which only a replay measures.
+    history = replay.History(**plan.program.record(), aux={"loss": loss}, evaluations=evaluations)
     on_train = tasks.evaluation_of(experiment, job.task, "train", experiment.reporting.train_examples)
     final = {name: float(value) for name, value in on_train(steps.params, steps.stats).items()}
     summary = records.closing(plan, history, made, final, time.perf_counter() - begun)

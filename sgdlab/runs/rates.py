@@ -155,10 +155,6 @@ class InnerRate:
     take in turn: shares, and not workers, go at one pace. Here workers go by the version that they have read, so that
     slow ones, and those that join, end their decay with the run too, and all know it without another message.
 
-    Attributes:
-      factors: c, float64[S]; the last holds for all further steps.
-      steps_per_update: u, a worker's steps for each update, on average.
-
     Source: Douillard et al. 2023 (DiLoCo), a warm-up and a cosine over inner steps; Liu et al. 2024 in their notebook,
     `local_updates` of each share. That versions stand for steps is sgdlab's own.
 
@@ -171,8 +167,8 @@ class InnerRate:
       (array([1. , 0.9, 0.8]), array([0, 2, 8], dtype=int32))
     """
 
-    factors: np.ndarray
-    steps_per_update: float
+    factors: np.ndarray  # c, float64[S]; the last holds for all further steps
+    steps_per_update: float  # u, a worker's steps for each update, on average
 
     @classmethod
     def of(

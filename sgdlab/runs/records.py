@@ -185,7 +185,7 @@ def what_before(experiment: Experiment) -> dict[str, Any]:
 def about_run(plan: Plan, params: Tree = None) -> dict[str, str]:
     """Return what was run, in words: label -> text; `params` as of `opening`."""
     experiment, used = plan.experiment, plan.experiment.identity
-    local, rate = experiment.local, experiment.rate
+    local, rate, sent = experiment.local, experiment.rate, experiment.compression
     peak = experiment.optimizer.learning_rate
     of = "times the gradients that an update averages" if rate.of == "gradient" else "of an update"
     if local.server_learning_rate is not None:
@@ -196,7 +196,8 @@ def about_run(plan: Plan, params: Tree = None) -> dict[str, str]:
         steps["local steps"] += f"; their rate: {over_time}"
     if experiment.rate_is_constant:
         over_time = "constant"
-    rule = [_words({**used["rule"][experiment.rule.name], **_set(used["optimizer"])})]
+    shared = {k: v for k, v in used["optimizer"].items() if v is not None and "learning_rate" not in k}
+    rule = [_words({**used["rule"][experiment.rule.name], **shared})]
     rule = [words for words in (*rule, *parts.clauses(experiment.not_taken)) if words]
     return {
         **about_before(experiment),
@@ -204,7 +205,7 @@ def about_run(plan: Plan, params: Tree = None) -> dict[str, str]:
         "rule": "; ".join(rule) or "as it is",
         "protocol": _words(used["protocol"][experiment.protocol.name]) or "as it is",
         **steps,
-        **_messages(experiment, params),
+        **({} if sent is None else {"messages": sent.words(_words(dict(sent.used.entries)), params)}),
     }
 
 
@@ -264,18 +265,6 @@ def _shares(experiment: Experiment) -> str:
     of = f"Dirichlet labels, alpha {data.alpha:g}"
     # pyrefly: ignore[missing-attribute]  # only images have shares
     return f"; {datasets.words(data.shares, data.dataset.train.labels)}; {of}"
-
-
-def _messages(experiment: Experiment, params: Tree) -> dict[str, str]:
-    """Return how messages are compressed, where they are."""
-    compression = experiment.compression
-    if compression is None:
-        return {}
-    return {"messages": compression.words(_words(dict(compression.used.entries)), params)}
-
-
-def _set(optimizer: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in optimizer.items() if value is not None and "learning_rate" not in name}
 
 
 def _in_brackets(entries: dict[str, Any]) -> str:
