@@ -89,7 +89,8 @@ def main(argv: Sequence[str]) -> None:
 
         what_if.run(path, options, workdir, given.seed, layers=given.layers, flag=flag)
         return
-    report = _Report()
+    begun = time.monotonic()
+    report = lambda line: print(f"[{time.monotonic() - begun:6.1f} s] {line}", flush=True)
     parts = recording.read(path, options, train_share=given.train_share, flag=flag)
     print("\n".join(f"{name:<22}{value}" for name, value in parts.facts()), flush=True)
     _compare(parts, workdir, report)
@@ -148,16 +149,6 @@ def _compare(parts: recording.SplitRecording, workdir: pathlib.Path, report: Cal
 
 def _workdir(path: str) -> pathlib.Path:
     return launch.workdir(f"runs/advise/{recording.named(path)}")
-
-
-class _Report:
-    """Prints lines about the progress, with the seconds since the start."""
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-
-    def __call__(self, line: str) -> None:
-        print(f"[{time.monotonic() - self._start:6.1f} s] {line}", flush=True)
 
 
 COMMAND = launch.Command(

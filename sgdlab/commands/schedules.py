@@ -31,15 +31,8 @@ def define_flags(verb: str, *, methods: str, steps: int | None) -> None:
 def trace(argv: Sequence[str]) -> str | None:
     """Return the trace that is named, or None; flags that contradict each other are refused."""
     given = flags.FLAGS
-    named = [
-        name
-        for name, value in (
-            ("trace", given.trace or argv[1:]),
-            ("recording", given.recording),
-            ("schedule", given.schedule),
-        )
-        if value
-    ]
+    sources = {"trace": given.trace or argv[1:], "recording": given.recording, "schedule": given.schedule}
+    named = [name for name, value in sources.items() if value]
     if len(named) > 1:
         raise UsageError(f"--{named[1]}={given[named[1]].value} must be left out: --{named[0]} has the compute times")
     path = shared_flags.trace_path(argv) if "trace" in named else None

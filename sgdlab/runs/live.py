@@ -115,10 +115,6 @@ class Job:
         """Return what a worker computes, in this process: for shapes, and for gradients that are computed again."""
         return Gradients(self._work)
 
-    def compute(self, ticket: int, params: Tree) -> Any:
-        """Compute the gradient of a ticket, bit for bit what a worker has sent, where workers are alike."""
-        return self.gradients.compute(ticket, params, lambda: False)
-
     @property
     def sent_like(self) -> Tree:
         """Return arrays like a message and its aux where workers keep something, and none can be computed again."""
@@ -131,7 +127,7 @@ class Job:
         return remembers or (local.active and local.keep_state)
 
     def compute_of(self, worker: int) -> Callable[..., Any]:
-        """Return `compute` of a worker, which takes `after` and `version` too: see `Gradients.compute`."""
+        """Return what computes the gradient of a ticket bit for bit as the worker does: see `Gradients.compute`."""
         if worker not in self._own:
             local, alpha = self.plan.experiment.local, self.plan.experiment.data.alpha
             differ = alpha is not None or local.by_speed or local.follow_rate
