@@ -156,22 +156,6 @@ def _over_mesh(tasks: Sequence["_Task"], mesh: Mesh, runs: int, gradients: int) 
             raise Stopped(progress.done if progress else 0, gradients, saved=True) from stopped
 
 
-class _Timed:
-    """Passes the messages of a run on, and notes how long the first gradients take, before which it is compiled."""
-
-    def __init__(self, send: Callable[[pool.Message], None]):
-        self._send, self._begun, self.compiling = send, time.perf_counter(), 0.0
-
-    def __call__(self, message: pool.Message) -> None:
-        if message.gradients and not self.compiling:
-            self.compiling = self.seconds()
-        self._send(message)
-
-    def seconds(self) -> float:
-        """Return how long the run has taken so far."""
-        return time.perf_counter() - self._begun
-
-
 @dataclasses.dataclass(frozen=True)
 class _Task:
     """Some runs of a group, done one after the other in one process."""
@@ -196,24 +180,24 @@ class _Task:
                 if there and there[0].get("code") == self.code[point.key]:
                     send(pool.Message(str(point), result="done by another command"))
                     continue
-                timed = _Timed(send)
-                records = self._records(point, timed)
+                begun = time.perf_counter()
+                records, compiling = self._records(point, send)
                 if self.store.writes:
                     self.store.write(point.name, records)
                     # Later runs of a job have the program of the first.
-                    compiling, first = timed.compiling if first else 0.0, False
-                    result, seconds = works.outcome(self.work, records[-1]), timed.seconds() - compiling
+                    compiling, first = compiling if first else 0.0, False
+                    result, seconds = works.outcome(self.work, records[-1]), time.perf_counter() - begun - compiling
                     send(pool.Message(str(point), result=result, compiling=compiling, seconds=seconds))
 
-    def _records(self, point: Point, send: Callable[[pool.Message], None]) -> Records:
-        """Do a run."""
+    def _records(self, point: Point, send: Callable[[pool.Message], None]) -> tuple[Records, float]:
+        """Do a run; return its records, and the seconds to its first gradients, before which it is compiled."""
         opening = {
             "kind": "run",
             "work": works.name_of(self.work),
             "config": plain(point.settings.to_dict() if isinstance(point.settings, ConfigDict) else point.settings),
             "made": digests.made_with(),
         }
-        begun, last = time.perf_counter(), 0
+        begun, last, compiling = time.perf_counter(), 0, 0.0
         wanted = inspect.signature(self.work).parameters
         given: dict[str, Any] = {"alike": self.alike}
         if "folder" in wanted:
@@ -223,10 +207,11 @@ class _Task:
         with self.store.under_way(point.name) as append:
 
             def report(record: Mapping[str, Any]) -> None:
-                nonlocal last
+                nonlocal last, compiling
                 if "place" not in wanted:
                     append(record)
                 done = record.get("gradients", 0) if record.get("kind") == "evaluation" else last
+                compiling = compiling or (time.perf_counter() - begun) * (done > last)
                 send(pool.Message(str(point), gradients=max(done - last, 0)))
                 last = max(done, last)
 
@@ -242,7 +227,7 @@ class _Task:
         if "folder" in given:
             end["files"] = sorted(str(file.relative_to(given["folder"])) for file in given["folder"].rglob("*"))
         records[-1] = {"compute_seconds": time.perf_counter() - begun, **records[-1], **end, "kind": "summary"}
-        return records
+        return records, compiling
 
     def _folder(self, point: Point) -> pathlib.Path:
         """Return the run's own directory; what other code has left there is put aside."""
