@@ -144,18 +144,12 @@ def define_hosts() -> None:
     flags.DEFINE_integer(
         "devices", None, "Number of devices that each process uses; by default one of a single process, all of several."
     )
-    flags.DEFINE_float(
-        "start_seconds", times.start, "Seconds that processes wait until all have come.", lower_bound=0.0
-    )
-    flags.DEFINE_float(
-        "heartbeat_seconds",
-        times.heartbeat,
-        "Seconds without a sign of life after which a process is lost.",
-        lower_bound=1.0,
-    )
-    flags.DEFINE_float(
-        "barrier_seconds", times.barrier, "Seconds that processes wait for the last one during a run.", lower_bound=1.0
-    )
+    for name, default, least, words in (
+        ("start", times.start, 0.0, "Seconds that processes wait until all have come."),
+        ("heartbeat", times.heartbeat, 1.0, "Seconds without a sign of life after which a process is lost."),
+        ("barrier", times.barrier, 1.0, "Seconds that processes wait for the last one during a run."),
+    ):
+        flags.DEFINE_float(f"{name}_seconds", default, words, lower_bound=least)
 
 
 def mesh() -> "Mesh | None":

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -79,7 +79,9 @@ class Swept:
         values = self.over[name]
         numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
         at = [float(value) if numeric else float(place) for place, value in enumerate(values)]
-        rows = list(self._panels(name))
+        beside = {other: choices for other, choices in self.over.items() if other != name}
+        product = itertools.product(sorted({group.num_workers for group in ours}), *beside.values())
+        rows = [(workers, dict(zip(beside, chosen, strict=True))) for workers, *chosen in product]
         levels = [group.level for group in self.groups if group.test and not group.num_diverged]
         with mpl.rc_context(STYLE):
             figure = mpl.figure.Figure(figsize=(10.4, 3.4 * len(rows) + 0.6))
@@ -113,19 +115,10 @@ class Swept:
 
         def place(group: Group) -> tuple[Any, ...]:
             own = self._values(group)
-            places = (
-                -1 if own[name] is _ABSENT else list(values).index(own[name]) for name, values in self.over.items()
-            )
+            places = (-1 if own[name] is _ABSENT else list(of).index(own[name]) for name, of in self.over.items())
             return not group.serial, group.num_workers, group.rank, *places
 
         return sorted(self.groups, key=place)
-
-    def _panels(self, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the number of workers and the values of the other entries, of each row of panels."""
-        others = {other: values for other, values in self.over.items() if other != name}
-        for workers in sorted({group.num_workers for group in compared(self.groups)}):
-            for values in itertools.product(*others.values()):
-                yield workers, dict(zip(others, values, strict=True))
 
     def _line(self, name: str, others: Mapping[str, Any], groups: Sequence[Group]) -> tuple[list[Group | None], bool]:
         """Return a method's group at each value of an entry, and whether the method uses the entry."""

@@ -152,8 +152,7 @@ def _at(place: float | None, values: Sequence[float]) -> float | None:
 
 def what(plan: Plan) -> dict[str, Any]:
     """Return what tables and pictures need to know of a run besides its numbers."""
-    live = {"live": True} if plan.recorded is not None else {}  # whose seconds are those of a real clock
-    return what_before(plan.experiment) | live
+    return what_before(plan.experiment) | ({"live": True} if plan.recorded is not None else {})  # by a real clock
 
 
 def what_before(experiment: Experiment) -> dict[str, Any]:
