@@ -152,7 +152,7 @@ def metadata_of(installed):
 def test_what_the_package_imports_it_requires_and_the_other_way_round(installed):
     """Less optional requirements, each in one file, which says what to install."""
     optional = {
-        ("pandas", "runs/frames.py"),
+        ("pandas", "runs/sweep.py"),
         ("sklearn", "data/photographs.py"),
         ("grain", "data/stream.py"),
         ("ray", "live/ray_cluster.py"),

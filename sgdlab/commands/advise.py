@@ -103,13 +103,14 @@ def main(argv: Sequence[str]) -> None:
 
         what_if.run(path, options, workdir, given.seed, layers=given.layers, flag=flag)
         return
-    report = _Report()
     if given.dtype and given.parameters is None:
         raise UsageError(f"--dtype={given.dtype} must come with --parameters, such as --parameters=7e9")
     with said_of("--"):
         for name in ("parameters", "checkpoint_seconds"):
             if given[name].value is not None:
                 arguments.real(name, given[name].value, above=0)
+    begun = time.monotonic()
+    report = lambda line: print(f"[{time.monotonic() - begun:6.1f} s] {line}", flush=True)
     parts = recording.read(path, options, train_share=given.train_share, flag=flag)
     if given.parameters is not None:
         from sgdlab.stragglers import network  # noqa: PLC0415 (it imports JAX)
@@ -120,11 +121,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _refuse_together(argv: Sequence[str]) -> None:
-    """Flags that would change nothing are refused.
-
-    Raises:
-      UsageError: naming one that cannot be given with, or without, --follow.
-    """
+    """Refuses flags that would change nothing, beside --follow or without it."""
     given = flags.FLAGS
     of_follow = ("once", "json", "alarms", "until_idle", "serve")
     of_others = (
@@ -187,16 +184,6 @@ def _compare(parts: recording.SplitRecording, workdir: pathlib.Path, report: Cal
 
 def _workdir(path: str) -> pathlib.Path:
     return launch.workdir(f"runs/advise/{recording.named(path)}")
-
-
-class _Report:
-    """Prints lines about the progress, with the seconds since the start."""
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-
-    def __call__(self, line: str) -> None:
-        print(f"[{time.monotonic() - self._start:6.1f} s] {line}", flush=True)
 
 
 COMMAND = launch.Command(

@@ -12,7 +12,6 @@ the configuration's cluster or of a recorded trace. Leaves certificate.json, .cs
 
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import flags
@@ -23,10 +22,6 @@ from sgdlab.errors import UsageError, said_of
 from sgdlab.peer_schedule import AnySchedule
 from sgdlab.theory import certificate_table
 from sgdlab.theory.certificate_table import Certified
-
-if TYPE_CHECKING:
-    from sgdlab.runs.experiment import Experiment
-
 
 DEFAULT_WORKDIR = "runs/certificate"
 
@@ -72,7 +67,7 @@ def _named(trace: str | None, problem: theory.Problem) -> Certified:
     if given.schedule is not None:
         return _alone(pathlib.Path(given.schedule).stem, schedules.load(given.schedule), problem)
     experiments = schedules.experiments().values()
-    balanced = frozenset(one.method.title for one in experiments if _balances(one))
+    balanced = frozenset(one.method.title for one in experiments if one.rule.facts.balances_workers)
     local = frozenset(one.method.title for one in experiments if one.local.active)
     if trace is not None:
         options = shared_flags.trace_options()
@@ -100,13 +95,9 @@ def _recorded(path: str, problem: theory.Problem) -> Certified:
         {title: found},
         problem,
         None if seconds is None else seconds / steps,
-        balanced={title} if _balances(experiment) else (),
+        balanced={title} if experiment.rule.facts.balances_workers else (),
         local={title} if experiment.local.active else (),
     )
-
-
-def _balances(experiment: "Experiment") -> bool:
-    return experiment.rule.facts.balances_workers
 
 
 def _alone(title: str, schedule: AnySchedule, problem: theory.Problem) -> Certified:

@@ -101,19 +101,14 @@ def main(argv: Sequence[str]) -> None:
     if rerun and hosts.is_first():
         _put_aside(sweep, session, rerun)
     try:
-        if trials:
-            tuning = runs.tuning.Tuning(sweep.base, names, num_workers, trials, given.seeds)
-            outcome = runs.compare.tuned(tuning, session, checked.gradients, given.ledger)
-            tuned = outcome.chosen
-            sweep = runs.compare.comparison(sweep.base, names, num_workers, given.seeds, tuned=tuned, **how)
-            runs.compare.say_what_rows_lack(sweep, session, outcome)
-        found = runs.executor.finish([sweep], session)
+        tuning = runs.tuning.Tuning(sweep.base, names, num_workers, trials, given.seeds) if trials else None
+        sweep, found, chosen = runs.compare.finished(sweep, session, tuning, checked.gradients, given.ledger, **how)
     except runs.executor.Unfinished as left:
         print(f"{left}. The last to finish writes the report; so does the same command without --shard.")
         return
     if hosts.is_first():
         session.store.tidy()
-        _print_report(*runs.compare.report(sweep, found, workdir, over, entries, tuned))
+        _print_report(*runs.compare.report(sweep, found, workdir, over, entries, chosen or tuned))
 
 
 def _put_aside(sweep: "runs.Sweep", session: "runs.Session", methods: Sequence[str]) -> None:

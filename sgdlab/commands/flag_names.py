@@ -16,11 +16,8 @@ def check(
 ) -> None:
     """Checks that every argument is a flag of this command, or looks like an entry of its configuration.
 
-    Args:
-      arguments: the command line behind the command's name.
-      configured: whether the command takes a configuration.
-      entries: all names of the configuration's entries; called only where a flag is not known.
-      positional: whether one argument may be a file instead of a flag.
+    `configured` and `positional` are those of the `Command`; the names of entries are asked for only where a flag
+    is not known.
 
     Raises:
       UsageError: naming the first that is wrong, and what may have been meant.

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from absl import flags
+from tqdm import tqdm
 
 from sgdlab.commands import shared_flags
 from sgdlab.errors import UsageError, said_of
@@ -105,19 +106,10 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Reads until it is interrupted, or the trace does not grow any more.
+    """Reads until it is interrupted, or the trace does not grow any more; returns whether it ended by itself.
 
-    Args:
-      follower: what reads.
-      file: where alarms are kept.
-      say: where they are printed.
-      show: shows the state on a page; whether it is the last one.
-      until_idle: it ends when the trace has not grown for so many seconds; None: never.
-      clock: tells seconds.
-      sleep: waits for so many seconds.
-
-    Returns:
-      Whether it ended by itself.
+    The page is shown the state, and whether it is the last one. It ends when the trace has not grown for
+    `until_idle` seconds; None: never.
 
     Raises:
       UsageError: where the trace has not the columns of one.
@@ -157,7 +149,7 @@ def follow(
             poll(end=True)
     except KeyboardInterrupt:
         finished = False
-    say.clear()
+    say.close()
     if show:
         show(True)
     return finished
@@ -208,28 +200,22 @@ class _Terminal:
 
     def __init__(self, *, as_json: bool):
         self._as_json = as_json
-        self._width = 0
-        self._redraws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        redraws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._line = tqdm(bar_format="{desc}", leave=False, dynamic_ncols=True, disable=not redraws)
 
     def alarm(self, alarm: Alarm) -> None:
-        self.clear()
-        print(json.dumps(dataclasses.asdict(alarm)) if self._as_json else alarm.sentence(), flush=True)
+        tqdm.write(json.dumps(dataclasses.asdict(alarm)) if self._as_json else alarm.sentence())
+        sys.stdout.flush()
 
     def note(self, text: str) -> None:
-        self.clear()
-        print(text, file=sys.stderr, flush=True)
+        tqdm.write(text, file=sys.stderr)
 
     def status(self, follower: "Follower") -> None:
-        if not self._redraws:
-            return
-        line = status_line(follower)[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
-        print(f"\r{line}{' ' * (self._width - len(line))}", end="", file=sys.stderr, flush=True)
-        self._width = len(line)
+        if not self._line.disable:
+            self._line.set_description_str(status_line(follower))
 
-    def clear(self) -> None:
-        if self._width:
-            print(f"\r{' ' * self._width}\r", end="", file=sys.stderr, flush=True)
-            self._width = 0
+    def close(self) -> None:
+        self._line.close()
 
 
 def status_line(follower: "Follower") -> str:

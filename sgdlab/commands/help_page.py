@@ -33,12 +33,8 @@ _COMMENT = re.compile(r"^\s+config\.([\w.]+) = [^#\n]*# (.+)$", re.MULTILINE)
 def page(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[str] = (), *, whole: bool) -> str:
     """Return what --help prints: a page of at most fifty lines, or all there is.
 
-    Args:
-      usage: the command's docstring.
-      config: its configuration; None where it takes none.
-      default: the configuration's file.
-      hidden: entries that the command sets by its own flags, and other entries and flags that are not shown.
-      whole: every entry and every method with its source; else the common entries, and the methods by family.
+    Entries that are `hidden` the command sets by its own flags, or leaves to the whole page. That has every entry,
+    and every method with its source; the other one the common entries, and the methods by family.
     """
     lines = [usage.strip(), "", "Flags:", *_flags(default, hidden, with_config=config is not None)]
     if config is None:

@@ -8,7 +8,7 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NoReturn
 
 from absl import app, flags, logging
@@ -42,30 +42,20 @@ _HELP_ON_ALL = {"--help=all", "-help=all", "--helpfull"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command: what it does, its flags, and how its command line is read.
+    """A command: what it does, its flags, and how its command line is read."""
 
-    Attributes:
-      main: does it, given the arguments that are no flags, the command's name first.
-      usage: what --help begins with: the docstring of its module.
-      define: defines the command's own flags.
-      configured: whether the command takes a configuration: True, by default configs/digits.py; the file that is the
-        default, such as a paper's; or a function that is given the arguments and returns the file that they ask for.
-      own_entries: entries of the configuration that the command sets by a flag of its own: entry -> flag.
-      positional: whether one argument may be a file instead of a flag; `main` is given it.
-      unlisted: flags and entries of the configuration that --help leaves to --help=all.
-      hidden: flags that no help shows, since the command refuses or ignores them.
-      workdir: help of --workdir.
-    """
-
-    main: Callable[[Sequence[str]], None]
-    usage: str | None
-    define: Callable[[], None] = lambda: None
+    main: Callable[[Sequence[str]], None]  # does it, given the arguments that are no flags, the command's name first
+    usage: str | None  # what --help begins with: the docstring of its module
+    define: Callable[[], None] = lambda: None  # defines the command's own flags
+    # whether the command takes a configuration: True, by default configs/digits.py; the file that is the default, such
+    # as a paper's; or a function that is given the arguments and returns the file that they ask for
     configured: bool | str | Callable[[Sequence[str]], str] = True
+    # entries of the configuration that the command sets by a flag of its own: entry -> flag
     own_entries: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    positional: bool = False
-    unlisted: Sequence[str] = ()
-    hidden: Sequence[str] = ()
-    workdir: str = _WORKDIR
+    positional: bool = False  # whether one argument may be a file instead of a flag; `main` is given it
+    unlisted: Sequence[str] = ()  # flags and entries of the configuration that --help leaves to --help=all
+    hidden: Sequence[str] = ()  # flags that no help shows, since the command refuses or ignores them
+    workdir: str = _WORKDIR  # help of --workdir
 
     def run(self) -> None:
         """Does what the command line of this process says; a mistake is one line, and ends it."""
@@ -95,11 +85,7 @@ class Command:
 
 
 def workdir(default: str) -> pathlib.Path:
-    """Returns the directory of the results, which can be written; to be called before anything long begins.
-
-    Raises:
-      UsageError: where it cannot be written.
-    """
+    """Returns the directory of the results, which can be written, or is refused; called before anything long begins."""
     path = pathlib.Path(os.path.expanduser(WORKDIR.value or default))  # shells leave the ~ of --workdir=~/runs
     if hosts.is_first():  # of many processes, the others are told by `hosts.check_shared`
         files.check_writable(path)
@@ -109,6 +95,13 @@ def workdir(default: str) -> pathlib.Path:
 def given_entries() -> list[str]:
     """Names of the configuration's entries that were set on the command line."""
     return list(config_flags.get_override_values(flags.FLAGS["config"]))
+
+
+def refuse_entries(groups: Collection[str], why: str) -> None:
+    """Refuses entries of the configuration that flags have set, where they are of some groups; says why."""
+    for name in given_entries():
+        if name.partition(".")[0] in groups:
+            raise UsageError(f"--config.{name} must be left out: {why}")
 
 
 def _keep_compiled_programs() -> None:
@@ -206,11 +199,7 @@ def _parsed(argv: list[str], command: Command) -> list[str]:
 
 
 def _by_absl(given: list[str], *, configured: bool) -> list[str]:
-    """Parses flags, and so imports the configuration.
-
-    Raises:
-      UsageError: naming the flag, and the entry that may have been meant.
-    """
+    """Parses flags, and so imports the configuration; of a wrong one, the entry is named that may have been meant."""
     logging.set_verbosity(logging.ERROR)
     sys.modules.pop("config_config", None)  # or a file without get_config would have that of the one before it
     try:

@@ -8,7 +8,6 @@ more.
 """
 
 import contextlib
-import dataclasses
 import fcntl
 import functools
 import pathlib
@@ -30,16 +29,29 @@ if TYPE_CHECKING:
     from sgdlab.live.status import Status
     from sgdlab.live.transport import Transport
     from sgdlab.runs.live import Job
+    from sgdlab.runs.plan import Plan
 
 DEFAULT_WORKDIR = "runs/live"
 NAME = train.NAME
 LOG = "log.jsonl"
 TRANSPORTS = ("processes", "ray")
 
+_SETTINGS = {
+    "min_workers": "Least number of workers needed for the run to go on.",
+    "join_seconds": "Seconds that the start waits for all workers.",
+    "wait_seconds": "Seconds that the run waits for --min_workers before it ends.",
+    "patience": "Silence after which a worker is lost, in multiples of its usual time.",
+    "least_patience": "Seconds of silence before which no worker is lost.",
+    "first_patience": "Seconds of silence after which a worker is lost while its usual time is unknown.",
+    "respawns": "Number of times in a row that a worker's process is started again.",
+    "checkpoint_updates": "Least number of updates between two checkpoints.",
+    "checkpoint_seconds": "Least seconds between two checkpoints.",
+}
+"""Fields of `LiveSettings` that are flags, each with its help."""
+
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    own = LiveSettings()
     flags.DEFINE_integer("num_workers", None, "Number of workers: the same as --config.cluster.num_workers.")
     flags.DEFINE_enum("transport", "processes", TRANSPORTS, "Workers are processes of this machine, or Ray actors.")
     flags.DEFINE_string(
@@ -52,23 +64,9 @@ def define_flags() -> None:
         "Slows workers down to the compute times of the configuration's cluster, scaled to EMULATE seconds on average.",
     )
     shared_flags.define_serve("Show the run as a page, on a port of this machine alone: --serve, or --serve=8080.")
-    flags.DEFINE_integer("min_workers", own.min_workers, "Least number of workers needed for the run to go on.")
-    flags.DEFINE_float("join_seconds", own.join_seconds, "Seconds that the start waits for all workers.")
-    flags.DEFINE_float("wait_seconds", own.wait_seconds, "Seconds that the run waits for --min_workers before it ends.")
-    flags.DEFINE_float(
-        "patience", own.patience, "Silence after which a worker is lost, in multiples of its usual time."
-    )
-    flags.DEFINE_float("least_patience", own.least_patience, "Seconds of silence before which no worker is lost.")
-    flags.DEFINE_float(
-        "first_patience",
-        own.first_patience,
-        "Seconds of silence after which a worker is lost while its usual time is unknown.",
-    )
-    flags.DEFINE_integer("respawns", own.respawns, "Number of times in a row that a worker's process is started again.")
-    flags.DEFINE_integer(
-        "checkpoint_updates", own.checkpoint_updates, "Least number of updates between two checkpoints."
-    )
-    flags.DEFINE_float("checkpoint_seconds", own.checkpoint_seconds, "Least seconds between two checkpoints.")
+    for name, words in _SETTINGS.items():
+        default = getattr(LiveSettings, name)
+        (flags.DEFINE_integer if isinstance(default, int) else flags.DEFINE_float)(name, default, words)
     flags.DEFINE_bool("rerun", False, "Does a finished run again; its old records are archived.")
     flags.DEFINE_list("writers", [], "Further destinations of the records: tensorboard, wandb.")
 
@@ -78,8 +76,12 @@ def main(argv: Sequence[str]) -> None:
     del argv
     given, workdir = flags.FLAGS, launch.workdir(DEFAULT_WORKDIR)
     results.writers.check(given.writers)
-    settings, config = _settings(), _config()
-    _compute_as_workers()
+    with said_of("--"):
+        settings = LiveSettings(**{name: getattr(given, name) for name in _SETTINGS})
+    config = _config()
+    from sgdlab.live import environment  # noqa: PLC0415 (before JAX is first used)
+
+    environment.for_server(given.gpus_per_worker)  # it computes on the kind of device that its workers have
     job = runs.live.make_job(config, emulate=given.emulate)
     experiment = job.plan.experiment
     runs.configuration.check_used(launch.given_entries(), [job.identity])
@@ -106,8 +108,8 @@ def main(argv: Sequence[str]) -> None:
             watch, say = stack.enter_context(_watching(given.serve))
             for line in runs.parts.notes(experiment.rule.part, experiment.not_taken):
                 say(line)
-            unit = f"{experiment.local.unit}s"
-            report = stack.enter_context(_reporting(directory, given.writers, say, unit))
+            place = runs.train.Place(directory, NAME, given.writers)
+            report = stack.enter_context(place.reporting(functools.partial(_say, say, job.plan)))
             transport = stack.enter_context(contextlib.closing(_transport(job, folder / "workers")))
             held.enter_context(_alone(workdir))
             run, recording = runs.live_run.execute(
@@ -129,11 +131,7 @@ def main(argv: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _alone(workdir: pathlib.Path) -> Iterator[None]:
-    """Keeps other processes from the run in a directory; it is theirs when this one ends, however it does.
-
-    Raises:
-      UsageError: where another process executes it.
-    """
+    """Keeps other processes from the run in a directory, or refuses it where one executes it already."""
     folder = runs.store.Store.of(workdir).state_path(NAME)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("ab") as file:
@@ -147,14 +145,6 @@ def _alone(workdir: pathlib.Path) -> Iterator[None]:
         yield
 
 
-def _settings() -> LiveSettings:
-    """Return what the flags say of workers that are missing or silent, and of checkpoints."""
-    given: Any = flags.FLAGS
-    names = [field.name for field in dataclasses.fields(LiveSettings) if field.name in given]
-    with said_of("--"):
-        return LiveSettings(**{name: given[name].value for name in names})
-
-
 def _config() -> "ConfigDict":
     """The configuration, with --num_workers in it."""
     config, workers = launch.CONFIG.value, flags.FLAGS.num_workers
@@ -166,13 +156,6 @@ def _config() -> "ConfigDict":
             )
         config.cluster.num_workers = workers
     return config
-
-
-def _compute_as_workers() -> None:
-    """Sees to it, before JAX is first used, that the server computes on the kind of device that its workers have."""
-    from sgdlab.live import environment  # noqa: PLC0415
-
-    environment.for_server(flags.FLAGS.gpus_per_worker)
 
 
 def _transport(job: "Job", logs: pathlib.Path) -> "Transport":
@@ -217,29 +200,10 @@ def _watching(port: int | None) -> Iterator[tuple[Callable[["Status"], None], Ca
         yield watch, progress.say
 
 
-@contextlib.contextmanager
-def _reporting(
-    directory: "runs.store.Store", writers: Sequence[str], say: Callable[[str], None], unit: str
-) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Writes each record as soon as it is there; what is refused before the first one leaves nothing."""
-    sinks: list[Callable[[Mapping[str, Any]], None]] = []
-    with contextlib.ExitStack() as stack:
-
-        def report(record: Mapping[str, Any]) -> None:
-            if record["kind"] == "run":
-                metric = results.metric.Metric.of(record)
-                sinks.append(stack.enter_context(directory.under_way(NAME)))
-                found = stack.enter_context(results.writers.opened(writers, directory.workdir, NAME))
-                sinks.extend([*(writer.write for writer in found), functools.partial(_say, say, metric, unit)])
-            for sink in sinks:
-                sink(record)
-
-        yield report
-
-
-def _say(say: Callable[[str], None], metric: "results.metric.Metric", unit: str, record: Mapping[str, Any]) -> None:
+def _say(say: Callable[[str], None], plan: "Plan", record: Mapping[str, Any]) -> None:
     if record["kind"] == "evaluation":
-        say(f"{record['gradients']:>7} {unit}, {record['seconds']:>8,.1f} s: {metric.beside_loss(record)}")
+        metric, unit = results.metric.Metric.of(runs.records.what(plan)), plan.experiment.local.unit
+        say(f"{record['gradients']:>7} {unit}s, {record['seconds']:>8,.1f} s: {metric.beside_loss(record)}")
 
 
 def _leave_results(directory: "runs.store.Store", run: "runs.train.Run", recording: "LiveRecording") -> None:
@@ -284,19 +248,5 @@ COMMAND = launch.Command(
     main=main,
     usage=__doc__,
     define=define_flags,
-    unlisted=(
-        "address",
-        "checkpoint_seconds",
-        "checkpoint_updates",
-        "first_patience",
-        "gpus_per_worker",
-        "join_seconds",
-        "least_patience",
-        "min_workers",
-        "patience",
-        "rerun",
-        "respawns",
-        "wait_seconds",
-        "writers",
-    ),
+    unlisted=(*_SETTINGS, "address", "gpus_per_worker", "rerun", "writers"),
 )

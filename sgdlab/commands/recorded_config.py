@@ -3,9 +3,6 @@
 It is a configuration file whose variant is the recording: `--config=recorded_config.py:runs/live/recording.npz`.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from ml_collections import ConfigDict, config_dict
 
 from sgdlab.runs import configuration, digests, recorded
@@ -13,25 +10,12 @@ from sgdlab.runs.live import config_of
 
 
 def get_config(recording: str) -> ConfigDict:
-    """The configuration of a recording.
-
-    Raises:
-      ValueError: where it is no recording.
-    """
+    """The configuration of a recording; a `ValueError` where it is none."""
     own = config_of(recorded.load(recording).config["config"])
     kinds = {family: own[family].kind for family in ("cluster", "network", "data")}
     config = configuration.entries(kinds)
     with config.ignore_type(), config.unlocked():
-        _set(config, own)
+        config.update(own)
         config.mode = config_dict.create(mode="event").get_ref("mode")
         config.recording = digests.of_content(recorded.content_of(recording))  # of the file of events
     return config
-
-
-def _set(config: ConfigDict, own: Mapping[str, Any]) -> None:
-    """Sets the entries of a run; those that it lacks keep their defaults."""
-    for name, value in own.items():
-        if isinstance(value, ConfigDict) and isinstance(config.get(name), ConfigDict):
-            _set(config[name], value)
-        else:
-            config[name] = value

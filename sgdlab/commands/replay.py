@@ -51,9 +51,7 @@ def config_file(arguments: Sequence[str]) -> str:
 def define_flags() -> None:
     """Defines the flags of this command."""
     flags.DEFINE_string("recording", None, "recording.npz of a run of `sgdlab live` (required).")
-    flags.DEFINE_bool("rerun", False, "Does a finished run again; its old records are archived.")
-    flags.DEFINE_list("writers", [], "Further destinations of the records: tensorboard, wandb.")
-    flags.DEFINE_float("checkpoint_seconds", 60.0, "Least seconds between two checkpoints.", lower_bound=0.0)
+    train.define_run()
 
 
 def main(argv: Sequence[str]) -> None:
@@ -64,9 +62,7 @@ def main(argv: Sequence[str]) -> None:
     given.recording = given.recording or next(iter(argv[1:]), None)
     if given.recording is None:
         raise UsageError("--recording must name the recording of a run, as in --recording=runs/live/recording.npz")
-    for name in launch.given_entries():
-        if name.partition(".")[0] in _EVENTS:
-            raise UsageError(f"--config.{name} must be left out: a replay has the events that were recorded")
+    launch.refuse_entries(_EVENTS, "a replay has the events that were recorded")
     results.writers.check(given.writers)
     recording = load(given.recording)
     plan = runs.recorded.plan_of(launch.CONFIG.value, recording)
@@ -87,11 +83,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def load(path: str) -> "LiveRecording":
-    """Reads a recording.
-
-    Raises:
-      UsageError: where there is none.
-    """
+    """Reads a recording, or says that there is none."""
     try:
         return runs.recorded.load(path)
     except FileNotFoundError:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from sgdlab import runs
-from sgdlab.commands import launch, shared_flags, traced
+from sgdlab.commands import launch, shared_flags
 from sgdlab.errors import UsageError
 from sgdlab.peer_schedule import AnySchedule, PeerSchedule
 from sgdlab.schedule import Schedule
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 def define_flags(verb: str, *, methods: str, steps: int | None) -> None:
     """Defines the flags that name schedules, and those of traces.
 
-    Args:
-      verb: what the command does with a schedule.
-      methods: what it does with those of several methods.
-      steps: of a trace, so many are used unless told otherwise; None: all.
+    Of a trace, so many `steps` are used unless told otherwise; None: all.
     """
     number = "all" if steps is None else steps
     shared_flags.define_trace()
@@ -34,20 +31,14 @@ def define_flags(verb: str, *, methods: str, steps: int | None) -> None:
 def trace(argv: Sequence[str]) -> str | None:
     """Return the trace that is named, or None; flags that contradict each other are refused."""
     given = flags.FLAGS
-    named = [
-        name
-        for name, value in (
-            ("trace", given.trace or argv[1:]),
-            ("recording", given.recording),
-            ("schedule", given.schedule),
-        )
-        if value
-    ]
+    sources = {"trace": given.trace or argv[1:], "recording": given.recording, "schedule": given.schedule}
+    named = [name for name, value in sources.items() if value]
     if len(named) > 1:
         raise UsageError(f"--{named[1]}={given[named[1]].value} must be left out: --{named[0]} has the compute times")
     path = shared_flags.trace_path(argv) if "trace" in named else None
     if path is not None:
-        traced.refuse(launch.given_entries())
+        decided = ("cluster", "epochs", "batch_size")
+        launch.refuse_entries(decided, "--trace has the cluster, and --steps says how much of it is drawn")
     for name in ("first_step", "steps") if path is None else ():
         if given[name].value is not None:
             raise UsageError(f"--{name}={given[name].value} must be left out without --trace")
@@ -80,11 +71,7 @@ def experiments() -> dict[str, "Experiment"]:
 
 
 def load(path: str) -> AnySchedule:
-    """The schedule of a file, of either kind.
-
-    Raises:
-      UsageError: where there is none.
-    """
+    """The schedule of a file, of either kind; one that is none is refused."""
     try:
         return Schedule.load(path)
     except FileNotFoundError:

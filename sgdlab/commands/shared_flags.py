@@ -60,11 +60,7 @@ def trace_options() -> Options:
 
 
 def trace_path(argv: Sequence[str]) -> str | None:
-    """The trace's path: that of --trace, or the argument that is no flag; None where --recording is given instead.
-
-    Raises:
-      UsageError: unless there is exactly one trace or recording.
-    """
+    """The trace of --trace, or the argument that is no flag; None where --recording is given; one of them must be."""
     given = flags.FLAGS
     named = {f"--trace={given.trace}": given.trace, f"--recording={given.recording}": given.recording}
     named |= {argument: argument for argument in argv[1:]}
@@ -123,17 +119,7 @@ OF_HOSTS = (
 )
 """Those beside --hosts, which --help leaves to --help=all."""
 
-_NOT_SHARED = (
-    "hosts",
-    "coordinator_address",
-    "num_processes",
-    "process_id",
-    "start_seconds",
-    "heartbeat_seconds",
-    "barrier_seconds",
-    "config",
-    "parts",
-)
+_NOT_SHARED = {"config", "hosts", "parts", *OF_HOSTS} - {"devices"}
 """Flags that may differ between the processes of a run; configurations and parts are compared by what they hold."""
 
 _SETTINGS_OF_JAX = (
@@ -158,18 +144,12 @@ def define_hosts() -> None:
     flags.DEFINE_integer(
         "devices", None, "Number of devices that each process uses; by default one of a single process, all of several."
     )
-    flags.DEFINE_float(
-        "start_seconds", times.start, "Seconds that processes wait until all have come.", lower_bound=0.0
-    )
-    flags.DEFINE_float(
-        "heartbeat_seconds",
-        times.heartbeat,
-        "Seconds without a sign of life after which a process is lost.",
-        lower_bound=1.0,
-    )
-    flags.DEFINE_float(
-        "barrier_seconds", times.barrier, "Seconds that processes wait for the last one during a run.", lower_bound=1.0
-    )
+    for name, default, least, words in (
+        ("start", times.start, 0.0, "Seconds that processes wait until all have come."),
+        ("heartbeat", times.heartbeat, 1.0, "Seconds without a sign of life after which a process is lost."),
+        ("barrier", times.barrier, 1.0, "Seconds that processes wait for the last one during a run."),
+    ):
+        flags.DEFINE_float(f"{name}_seconds", default, words, lower_bound=least)
 
 
 def mesh() -> "Mesh | None":

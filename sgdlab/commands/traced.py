@@ -17,20 +17,12 @@ if TYPE_CHECKING:
 LEAD = 1000
 """Most steps before the first one that is drawn in which a protocol gets to know the cluster."""
 
-_REFUSED = ("cluster", "epochs", "batch_size")
-"""Entries that a trace decides."""
-
 
 class Window(NamedTuple):
-    """Steps of a trace that are drawn, and those before them from which protocols know the cluster.
+    """Steps of a trace that are drawn, and those before them from which protocols know the cluster."""
 
-    Attributes:
-      recording: complete steps.
-      first: row of the first one that is drawn; all that follow are drawn.
-    """
-
-    recording: Recording
-    first: int
+    recording: Recording  # complete steps
+    first: int  # row of the first one that is drawn; all that follow are drawn
 
     @property
     def steps(self) -> np.ndarray:
@@ -67,19 +59,12 @@ class Window(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """A method on the steps of a trace.
+    """A method on the steps of a trace."""
 
-    Attributes:
-      title: of the method.
-      schedule: its schedule.
-      steps: int[N], steps of the trace that each worker makes for what it sends: 1 for a gradient.
-      unit: what that is called: "gradient", or "message".
-    """
-
-    title: str
-    schedule: AnySchedule
-    steps: np.ndarray
-    unit: str
+    title: str  # of the method
+    schedule: AnySchedule  # its schedule
+    steps: np.ndarray  # int[N], steps of the trace that each worker makes for what it sends: 1 for a gradient
+    unit: str  # what that is called: "gradient", or "message"
 
     @property
     def edges(self) -> int | np.ndarray:
@@ -90,11 +75,8 @@ class Drawn(NamedTuple):
 def window(path: str, options: Options, *, first_step: int | None, steps: int | None) -> Window:
     """Complete steps of a trace, with those before them.
 
-    Args:
-      path: of the trace.
-      options: how it is read.
-      first_step: number of the first one, as the recorder counted; None: the first complete step.
-      steps: how many, at most; None: all that follow.
+    The first one is `first_step`, as the recorder counted, or the first complete step; there are at most `steps`,
+    or all that follow.
 
     Raises:
       UsageError: where there is no such trace, or no such step.
@@ -118,9 +100,7 @@ def schedule(experiment: "Experiment", recording: Recording) -> Drawn:
     Row t of the compute times is each worker's t-th gradient, or local step; all of them begin with the first row at
     once. The transfer of collectives counts as work of every worker.
 
-    Args:
-      experiment: whose method and protocol are used, and whose cluster is not.
-      recording: complete steps.
+    The experiment's method and protocol are used, and its cluster is not.
 
     Raises:
       UsageError: where an entry is impossible, or the steps are not enough.
@@ -152,19 +132,6 @@ def schedule(experiment: "Experiment", recording: Recording) -> Drawn:
         ) from error
     runs.plan.check_local(experiment, made)
     return Drawn(experiment.method.title, made, steps, local.unit)
-
-
-def refuse(given: list[str]) -> None:
-    """Refuses entries of the configuration that the trace decides.
-
-    Raises:
-      UsageError: naming the first.
-    """
-    for name in given:
-        if name.partition(".")[0] in _REFUSED:
-            raise UsageError(
-                f"--config.{name} must be left out: --trace has the cluster, and --steps says how much of it is drawn"
-            )
 
 
 def rows(recording: Recording) -> "WorkerRows":

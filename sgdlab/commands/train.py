@@ -31,6 +31,12 @@ NAME = "run"
 
 def define_flags() -> None:
     """Defines the flags of this command."""
+    define_run()
+    shared_flags.define_hosts()
+
+
+def define_run() -> None:
+    """Defines the flags that `execute` and `store_of` follow."""
     flags.DEFINE_bool("rerun", False, "Does a finished run again; its old records are archived.")
     flags.DEFINE_list("writers", [], "Further destinations of the records: tensorboard, wandb.")
     flags.DEFINE_float(
@@ -39,7 +45,6 @@ def define_flags() -> None:
         "Least seconds between two checkpoints, from which an interrupted run continues.",
         lower_bound=0.0,
     )
-    shared_flags.define_hosts()
 
 
 def main(argv: Sequence[str]) -> None:
@@ -99,17 +104,9 @@ def execute(
     """Train with the writers and checkpoints that flags ask for; errors name `what` was trained."""
     given = flags.FLAGS
     with failures_of(what), hosts.stopping():
-        return runs.train.train_and_record(
-            plan,
-            store,
-            NAME,
-            writers=given.writers,
-            checkpoint_seconds=given.checkpoint_seconds,
-            mesh=mesh,
-            stop=hosts.stop_requested,
-            report=_progress(plan, say),
-            say=say,
-        )
+        place = runs.train.Place(store, NAME, given.writers, mesh, hosts.stop_requested)
+        seconds, report = given.checkpoint_seconds, _progress(plan, say)
+        return runs.train.train_and_record(plan, place, checkpoint_seconds=seconds, report=report, say=say)
 
 
 def leave_results(store: "runs.store.Store", run: "runs.train.Run", beside: Callable[[], None] = lambda: None) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 def finite(value: Any, instead: Callable[[float], Any] = lambda number: None) -> Any:
     """Return a value for `json.dumps`, with something else in the place of numbers that are not finite.
 
-    Args:
-      value: mappings, lists and tuples are searched, to any depth; both of the latter become lists.
-      instead: what takes the place of such a number; null by default.
+    Mappings, lists and tuples are searched, to any depth; both of the latter become lists. In the place of such a
+    number comes what `instead` returns, null by default.
 
     Example:
       >>> finite({"loss": float("nan"), "rates": (0.1, float("inf"))})

@@ -12,10 +12,7 @@ from PIL import Image
 def render(package: str, template: str, **values: Any) -> str:
     """Renders a template that extends `base.html`, the head and style of all pages, as HTML.
 
-    Args:
-      package: the package in which the template lies.
-      template: its file name.
-      **values: what it shows; a name that the template needs and does not get is an error.
+    A name that the template needs and does not get is an error.
     """
     loaders = [jinja2.PackageLoader(package, ""), jinja2.PackageLoader("sgdlab.report", "")]
     environment = jinja2.Environment(

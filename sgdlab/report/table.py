@@ -22,12 +22,7 @@ _WIDEST_HEADING = 10
 
 
 class Number(str):
-    """A cell with the number that rows are sorted by, where it is not only read.
-
-    Args:
-      text: what a reader sees.
-      value: the number.
-    """
+    """A cell with the number that rows are sorted by, where it is not only read."""
 
     value: float
 
@@ -39,19 +34,12 @@ class Number(str):
 
 
 class Column(NamedTuple):
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-      heading: what stands above the cells.
-      cell: of whatever a row is about, the text, or a `Number`.
-      meaning: the heading in a sentence, with the unit; "" where nothing is to be said.
-      name: of the number in a CSV file; "" where it is in none.
-    """
-
-    heading: str
-    cell: Callable[[Any], str]
-    meaning: str = ""
-    name: str = ""
+    heading: str  # what stands above the cells
+    cell: Callable[[Any], str]  # of whatever a row is about, the text, or a `Number`
+    meaning: str = ""  # the heading in a sentence, with the unit; "" where nothing is to be said
+    name: str = ""  # of the number in a CSV file; "" where it is in none
 
 
 def numbers(columns: Iterable[Column], about: Any) -> dict[str, float | None]:
@@ -62,15 +50,6 @@ def numbers(columns: Iterable[Column], about: Any) -> dict[str, float | None]:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
     r"""Cells under headings, with the meaning of the columns and notes below.
-
-    Attributes:
-      columns: heading -> meaning; "" where nothing is to be said.
-      rows: the texts of the cells, a row each.
-      notes: sentences on the whole table.
-      obvious: headings whose meaning is not said.
-      left: so many of the first columns are aligned to the left, the others to the right.
-      kinds: of the rows, for the style of a page; empty, or one each.
-      bars: of the rows, in a last column of a page: their starts and widths, in percent; empty, or one each.
 
     Example:
       >>> table = Table({"method": "", "s": "seconds"}, [["Rounds", "7.5"]], ["One seed."], obvious=["method"])
@@ -85,12 +64,13 @@ class Table:
       ['* **s**: seconds', '', 'One seed.']
     """
 
-    columns: Mapping[str, str]
-    rows: Sequence[Sequence[str]]
-    notes: Sequence[str] = ()
-    obvious: Collection[str] = ()
-    left: int = 1
-    kinds: Sequence[str] = ()
+    columns: Mapping[str, str]  # heading -> meaning; "" where nothing is to be said
+    rows: Sequence[Sequence[str]]  # the texts of the cells, a row each
+    notes: Sequence[str] = ()  # sentences on the whole table
+    obvious: Collection[str] = ()  # headings whose meaning is not said
+    left: int = 1  # so many of the first columns are aligned to the left, the others to the right
+    kinds: Sequence[str] = ()  # of the rows, for the style of a page; empty, or one each
+    # of the rows, in a last column of a page: their starts and widths, in percent; empty, or one each
     bars: Sequence[tuple[str, str]] = ()
 
     @classmethod
@@ -156,9 +136,7 @@ class Table:
 def in_csv(rows: Iterable[Mapping[str, object]], names: Sequence[str] = ()) -> str:
     r"""Return rows as CSV, with numbers in full precision; None is an empty cell, and so is what a row lacks.
 
-    Args:
-      rows: column -> value, of each row.
-      names: of the columns; those of the first row by default.
+    Columns are the `names`, by default those of the first row.
 
     Example:
       >>> in_csv([{"worker": "a", "seconds": 0.1}, {"worker": "b", "seconds": None}])

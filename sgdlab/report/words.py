@@ -9,9 +9,8 @@ MOST_NAMED = 6
 def listed(words: Sequence[str], most: int | None = None) -> str:
     """A list as a sentence writes it; of a long list, the first entries and the number of the others.
 
-    Args:
-      words: of none, nothing is said.
-      most: entries that a long list shows; all by default. "And 1 more" would be as long as the entry itself.
+    At `most` so many entries are shown, by default all; of none, nothing is said. "And 1 more" would be as long as
+    the entry itself.
 
     Example:
       >>> listed(["a", "b", "c"]), listed(list("abcdefgh"), 6), listed(list("abcdefg"), 6)

@@ -23,14 +23,8 @@ _ROUNDING = 1e-6
 def sentences(groups: Sequence[Group]) -> dict[str, str]:
     """Answers at the largest number of workers.
 
-    Args:
-      groups: single workers and methods.
-
     Returns:
       The metric ("Accuracy"), "Speed" and "Cost" -> a sentence; without the metric where runs end at the target.
-
-    Raises:
-      ValueError: where all groups are single workers, or are judged by different metrics.
     """
     crowd, single = largest(groups), single_workers(groups)
     kept = {metric_of(groups).noun.capitalize(): _kept(crowd, single)}

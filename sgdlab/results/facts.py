@@ -109,10 +109,7 @@ def gradients(groups: Sequence[Group]) -> str:
 
 
 def unit(summary: Mapping[str, Any]) -> str:
-    """Return what a worker sent in a run: "gradient", or "message" where it made several local steps for one.
-
-    Args:
-      summary: the last record of the run; `steps` count each local step for itself.
+    """Return what a worker sent, by a run's summary: "gradient", or "message" where it made several local steps.
 
     Example:
       >>> unit({"gradients": 10, "steps": 80}), unit({"gradients": 10})
@@ -200,27 +197,21 @@ def wasted(groups: Sequence[Group]) -> list[str]:
       >>> wasted([Group(method="rennala", title="Rennala SGD", runs=(run,), **facts)])
       ['Most gradients, or most of their time, are thrown away under Rennala SGD (8 workers).']
     """
-    thrown, idle = {}, {}
+    thrown, idle = "Most gradients, or most of their time, are thrown away", "Workers wait most of the time"
+    found: dict[str, dict[str, list[str]]] = {thrown: {}, idle: {}}
     for group in compared(groups):
-        dropped, used = (sum(run.get(name) or 0 for run in group.summaries) for name in ("dropped", "gradients"))
-        waits = [run.get("idle_share") or 0.0 for run in group.summaries]
-        lost = [run.get("wasted_share") or 0.0 for run in group.summaries]
+        names = ("dropped", "gradients", "wasted_share", "idle_share")
+        dropped, used, lost, waits = (sum(run.get(name) or 0 for run in group.summaries) for name in names)
         half = len(group.runs) / 2
-        for where, more in ((thrown, dropped > used or sum(lost) > half), (idle, sum(waits) > half)):
+        for what, more in ((thrown, dropped > used or lost > half), (idle, waits > half)):
             if more:
-                where.setdefault(group.title, []).append(str(group.num_workers))
-    found = (
-        (thrown, "Most gradients, or most of their time, are thrown away"),
-        (idle, "Workers wait most of the time"),
-    )
-    return [f"{what} under {_whose(where)}." for where, what in found if where]
-
-
-def _whose(where: Mapping[str, Sequence[str]]) -> str:
-    """Return titles of methods with their numbers of workers; how many methods, where they are many."""
-    if len(where) > _MOST_NAMED:
-        return f"{len(where)} methods"
-    return listed([f"{title} ({listed(counts)} workers)" for title, counts in where.items()])
+                found[what].setdefault(group.title, []).append(str(group.num_workers))
+    texts = []
+    for what, where in found.items():
+        named = listed([f"{title} ({listed(counts)} workers)" for title, counts in where.items()])
+        whose = named if len(where) <= _MOST_NAMED else f"{len(where)} methods"
+        texts += [f"{what} under {whose}."] if where else []
+    return texts
 
 
 def target(groups: Sequence[Group]) -> str | None:

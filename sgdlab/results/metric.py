@@ -11,35 +11,21 @@ _POWERS_FROM = 1e5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric, as tables, sentences and pictures speak of it.
+    """A metric, as tables, sentences and pictures speak of it."""
 
-    Attributes:
-      name: as in the records, whose entries are `test_<name>`, `train_<name>` and so on.
-      higher_is_better: its direction.
-      noun: in a sentence.
-      plural: of the noun.
-      short: in the heading of a column, behind "test" or "train".
-      unit: behind a number; "" for none.
-      scale: what the numbers of the records are multiplied by.
-      digits: after the decimal point, of numbers below 100.
-      goal: a value to reach, in a sentence; `{}` is its number.
-      short_goal: the same in the heading of a column.
-      is_share: whether values are shares of 1, which are compared by their difference; others by their ratio.
-      logarithmic: whether values are drawn to a logarithmic scale; of a share, 1 less the share is.
-    """
-
-    name: str
-    higher_is_better: bool
-    noun: str
-    plural: str
-    short: str
-    unit: str = ""
-    scale: float = 1.0
-    digits: int = 3
-    goal: str
-    short_goal: str
+    name: str  # as in the records, whose entries are `test_<name>`, `train_<name>` and so on
+    higher_is_better: bool  # its direction
+    noun: str  # in a sentence
+    plural: str  # of the noun
+    short: str  # in the heading of a column, behind "test" or "train"
+    unit: str = ""  # behind a number; "" for none
+    scale: float = 1.0  # what the numbers of the records are multiplied by
+    digits: int = 3  # after the decimal point, of numbers below 100
+    goal: str  # a value to reach, in a sentence; `{}` is its number
+    short_goal: str  # the same in the heading of a column
+    # whether values are shares of 1, which are compared by their difference; others by their ratio
     is_share: bool = False
-    logarithmic: bool = False
+    logarithmic: bool = False  # whether values are drawn to a logarithmic scale; of a share, 1 less the share is
 
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> "Metric":

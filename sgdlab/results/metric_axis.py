@@ -42,10 +42,8 @@ _LEAST_ERRORS = 1.5
 def limits(metric: Metric, values: Sequence[float]) -> tuple[float, float]:
     """Return the foot and the top of an axis that shows all values, with a margin.
 
-    Args:
-      metric: by which they are measured.
-      values: as in the records, times the metric's scale. Those that are not finite are left out; without any, an axis
-        of accuracies goes from 0 to 99 %.
+    Values are as in the records, times the metric's scale; those that are not finite are left out. Without any, an
+    axis of accuracies goes from 0 to 99 %.
 
     Returns:
       Foot and top; the foot is the larger where lower is better.

@@ -46,7 +46,7 @@ def panels(groups: Iterable[Group]) -> list[Panel]:
     Args:
       groups: each method is drawn in all its `families`.
     """
-    ordered = _in_order(groups)
+    ordered = sorted({group.method: group for group in groups}.values(), key=lambda group: group.rank)
     if len(ordered) <= ONE_PANEL:
         return [Panel("", tuple(group.method for group in ordered))]
     # Families follow one another as their own methods do; those without any of their own come after.
@@ -68,10 +68,6 @@ def style(rank: int, *, baseline: bool = False) -> Style:
     Both follow from its rank among all methods alone, so that what else is compared does not matter. Neighbours differ
     in both; of 104 methods in turn, no two have the same pair.
 
-    Args:
-      rank: position of the method among all methods.
-      baseline: whether others are compared with it, as a single worker.
-
     Example:
       >>> style(3), style(11).colour == style(3).colour
       (Style(colour='#663333', marker='^'), True)
@@ -82,8 +78,3 @@ def style(rank: int, *, baseline: bool = False) -> Style:
 def styles(groups: Iterable[Group]) -> dict[str, Style]:
     """Return method -> `style`, of all that are compared."""
     return {g.method: style(g.rank, baseline=g.method == g.baseline) for g in groups if not g.serial}
-
-
-def _in_order(groups: Iterable[Group]) -> list[Group]:
-    """One group of each method, by the methods' order."""
-    return sorted({group.method: group for group in groups}.values(), key=lambda group: group.rank)

@@ -247,11 +247,7 @@ def _labelled(group: Group) -> str:
 
 
 def training(records: Records) -> Figure:
-    """Loss and metric of one run over time, which is virtual but for a run on real workers.
-
-    Args:
-      records: of its metrics file.
-    """
+    """Loss and metric of one run, by its records, over time, which is virtual but for a run on real workers."""
     evaluations, metric = records[1:-1], Metric.of(records[0])
     finals = {metric.test: "test", f"average_{metric.name}": "test, Polyak average"}
     seconds = [evaluation["seconds"] for evaluation in evaluations]

@@ -71,14 +71,9 @@ def shares(ratios: Mapping[str, np.ndarray], factors: Sequence[float]) -> dict[s
 
 
 def figure(ratios: Mapping[str, np.ndarray], titles: Mapping[str, str], looks: Mapping[str, Style]) -> Figure:
-    """Draw the profiles; the `NAMED` methods with the largest area below theirs have colours and names.
-
-    Args:
-      ratios: as of `shares`.
-      titles: method -> the field's name for it.
-      looks: method -> colour and mark (`panels.style`).
-    """
-    order = _in_order(ratios)
+    """Draw the profiles; the `NAMED` methods with the largest area below theirs have colours and names."""
+    # By the area below the profile, to a logarithmic scale: by the mean log ratio.
+    order = sorted(ratios, key=lambda name: np.log(np.minimum(np.asarray(ratios[name], float), _LARGEST)).mean())
     reached = [float(value) for values in ratios.values() for value in values if np.isfinite(value)]
     end = min(max(1.5, 1.1 * max(reached, default=1.0)), _LARGEST)
     factors = np.geomspace(1.0, end, 400)
@@ -105,12 +100,6 @@ def figure(ratios: Mapping[str, np.ndarray], titles: Mapping[str, str], looks: M
         axes.set_title(f"Performance profiles over {number} workloads{grey}")
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return drawn
-
-
-def _in_order(ratios: Mapping[str, np.ndarray]) -> list[str]:
-    """Return the methods by the area below their profile, to a logarithmic scale: by their mean log ratio."""
-    area = {name: np.log(np.minimum(np.asarray(values, float), _LARGEST)).mean() for name, values in ratios.items()}
-    return sorted(ratios, key=lambda name: area[name])
 
 
 def _checked(name: str, values: Mapping[str, np.ndarray], *, least: float) -> np.ndarray:

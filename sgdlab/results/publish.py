@@ -22,7 +22,7 @@ def publish(
     over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     tuned: Table | None = None,
 ) -> pathlib.Path:
-    """Write `table.md`, `table.csv`, `plots/*.png`, `plots/*.svg` and `report.html` below `path`.
+    """Write `table.md`, `table.csv`, `plots/*.png`, `plots/*.svg` and `report.html`, the path of which is returned.
 
     The pictures are `standing` (the methods at the most workers in order, with their speeds unless runs end at the
     target), `loss`, `staleness` where some method has a server, and `timeline` where schedules are given; with several
@@ -31,18 +31,8 @@ def publish(
     Where further entries are varied, `sweep.csv` has every value, and the pictures `sweep_<entry>`; all else shows each
     method with its best.
 
-    Args:
-      path: the run directory.
-      groups: finished runs, seeds put together (`summary.groups`).
-      schedules: title -> schedule, for the worker time-line; without any there is none.
-      over: the further entries that are varied, and their values as records hold them.
-      tuned: the settings that tuning has chosen, for the page.
-
-    Returns:
-      The path of the report.
-
-    Raises:
-      ValueError: where all groups are single workers, or are judged by different metrics.
+    `schedules` (title -> schedule) are for the time-line, `over` are the further entries that are varied, with
+    their values as records hold them, and `tuned` are the settings that tuning has chosen.
     """
     swept = Swept(groups, over) if over else None
     groups = swept.best() if swept else groups

@@ -1,5 +1,6 @@
 """Methods at one number of workers ranked by time to the target or by the metric, paired by seed, with ties as ties."""
 
+import collections
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,21 +21,13 @@ MISS = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """Groups that are compared with the same seeds.
+    """Groups that are compared with the same seeds."""
 
-    Attributes:
-      groups: those that are compared, the best mean first.
-      values: float64[groups, seeds], what their means are taken of.
-      standing: of the groups, in this order.
-      seeds: with which all of them were run.
-      left_out: groups with other seeds, which cannot be paired.
-    """
-
-    groups: tuple[Group, ...]
-    values: np.ndarray
-    standing: simultaneous.Standing
-    seeds: tuple[int, ...]
-    left_out: tuple[Group, ...]
+    groups: tuple[Group, ...]  # those that are compared, the best mean first
+    values: np.ndarray  # float64[groups, seeds], what their means are taken of
+    standing: simultaneous.Standing  # of the groups, in this order
+    seeds: tuple[int, ...]  # with which all of them were run
+    left_out: tuple[Group, ...]  # groups with other seeds, which cannot be paired
 
     @property
     def decides(self) -> bool:
@@ -69,13 +62,10 @@ class Ranking:
 
 
 def by_time(groups: Sequence[Group]) -> Ranking | None:
-    r"""Rank groups by the logarithm of their virtual seconds to the target.
+    r"""Rank groups at one number of workers by the logarithm of their virtual seconds to the target.
 
     A run that diverged or misses the target counts as one of twice the seconds of the longest run with its seed: a
     method that misses often is slow, however soon its other runs are there.
-
-    Args:
-      groups: at one number of workers.
 
     Returns:
       The ranking; None where no run of them reaches a target.
@@ -84,7 +74,7 @@ def by_time(groups: Sequence[Group]) -> Ranking | None:
       ValueError: where groups have different numbers of workers.
     """
     _check(groups)
-    compared, left_out, seeds = _paired(groups)
+    compared, seeds, left_out = _paired(groups)
     seconds = np.array([times(group.summaries) for group in compared])
     reached = np.isfinite(seconds)
     if not reached.any() or compared[0].target is None:
@@ -95,12 +85,9 @@ def by_time(groups: Sequence[Group]) -> Ranking | None:
 
 
 def by_metric(groups: Sequence[Group]) -> Ranking | None:
-    """Rank groups of which no run diverged by the metric on the test set; an accuracy is known to one test example.
+    """Rank groups at one number of workers by the metric on the test set, but for those of which some run diverged.
 
-    The mean of a method of which some run diverged says nothing: it is not ranked.
-
-    Args:
-      groups: at one number of workers.
+    Their means say nothing. An accuracy is known to one test example.
 
     Returns:
       The ranking; None where each has a run that diverged or has no value.
@@ -109,7 +96,7 @@ def by_metric(groups: Sequence[Group]) -> Ranking | None:
       ValueError: where groups have different numbers of workers.
     """
     _check(groups)
-    compared, left_out, seeds = _paired([group for group in groups if not group.num_diverged and group.test])
+    compared, seeds, left_out = _paired([group for group in groups if not group.num_diverged and group.test])
     if not compared:
         return None
     metric = compared[0].metric
@@ -117,8 +104,8 @@ def by_metric(groups: Sequence[Group]) -> Ranking | None:
     resolution = max((example(group) for group in compared), default=0.0)
     if metric.logarithmic and not metric.is_share and (values > 0).all():
         values = np.log(values)
-    higher = metric.higher_is_better
-    return _ranked(compared, values, seeds, left_out, higher_is_better=higher, resolution=resolution)
+    how = {"higher_is_better": metric.higher_is_better, "resolution": resolution}
+    return _ranked(compared, values, seeds, left_out, **how)
 
 
 def example(group: Group) -> float:
@@ -138,28 +125,20 @@ def times(summaries: Iterable[Mapping[str, Any]]) -> list[float]:
     return [math.inf if seconds is None else seconds for seconds in found]
 
 
-def _paired(groups: Sequence[Group]) -> tuple[list[Group], tuple[Group, ...], tuple[int, ...]]:
-    """Return the groups with the seeds that most groups have, those with others, and the seeds."""
-    counts: dict[tuple[int, ...], int] = {}
-    for group in groups:
-        counts[group.seeds] = counts.get(group.seeds, 0) + 1
-    seeds = max(counts, key=lambda key: (counts[key], len(key)), default=())
-    same = [group for group in groups if group.seeds == seeds]
-    return same, tuple(group for group in groups if group.seeds != seeds), seeds
+def _paired(groups: Sequence[Group]) -> tuple[list[Group], tuple[int, ...], tuple[Group, ...]]:
+    """Return the groups with the seeds that most groups have, the seeds, and the groups with others."""
+    seeds = collections.Counter(group.seeds for group in groups)
+    most = max(seeds, key=lambda key: (seeds[key], len(key)), default=())
+    others = tuple(group for group in groups if group.seeds != most)
+    return [group for group in groups if group.seeds == most], most, others
 
 
 def _ranked(
-    groups: Sequence[Group],
-    values: np.ndarray,
-    seeds: tuple[int, ...],
-    left_out: tuple[Group, ...],
-    *,
-    higher_is_better: bool = False,
-    resolution: float = 0.0,
+    groups: Sequence[Group], values: np.ndarray, seeds: tuple[int, ...], left_out: tuple[Group, ...], **how: Any
 ) -> Ranking:
     means = values.mean(axis=1)
-    order = np.argsort(-means if higher_is_better else means, kind="stable")
-    standing = simultaneous.compare(values[order], higher_is_better=higher_is_better, resolution=resolution)
+    order = np.argsort(-means if how.get("higher_is_better") else means, kind="stable")
+    standing = simultaneous.compare(values[order], **how)
     return Ranking(tuple(groups[index] for index in order), values[order], standing, seeds, left_out)
 
 

@@ -1,5 +1,6 @@
 """One self-contained page for a person who has not seen the code: the answer, the table, and folded all the rest."""
 
+import itertools
 import json
 import pathlib
 import re
@@ -37,22 +38,15 @@ def page(
 ) -> str:
     """Write the page.
 
-    Args:
-      groups: single workers, then the methods by number of workers.
-      pictures: "standing", the metric's name ("accuracy"), "loss", "target", "staleness" or "timeline" -> SVG file; any
-        may be missing. `name_of_sweep` names those of `swept`.
-      swept: where further entries are varied: every value of theirs.
-      tuned: where methods are tuned: the settings that were chosen.
+    Pictures are SVG files: "standing", the metric's name ("accuracy"), "loss", "target", "staleness" or "timeline",
+    any of which may be missing; `name_of_sweep` names those of further entries that are varied.
 
     Returns:
       HTML that refers to no other file. The table is whole without JavaScript, which lets a reader sort and filter it.
-
-    Raises:
-      ValueError: where all groups are single workers, or are judged by different metrics.
     """
     ours = compared(groups)
     titles = list(dict.fromkeys(group.title for group in ours))
-    counts = sorted({group.num_workers for group in ours})
+    counts, of = sorted({group.num_workers for group in ours}), [group.num_workers for group in (groups[0], *groups)]
     shown, data = table.table(groups), facts.shared(groups, "data")
     embedded = {name: pages.embedded(path) for name, path in pictures.items()}
     said = _titles_and_captions(groups)
@@ -73,7 +67,7 @@ def page(
             (_unbroken(heading), meaning, "ascending" if _rises(heading, metric_of(groups)) else "descending")
             for heading, meaning in shown.columns.items()
         ],
-        rows=list(zip(shown.rows, groups, _first_of_count(groups), strict=True)),
+        rows=list(zip(shown.rows, groups, (n != before for before, n in itertools.pairwise(of)), strict=True)),
         definitions={_unbroken(heading): meaning for heading, meaning in shown.meanings.items()},
         notes=shown.notes,
         tuned=tuned,
@@ -194,8 +188,3 @@ def _mean_gaps(crowd: Sequence[Group]) -> list[str]:
         and (staleness := group.spread("staleness"))
     ]
     return [f"Over the whole run the mean gap is {words.listed(measured)}."] if measured else []
-
-
-def _first_of_count(groups: Sequence[Group]) -> list[bool]:
-    counts = [group.num_workers for group in groups]
-    return [i > 0 and counts[i] != counts[i - 1] for i in range(len(counts))]

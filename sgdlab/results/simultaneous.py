@@ -20,18 +20,12 @@ _AT_ONCE = 200
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    r"""All methods beside the one with the best mean.
+    r"""All methods beside the one with the best mean."""
 
-    Attributes:
-      first: bool[M], methods that are not worse than any other: the set that is named as first.
-      best: index of the method with the best mean.
-      difference: float64[M], mean over the seeds of the method's value less the best one's.
-      half: float64[M], half the width of the difference's interval; the intervals of all pairs hold together.
-    """
-
-    first: np.ndarray
-    best: int
-    difference: np.ndarray
+    first: np.ndarray  # bool[M], methods that are not worse than any other: the set that is named as first
+    best: int  # index of the method with the best mean
+    difference: np.ndarray  # float64[M], mean over the seeds of the method's value less the best one's
+    # float64[M], half the width of the difference's interval; the intervals of all pairs hold together
     half: np.ndarray
 
 
@@ -117,13 +111,8 @@ def quantile(methods: int, seeds: int) -> float:
     return float(np.quantile(np.concatenate(found), LEVEL))
 
 
-def share(count: int, total: int, *, level: float = 0.95) -> tuple[float, float]:
-    """Return the interval of Clopper and Pearson for a share, such as that of diverged runs.
-
-    Args:
-      count: runs that did.
-      total: all runs; at least 1.
-      level: of confidence.
+def share(count: int, total: int) -> tuple[float, float]:
+    """Return the 95 % interval of Clopper and Pearson for a share, such as that of diverged runs among all.
 
     Raises:
       ValueError: where `count` is not from 0 to `total`.
@@ -136,5 +125,5 @@ def share(count: int, total: int, *, level: float = 0.95) -> tuple[float, float]
     """
     total = arguments.whole("total", total)
     count = arguments.whole("count", count, least=0, most=total)
-    found = scipy.stats.binomtest(count, total).proportion_ci(level, method="exact")
+    found = scipy.stats.binomtest(count, total).proportion_ci(0.95, method="exact")
     return float(found.low), float(found.high)

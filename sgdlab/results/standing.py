@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -34,15 +35,11 @@ def standing(groups: Sequence[Group], *, speeds: bool = False) -> Figure:
     statistically indistinguishable from the fastest (`ranking.by_time`) and, in the panel of the metric, from the best.
     Dotted is the time of an ideal speed-up, in which nobody waits (`floor`), dashed the single worker.
 
-    Args:
-      groups: single workers and methods.
-      speeds: draw the gradients per second besides, over those of synchronous SGD: which methods lose none to waiting.
+    With `speeds`, gradients per second over those of synchronous SGD are drawn besides: which methods lose none to
+    waiting.
 
     Returns:
       The figure. Without a target that some run reaches it has no panel of times, and rows are sorted by the metric.
-
-    Raises:
-      ValueError: where all groups are single workers, or are judged by different metrics.
     """
     ours = compared(groups)
     counts = sorted({group.num_workers for group in ours})
@@ -63,13 +60,10 @@ def standing(groups: Sequence[Group], *, speeds: bool = False) -> Figure:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return an interval of the median of which the values are a sample: two of the values, by their order.
+    """Return an interval of the median, by a sample whose infinite values are the worst: two of them, by their order.
 
     The narrowest pair that is symmetric and holds the median with 95 %; of fewer than six values the first and the
     last, which hold it with 1 - 2^(1 - n).
-
-    Args:
-      values: at least one; infinite ones are the worst.
 
     Example:
       >>> interval([3.0, 1.0, 2.0]), interval(range(20))
@@ -91,6 +85,14 @@ def name_rows(axes: Axes, titles: Sequence[str] = ()) -> None:
         axes.axhspan(row - 0.5, row + 0.5, color="#f4f4f4", zorder=0, linewidth=0)
 
 
+class _Row(NamedTuple):
+    """A method, as it is drawn in every panel: filled where it is one of the first there."""
+
+    group: Group
+    style: Style
+    filled: bool
+
+
 def _half(
     half: SubFigure,
     here: Sequence[Group],
@@ -102,43 +104,39 @@ def _half(
 ) -> None:
     """Draw one number of workers: names, the panel of times, that of the metric, bars of speeds and diverged runs."""
     marks, alone = styles(groups), list(single_workers(groups).values())
-    by_time, by_metric = ranking.by_time(here), ranking.by_metric(here)
     ordered = sorted(here, key=lambda group: _order(group, timed))
+    by_time, by_metric = (
+        [_Row(group, marks[group.method], _is_first(ranked, group)) for group in ordered]
+        for ranked in (ranking.by_time(here), ranking.by_metric(here))
+    )
     lost = any(group.num_diverged for group in here)
     ratios = [*([1.25] if timed else []), 1.0, *([0.4] if speeds else []), *([0.22] if lost else [])]
     panels = half.subplots(1, len(ratios), sharey=True, squeeze=False, gridspec_kw={"width_ratios": ratios})[0].tolist()
     if timed:
-        _times(panels[0], ordered, marks, by_time, least, alone)
-    _levels(panels[timed], ordered, marks, by_metric, alone)
+        _times(panels[0], by_time, least, alone)
+    _levels(panels[timed], by_metric, alone)
     if speeds:
-        _speeds(panels[timed + 1], ordered, marks)
+        _speeds(panels[timed + 1], by_metric)
     if lost:
         _bars(panels[-1], ordered)
     name_rows(panels[0], [group.label() for group in ordered])
-    for label, group in zip(panels[0].get_yticklabels(), ordered, strict=True):
-        if _is_first(by_time if timed else by_metric, group):
+    for label, row in zip(panels[0].get_yticklabels(), by_time if timed else by_metric, strict=True):
+        if row.filled:
             label.set_fontweight("bold")
     for axes in panels[1:]:
         name_rows(axes)
     half.suptitle(counted(here[0].num_workers, "worker"), fontsize="medium")
 
 
-def _times(
-    axes: Axes,
-    ordered: Sequence[Group],
-    marks: Mapping[str, Style],
-    ranked: ranking.Ranking | None,
-    least: Sequence[float],
-    alone: Sequence[Group],
-) -> None:
+def _times(axes: Axes, rows: Sequence[_Row], least: Sequence[float], alone: Sequence[Group]) -> None:
     """Draw the median times to the target, misses beyond the right edge."""
-    times = [ranking.times(group.summaries) for group in ordered]
+    times = [ranking.times(row.group.summaries) for row in rows]
     lines = [spread.mean for group in alone if (spread := group.spread("seconds_to_target"))]
     found = [t for values in times for t in values if math.isfinite(t)] + [*least, *lines]
     low, high = (min(found) / 1.15, max(found) * 1.15) if found else (1.0, 10.0)
     edge = high * (high / low) ** 0.06
-    for row, (group, values) in enumerate(zip(ordered, times, strict=True)):
-        _row(axes, row, values, interval(values), (0.0, edge), marks[group.method], _is_first(ranked, group))
+    for at, (row, values) in enumerate(zip(rows, times, strict=True)):
+        _draw(axes, at, row, values, interval(values), (0.0, edge))
     _lines(axes, lines, least)
     axes.set_xscale("log")
     axes.set_xlim(low, edge * (high / low) ** 0.03)
@@ -148,50 +146,38 @@ def _times(
     axes.set_xlabel("virtual seconds to the target")
 
 
-def _levels(
-    axes: Axes,
-    ordered: Sequence[Group],
-    marks: Mapping[str, Style],
-    ranked: ranking.Ranking | None,
-    alone: Sequence[Group],
-) -> None:
+def _levels(axes: Axes, rows: Sequence[_Row], alone: Sequence[Group]) -> None:
     """Draw the median metrics; the scale is that of the methods without lost runs, which leave others no space."""
-    metric = ordered[0].metric
-    levels = [_metrics(group) for group in ordered]
+    metric, levels = rows[0].group.metric, [_metrics(row.group) for row in rows]
     lines = [group.level for group in alone if group.test]
-    sound = [v for group, values in zip(ordered, levels, strict=True) if not group.num_diverged for v in values]
+    sound = [v for row, values in zip(rows, levels, strict=True) if not row.group.num_diverged for v in values]
     foot, top = metric_axis.limits(metric, [*(sound or itertools.chain(*levels)), *lines])
     metric_axis.set_scale(axes, metric, foot, top, most_ticks=7, across=True)
     # In the middle of the margin at the foot.
     edge = axes.transData.inverted().transform(axes.transAxes.transform((0.025, 0.0)))[0]
     bounds = (min(edge, top), max(edge, top))
-    for row, (group, values) in enumerate(zip(ordered, levels, strict=True)):
+    for at, (row, values) in enumerate(zip(rows, levels, strict=True)):
         low, high = interval(values)
         if len(values) > 1:
-            half, middle = 0.5 * metric.scale * ranking.example(group), float(np.median(values))
+            half, middle = 0.5 * metric.scale * ranking.example(row.group), float(np.median(values))
             low, high = min(low, middle - half), max(high, middle + half)
-        _row(axes, row, values, (low, high), bounds, marks[group.method], _is_first(ranked, group))
+        _draw(axes, at, row, values, (low, high), bounds)
     _lines(axes, lines)
     axes.set_xlabel(metric.test_label)
 
 
-def _row(
-    axes: Axes,
-    row: int,
-    values: Sequence[float],
-    ends: tuple[float, float],
-    bounds: tuple[float, float],
-    style: Style,
-    filled: bool,
-) -> None:
+_Ends = tuple[float, float]
+
+
+def _draw(axes: Axes, at: int, row: _Row, values: Sequence[float], ends: _Ends, bounds: _Ends) -> None:
     """Draw the median with its interval, within bounds."""
-    middle = float(np.median(values))
+    style, middle = row.style, float(np.median(values))
     inside = [float(np.clip(value, *bounds)) for value in (*ends, middle)]
     if len(values) > 1:
-        axes.plot(inside[:2], [row, row], color=style.colour, linewidth=1.6, alpha=0.7, solid_capstyle="butt", zorder=2)
+        axes.plot(inside[:2], [at, at], color=style.colour, linewidth=1.6, alpha=0.7, solid_capstyle="butt", zorder=2)
     look = {"marker": style.marker if inside[2] == middle else "x", "markersize": 5.5, "zorder": 3}
-    face = style.colour if filled else "white"
-    axes.plot(inside[2:], [row], color=style.colour, markerfacecolor=face, **look)
+    face = style.colour if row.filled else "white"
+    axes.plot(inside[2:], [at], color=style.colour, markerfacecolor=face, **look)
 
 
 def _lines(axes: Axes, single: Sequence[float], least: Sequence[float] = ()) -> None:
@@ -200,11 +186,10 @@ def _lines(axes: Axes, single: Sequence[float], least: Sequence[float] = ()) -> 
             axes.axvline(value, color="black", linestyle=dashes, linewidth=width, zorder=1)
 
 
-def _speeds(axes: Axes, ordered: Sequence[Group], marks: Mapping[str, Style]) -> None:
+def _speeds(axes: Axes, rows: Sequence[_Row]) -> None:
     """Draw the mean gradients per second, relative to synchronous SGD; nothing where some run has none."""
-    found = [0.0 if (speed := group.spread("speedup")) is None else speed.mean for group in ordered]
-    colours = [marks[group.method].colour for group in ordered]
-    axes.barh(range(len(ordered)), found, height=0.45, color=colours, alpha=0.7, zorder=2)
+    found = [0.0 if (speed := row.group.spread("speedup")) is None else speed.mean for row in rows]
+    axes.barh(range(len(rows)), found, height=0.45, color=[row.style.colour for row in rows], alpha=0.7, zorder=2)
     axes.set_xlabel("gradients/s,\nx sync. SGD")
 
 

@@ -152,7 +152,7 @@ class Group:
         A run without a number of it counts as the worst.
         """
         worst = -math.inf if self.metric.sign > 0 and name.endswith(self.metric.name) else math.inf
-        found = statistics.median(worst if (value := s[name]) is None else value for s in self.summaries)
+        found = statistics.median(worst if (value := s.get(name)) is None else value for s in self.summaries)
         return found if math.isfinite(found) else None
 
     def _is_learned(self, name: str) -> bool:
@@ -168,7 +168,7 @@ class Group:
         Where some run diverged, they are medians, in which a run without a number counts as infinite.
         """
         points: tuple[list[float], list[float]] = ([], [])
-        middle = _median if self.num_diverged else _mean
+        middle = _median if self.num_diverged else lambda values: (found := spread(values)) and found.mean
         for evaluations in zip(*(records[1:-1] for records in self.runs), strict=False):
             here = [middle([evaluation[name] for evaluation in evaluations]) for name in (x, y)]
             if None not in here:
@@ -235,11 +235,7 @@ def groups(runs: Iterable[Records]) -> list[Group]:
 
 
 def compared(groups: Iterable[Group]) -> list[Group]:
-    """The groups that are not single workers to compare with.
-
-    Raises:
-      ValueError: where there are none.
-    """
+    """The groups that are not single workers to compare with; a `ValueError` where there are none."""
     found = [group for group in groups if not group.serial]
     if not found:
         raise ValueError("groups must hold a method besides the single workers that methods are compared with")
@@ -260,11 +256,7 @@ def metric_of(groups: Iterable[Group]) -> Metric:
 
 
 def largest(groups: Iterable[Group]) -> list[Group]:
-    """The compared groups at the largest number of workers.
-
-    Raises:
-      ValueError: where all groups are single workers.
-    """
+    """The compared groups at the largest number of workers; raises as `compared` does."""
     ours = compared(groups)
     most = max(group.num_workers for group in ours)
     return [group for group in ours if group.num_workers == most]
@@ -279,11 +271,6 @@ def single_workers(groups: Iterable[Group]) -> dict[str, Group]:
     found = list(groups)
     wanted = {group.baseline for group in found if not group.serial}
     return {g.method: g for g in found if g.serial and g.method in wanted and not g.num_diverged}
-
-
-def _mean(values: Sequence[Any]) -> Any:  # float | None
-    found = spread(values)
-    return found and found.mean
 
 
 def _median(values: Sequence[Any]) -> Any:  # float | None

@@ -69,9 +69,6 @@ def table(groups: Sequence[Group]) -> Table:
     Accuracies, or other metrics, are means or, where some run diverged, medians of all runs. The time to the target is
     a mean where all runs reached it, else how many did. `diverged` is a column only where some run did, and those of
     the target where there is one.
-
-    Args:
-      groups: the rows.
     """
     return Table.of(_columns(groups), groups, notes(groups), obvious=OBVIOUS)
 

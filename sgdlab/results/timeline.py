@@ -49,17 +49,11 @@ _LAST, _SENDING = 3, 4
 
 
 class WorkerRows(NamedTuple):
-    """The rows of a window: some of the workers, by name.
+    """The rows of a window: some of the workers, by name."""
 
-    Attributes:
-      workers: indices of the workers to draw, from top to bottom.
-      names: what they are called.
-      marked: indices of those whose names are emphasised.
-    """
-
-    workers: Sequence[int]
-    names: Sequence[str]
-    marked: Collection[int] = ()
+    workers: Sequence[int]  # indices of the workers to draw, from top to bottom
+    names: Sequence[str]  # what they are called
+    marked: Collection[int] = ()  # indices of those whose names are emphasised
 
     @classmethod
     def evenly(cls, workers: int, most: int = MOST_WORKERS) -> "WorkerRows":
@@ -147,14 +141,13 @@ def timeline(
     return figure
 
 
-def window(schedules: Mapping[str, Schedule], *, seconds: float, rows: WorkerRows, clock: str = "time") -> Figure:
+def window(schedules: Mapping[str, Schedule], *, seconds: float, rows: WorkerRows) -> Figure:
     """Draws what some of the workers did, and for whom all the others waited, one panel for each schedule.
 
     Args:
       schedules: title -> schedule of one block, all of the same workers.
       seconds: how long, from the start of the schedules.
       rows: which workers.
-      clock: whose seconds they are.
 
     Returns:
       The figure. In gold: the last gradient of an update of several, whose worker the others waited for. A thin line is
@@ -172,7 +165,7 @@ def window(schedules: Mapping[str, Schedule], *, seconds: float, rows: WorkerRow
             for tick, worker in zip(axes.get_yticklabels(), rows.workers, strict=True):
                 tick.set(**{"color": LOST, "weight": "bold"} if worker in rows.marked else {})
             axes.set_title(title, loc="left")
-        panels[-1].set_xlabel(f"{clock}, s (thin lines: updates of the parameters)")
+        panels[-1].set_xlabel("time, s (thin lines: updates of the parameters)")
         kinds = {
             USED: "gradient that is used",
             LAST: "used, the last: others wait for it",

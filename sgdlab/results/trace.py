@@ -47,17 +47,15 @@ def _of_servers(schedule: Schedule) -> Iterator[dict[str, Any]]:
     ended = np.where(schedule.pending().all(axis=1), np.minimum(schedule.ended(), end), schedule.ended())
     for row in range(schedule.num_gradients):
         read, update = schedule.read[row].tolist(), schedule.update[row].tolist()
-        kind, colour = _KINDS.get(max(update), ("used", "good"))
+        look = _KINDS.get(max(update), ("used", "good"))
         stale = [u - r if u >= 0 else None for u, r in zip(update, read, strict=True)]
-        arguments = {"read": read, "update": update, "staleness": stale}
-        span = schedule.started[row], ended[row]
-        yield _slice(_WORKERS, int(schedule.worker[row]), f"gradient {row}", kind, colour, span, arguments)
+        where, span = (_WORKERS, int(schedule.worker[row])), (schedule.started[row], ended[row])
+        yield _slice(where, f"gradient {row}", look, span, read=read, update=update, staleness=stale)
     for block in range(schedule.num_blocks):
         for update, (first, applied, count) in enumerate(_collected(schedule, block)):
-            arguments = {"gradients": count, "version made": update + 1}
             # An arrow ends in a slice, so that one that lasts no time is drawn as a microsecond.
-            span = min(first, applied - 1e-6), applied
-            yield _slice(_SERVERS, block, f"update {update}", "update", "thread_state_running", span, arguments)
+            span, made = (min(first, applied - 1e-6), applied), {"gradients": count, "version made": update + 1}
+            yield _slice((_SERVERS, block), f"update {update}", ("update", "thread_state_running"), span, **made)
     for row, block in np.argwhere(schedule.used()).tolist():  # behind the slices that they bind to
         applied = schedule.applied[schedule.update[row, block], block]
         left = min(schedule.arrived[row, block], ended[row])
@@ -88,7 +86,7 @@ def _of_peers(schedule: PeerSchedule) -> Iterator[dict[str, Any]]:
         averaged = [{"of": source, "version": version, "weight": weight} for source, version, weight in parts]
         span = schedule.started[event], schedule.finished[event]
         name = f"gradient {number[event]}" if takes_gradient[event] else f"move {number[event]}"
-        yield _slice(_WORKERS, node, name, "used", "good", span, {"averaged": averaged})
+        yield _slice((_WORKERS, node), name, ("used", "good"), span, averaged=averaged)
         for edge in range(edges[event], edges[event + 1]):
             source = int(schedule.source[edge])
             if source != node:
@@ -105,26 +103,12 @@ def _names(process: int, title: str, threads: list[str]) -> Iterator[dict[str, A
 
 
 def _slice(
-    process: int,
-    thread: int,
-    name: str,
-    kind: str,
-    colour: str,
-    span: tuple[float, float],
-    arguments: dict[str, Any],
+    where: tuple[int, int], name: str, look: tuple[str, str], span: tuple[float, float], **arguments: Any
 ) -> dict[str, Any]:
-    begin, end = span
-    return {
-        "ph": "X",
-        "pid": process,
-        "tid": thread,
-        "name": name,
-        "cat": kind,
-        "cname": colour,
-        "ts": 1e6 * begin,
-        "dur": 1e6 * (end - begin),
-        "args": {"became": kind, **arguments},
-    }
+    """Return a slice of a thread of a process, of some kind and colour."""
+    (process, thread), (kind, colour), (begin, end) = where, look, span
+    shown = {"ph": "X", "pid": process, "tid": thread, "name": name, "cat": kind, "cname": colour}
+    return {**shown, "ts": 1e6 * begin, "dur": 1e6 * (end - begin), "args": {"became": kind, **arguments}}
 
 
 def _flow(phase: str, process: int, thread: int, seconds: float, name: str) -> dict[str, Any]:

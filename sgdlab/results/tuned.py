@@ -11,6 +11,7 @@ Source: Dodge et al. 2019; without replacement, Tang et al. 2020.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -61,19 +62,12 @@ def expected_best(values: np.ndarray, trials: Sequence[int]) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Trials:
-    """Holds the trials of several methods.
+    """Holds the trials of several methods."""
 
-    Attributes:
-      times: method -> float64[n], of each trial; lower is better, and a miss is infinite.
-      titles: method -> the field's name for it.
-      looks: method -> colour and mark (`panels.style`).
-      miss: what a trial that misses counts as in an expected best, such as twice the budget.
-    """
-
-    times: Mapping[str, np.ndarray]
-    titles: Mapping[str, str]
-    looks: Mapping[str, Style]
-    miss: float = math.inf
+    times: Mapping[str, np.ndarray]  # method -> float64[n], of each trial; lower is better, and a miss is infinite
+    titles: Mapping[str, str]  # method -> the field's name for it
+    looks: Mapping[str, Style]  # method -> colour and mark (`panels.style`)
+    miss: float = math.inf  # what a trial that misses counts as in an expected best, such as twice the budget
 
     def tables(self) -> tuple[Table, Table]:
         """Return both tables."""
@@ -85,7 +79,7 @@ class Trials:
 
         def of(k: int) -> Column:
             def cell(name: str) -> str:
-                (best,) = self._expected_best(name, [k])
+                (best,) = expected_best(self._missed[name], [k])
                 return f"{best:,.4g}" if math.isfinite(best) else "-"
 
             return Column(f"best of {k}", cell)
@@ -103,7 +97,7 @@ class Trials:
             axes = drawn.subplots()
             for place, name in reversed(list(enumerate(order))):
                 counts = list(range(1, len(self.times[name]) + 1))
-                best = self._expected_best(name, counts)
+                best = expected_best(self._missed[name], counts)
                 best[~np.isfinite(best)] = np.nan
                 if place >= NAMED:
                     axes.plot(counts, best, color="#c8c8c8", linewidth=0.8, zorder=1)
@@ -158,15 +152,13 @@ class Trials:
     def _method(self) -> Column:
         return Column("method", lambda name: self.titles[name])
 
-    def _missed(self, name: str) -> np.ndarray:
-        return np.where(np.isinf(self.times[name]), self.miss, self.times[name])
-
-    def _expected_best(self, name: str, counts: Sequence[int]) -> np.ndarray:
-        return expected_best(self._missed(name), counts)
+    @functools.cached_property
+    def _missed(self) -> dict[str, np.ndarray]:
+        return {name: np.where(np.isinf(times), self.miss, times) for name, times in self.times.items()}
 
     def _in_order(self) -> list[str]:
         """Return the methods by the best of all trials, of equal ones by the mean."""
-        return sorted(self.times, key=lambda name: (np.min(self.times[name]), np.mean(self._missed(name))))
+        return sorted(self.times, key=lambda name: (np.min(self.times[name]), np.mean(self._missed[name])))
 
     def _shares(self) -> dict[str, tuple[int, int]]:
         """Return method -> trials that reach the target, and all trials."""

@@ -39,10 +39,6 @@ class TensorBoard:
     The step is the number of used gradients; of the group `by_seconds`, virtual milliseconds. Results of the whole run
     are in the group `summary`. `tensorboard --logdir=<directory>/tensorboard` shows them. What an earlier, unfinished
     run left there is removed.
-
-    Args:
-      directory: of the runs.
-      name: of the run.
     """
 
     package = "tensorboardX"
@@ -98,9 +94,7 @@ class WeightsAndBiases:
     The step is the number of used gradients; that of the group `by_seconds`, `seconds` of virtual time.
     `WANDB_MODE=offline` sends nothing; `wandb sync` does so later.
 
-    Args:
-      directory: of the runs; wandb's own files are put in `wandb` there.
-      name: of the run.
+    wandb's own files are put in `wandb` of the directory of the runs.
     """
 
     package = "wandb"
@@ -128,7 +122,9 @@ class WeightsAndBiases:
             by_seconds = {BY_SECONDS + name: value for name, value in _by_seconds(record).items()}
             self._run.log(_numbers(record) | by_seconds, step=int(record["gradients"]))
         else:
-            self._run.summary.update(_results(record, self._opening))
+            # What came of the run, and does not stand in its first record already.
+            found = {name: value for name, value in _numbers(record).items() if name not in self._opening}
+            self._run.summary.update(found)
 
     def close(self, *, failed: bool) -> None:
         """Ends the run."""
@@ -140,11 +136,7 @@ WRITERS: dict[str, type] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiase
 
 
 def check(names: Sequence[str]) -> None:
-    """Checks that writers are known and installed.
-
-    Raises:
-      UsageError: naming the flag and what to install.
-    """
+    """Raises a `UsageError` unless writers are known and installed; it says what to install."""
     for name in names:
         if name not in WRITERS:
             raise UsageError(f"--writers={name} must be one of {', '.join(WRITERS)}")
@@ -174,11 +166,6 @@ def _settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
             yield from _settings(value, f"{prefix}{name}.")
         elif value is not None:
             yield prefix + name, value if isinstance(value, bool | int | float | str) else str(value)
-
-
-def _results(summary: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a summary that came of the run, and do not stand in its first record already."""
-    return {name: value for name, value in _numbers(summary).items() if name not in run}
 
 
 def _by_seconds(record: Mapping[str, Any]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from sgdlab import arguments, files, hosts, results
 from sgdlab.errors import UsageError
 from sgdlab.results.records import Records, as_stored
 from sgdlab.results.summary import Group
-from sgdlab.runs import configuration, drawn, frames, tuning
+from sgdlab.runs import configuration, drawn, tuning
 from sgdlab.runs import methods as known
 from sgdlab.runs.configuration import check_used, flat, value_of
 from sgdlab.runs.executor import finish
@@ -25,8 +25,8 @@ from sgdlab.runs.experiment import resolve
 from sgdlab.runs.parts import load as load_parts
 from sgdlab.runs.plan import make_plan, planned
 from sgdlab.runs.store import METRICS, Store, check_ours
-from sgdlab.runs.sweep import Session, Sweep, meant
-from sgdlab.runs.tuning import Kind, Outcome, Tuned, by_time
+from sgdlab.runs.sweep import Session, Sweep, library, meant
+from sgdlab.runs.tuning import Kind, Tuned, by_time
 from sgdlab.runs.work import Point, label, num_workers_of
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def compare(
       >>> table[["method", "num_workers", "optimizer.learning_rate", "gradients"]].to_numpy().tolist()
       [['nag_asgd', 1, 0.01, 22], ['nag_asgd', 1, 0.05, 22], ['asgd', 4, 0.01, 22], ['asgd', 4, 0.05, 22]]
     """
-    pandas = frames.library("compare")
+    pandas = library("compare")
     for file in _each(parts):
         load_parts(os.fspath(file))
     base = _configuration(config)
@@ -144,15 +144,11 @@ def compare(
         files.check_writable(path, "workdir")
         check_ours(path)
         session = Session(path, processes, folder=METRICS)
-        if trials:
-            outcome = tuned(tuning.Tuning(runs.base, names, counts, trials, seeds), session, checked.gradients)
-            settings = outcome.chosen
-            runs = comparison(runs.base, names, counts, seeds, over, equal=equal, tuned=settings)
-            say_what_rows_lack(runs, session, outcome)
-        found = finish([runs], session)
+        one = tuning.Tuning(runs.base, names, counts, trials, seeds) if trials else None
+        runs, found, chosen = finished(runs, session, one, checked.gradients, over=over, equal=equal)
         if workdir is not None:
             session.store.tidy()
-            print(f"Report: {report(runs, found, path, over, tuned=settings)[1]}")
+            print(f"Report: {report(runs, found, path, over, tuned=chosen or settings)[1]}")
     rows = [{name: point.varied[name] for name in over} | found[point.key][-1] for point in runs.runs]
     found_rows = pandas.DataFrame(rows).drop(columns=list(_NOT_IN_TABLES), errors="ignore")
     first = ["method", "num_workers", "seed", *over]
@@ -175,45 +171,40 @@ def _configuration(config: Any) -> ConfigDict:
     return config
 
 
-def tuned(
-    one: tuning.Tuning,
+def finished(
+    sweep: Sweep,
     session: Session,
+    one: tuning.Tuning | None,
     gradients: Mapping[Kind, int],
     ledger: str | os.PathLike[str] | None = None,
-) -> Outcome:
-    """Tune methods, leave and print what was found (`tuned_report.publish`), and return it.
+    **how: Any,
+) -> tuple[Sweep, dict[str, Records], Tuned | None]:
+    """Do the runs of a comparison that are missing; where methods are tuned, do that first, and print what is found.
 
-    Args:
-      one: what is tuned.
-      session: where runs are, and how they are done.
-      gradients: as `check` has found them.
-      ledger: as of `tuning.tune`.
+    `gradients` are those that `check` has found, `ledger` is as of `tuning.tune`, and `how` as of `comparison`.
+
+    Returns:
+      The comparison, its records by key, and what tuning has chosen.
     """
+    if one is None:
+        return sweep, finish([sweep], session), None
     outcome = tuning.tune(one, session, ledger, gradients)
+    sweep = comparison(one.config, one.methods, one.num_workers, one.seeds, tuned=outcome.chosen, **how)
     if hosts.is_first():
         from sgdlab.runs import tuned_report  # noqa: PLC0415 (it takes a second to import)
 
         print(f"\n{tuned_report.publish(one, outcome, session.path)}\n", flush=True)
-    return outcome
-
-
-def say_what_rows_lack(sweep: Sweep, session: Session, outcome: Outcome) -> None:
-    """Print how many runs have a row, and no records in the work directory, and are done again for the report.
-
-    The tables and pictures of tuning are made of rows, before.
-    """
-    from sgdlab.runs import tuned_report  # noqa: PLC0415 (likewise)
-
-    rows = {row["key"] for row in outcome.rows}
-    again = sum(point.key in rows and session.store.read(point.name) is None for point in sweep.runs)
-    if again and hosts.is_first():
-        print(
-            f"The tables and pictures in {session.path / tuned_report.FOLDER} are of the ledger's rows, and complete. "
-            f"The report shows what no row has, such as curves, staleness and speed-up: {again} of its "
-            f"{len(sweep.runs)} runs have a row, but no records in {session.store.path}, and are done again for it. "
-            "Who needs no report may stop here.",
-            flush=True,
-        )
+        # The tables and pictures of tuning are made of rows.
+        rows = {row["key"] for row in outcome.rows}
+        if again := sum(point.key in rows and session.store.read(point.name) is None for point in sweep.runs):
+            print(
+                f"The tables and pictures in {session.path / tuned_report.FOLDER} are of the ledger's rows, and "
+                f"complete. The report shows what no row has, such as curves, staleness and speed-up: {again} of its "
+                f"{len(sweep.runs)} runs have a row, but no records in {session.store.path}, and are done again for "
+                "it. Who needs no report may stop here.",
+                flush=True,
+            )
+    return sweep, finish([sweep], session), outcome.chosen
 
 
 def comparison(
@@ -232,16 +223,9 @@ def comparison(
     methods are compared with has its own protocol and rule, whatever the configuration says; it is one of the methods'
     baselines. The product of further entries' values is done of each run.
 
-    Args:
-      config: of all runs.
-      names: of methods.
-      num_workers: numbers of workers.
-      seeds: how many.
-      over: further entries and their values.
-      equal: one of `EQUAL`: "time" as `sgdlab.runs.tuning.by_time` has it; "gradients" leaves it to the configuration,
-        which counts epochs of used gradients.
-      tuned: entries of methods, by name and number of workers; runs are then tested on folds that tuning has not seen,
-        unless the configuration names another split. None: nothing is tuned.
+    By `equal`, one of `EQUAL`, runs end as `sgdlab.runs.tuning.by_time` has it, or as the configuration does, which
+    counts epochs of used gradients. With `tuned`, entries of methods by name and number of workers, runs are tested
+    on folds that tuning has not seen, unless the configuration names another split.
 
     Raises:
       UsageError: where a single worker would be compared with itself alone.
@@ -380,12 +364,6 @@ def up_to_date(
     """Return what `report` does, and say so, where its report was drawn of the same runs by the same code; else None.
 
     It needs neither plans nor records, which take most of the time where nothing is to do.
-
-    Args:
-      sweep: of the comparison.
-      path: the work directory.
-      over: the further entries that are varied.
-      given: the entries of the configuration that a person has set, which are to be checked where they are others.
     """
     if (there := drawn.found(path, _state(sweep, path, over, given))) is not None:
         print(f"Nothing to do: {len(sweep.runs)} runs and their report are up to date", flush=True)
@@ -411,14 +389,7 @@ def _schedules(sweep: Sweep) -> dict[str, Any]:
 
 
 def read_over(texts: Sequence[str], config: ConfigDict) -> dict[str, list[Any]]:
-    """Return the entries and values that flags name.
-
-    Args:
-      texts: such as "optimizer.learning_rate=0.01,0.05"; values of several numbers are in brackets.
-      config: whose entries they are.
-
-    Raises:
-      ValueError: as `check_over` does.
+    """Return the entries and values that flags name, checked as by `check_over`; several numbers are in brackets.
 
     Example:
       >>> from configs import digits

@@ -25,25 +25,15 @@ def names_with(trait: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Compression:
-    """Compressed messages of a run.
+    """Compressed messages of a run."""
 
-    Attributes:
-      used: the compressor.
-      feedback: the memory of workers, one of `sgdlab.rules.feedback.FEEDBACKS`.
-      seed: of random compressors.
-    """
-
-    used: UsedPart
-    feedback: str
-    seed: int
+    used: UsedPart  # the compressor
+    feedback: str  # the memory of workers, one of `sgdlab.rules.feedback.FEEDBACKS`
+    seed: int  # of random compressors
 
     @classmethod
     def of(cls, config: ConfigDict, seed: int) -> "Compression | None":
-        """Return what a configuration says; None where messages are not compressed.
-
-        Raises:
-          UsageError: where the part, its entries or the memory cannot be.
-        """
+        """Return what a configuration says, or refuse it; None where messages are not compressed."""
         used = UsedPart.of(config, COMPRESSIONS, NONE)
         if used.name == NONE:
             return None
@@ -72,13 +62,7 @@ class Compression:
         return {"channel": self.channel, "seed": self.seed}
 
     def check(self, *, has_server: bool, protocol: str, fragments: bool) -> None:
-        """Raise a `UsageError` where messages of the run are not those of workers to a server, or cannot be compressed.
-
-        Args:
-          has_server: whether there is a server.
-          protocol: its name.
-          fragments: whether messages are of fragments of the parameters.
-        """
+        """Raise a `UsageError` where messages are not those of workers to a server, or cannot be compressed."""
         flag = f"--config.compression.kind={self.used.name}"
         if not has_server:
             raise UsageError(
@@ -91,12 +75,7 @@ class Compression:
             )
 
     def words(self, entries: str, params: Tree = None) -> str:
-        """Return what it is, in words.
-
-        Args:
-          entries: of the compressor, in words.
-          params: of the network, for the bytes of a message; None: without these.
-        """
+        """Return what it is, in words, given its entries in words; with parameters, the bytes of a message too."""
         what = f"{self.used.part.title}{f' ({entries})' if entries else ''}, {_MEMORIES[self.feedback]}"
         if params is None:
             return what

@@ -42,10 +42,8 @@ class Reach(enum.Enum):
 def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]]) -> ConfigDict:
     """Return all entries of a configuration; each can be set by a flag, as in --config.cluster.num_workers=16.
 
-    Args:
-      kinds: the part of each family that runs use, as for `parts`; cluster, network and data
-        must be named.
-      **changed: by family and part, entries that differ from the part's defaults.
+    `kinds` are as of `parts`, with cluster, network and data; `changed` are entries, by family and part, that
+    differ from the part's defaults.
 
     Raises:
       ValueError: where a family, a part or an entry is not known.
@@ -168,12 +166,7 @@ def _add_local_steps(config: ConfigDict) -> None:
 def parts(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]]) -> ConfigDict:
     """Return the entries of all registered parts, by family.
 
-    Args:
-      kinds: the part of each family that runs use; a family that is not named leaves it to `method`.
-      **changed: by family and part, entries that differ from the part's defaults.
-
-    Raises:
-      ValueError: where a family, a part or an entry is not known.
+    A family whose part is not named leaves it to `method`; `changed` are entries by family and part.
 
     Example:
       >>> config = parts({"network": "conv"}, network={"conv": {"channels": (8, 16)}})
@@ -188,9 +181,6 @@ def parts(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]
 
 def shorten(config: ConfigDict, epochs: float) -> None:
     """Set the length of a run, and in proportion those of its warm-up and decay, where they are counted in epochs.
-
-    Raises:
-      ValueError: where `epochs` is not above 0.
 
     Example:
       >>> config = entries({"cluster": "gamma", "network": "mlp", "data": "digits"})
@@ -346,10 +336,9 @@ def entries_of(config: str) -> list[str]:
 
 
 def load(config: str) -> ConfigDict:
-    """Execute a configuration's file, whose mistakes are one line: its own line, and what is wrong there.
+    """Execute a configuration's file, perhaps with a variant, as in "configs/cutoff.py:two_state".
 
-    Args:
-      config: the file and perhaps a variant, as in "configs/cutoff.py:two_state".
+    A mistake is one line: its own line, and what is wrong there.
 
     Raises:
       UsageError: where it raises, or makes no configuration, or refuses the variant, the part after the colon.

@@ -57,10 +57,6 @@ def _smoothed_at(place: int, numbers: np.ndarray, curve: np.ndarray) -> float:
 class Crossing:
     """The first crossing of a run under way, as its evaluations come.
 
-    Args:
-      target: the value to reach.
-      higher_is_better: the metric's direction.
-
     Example:
       >>> crossing = Crossing(0.7)
       >>> for gradients, value in [(0, 0.1), (100, 0.5), (200, 0.9), (250, 0.9)]:
@@ -124,12 +120,6 @@ def first(
 ) -> float | None:
     """Return the place at which a smoothed curve first reaches a target: `Crossing.place` of all its evaluations.
 
-    Args:
-      gradients: float64[K], rising, of each evaluation.
-      values: float64[K], of the metric.
-      target: the value to reach.
-      higher_is_better: the metric's direction.
-
     Example:
       >>> first([0, 100, 200, 400], [0.1, 0.5, 0.9, 0.95], 0.8)
       1.75
@@ -140,19 +130,16 @@ def first(
     return crossing.place()
 
 
-def geometric(gradients: int, number: int, *, first: float = 0.01) -> tuple[int, ...]:
+def geometric(gradients: int, number: int) -> tuple[int, ...]:
     """Return the numbers of gradients after which a run is evaluated, each later by the same factor.
 
     A crossing is then equally precise wherever it is.
 
-    Args:
-      gradients: of the whole run.
-      number: of evaluations, at least 1; fewer where gradients are few.
-      first: share of the run after which the first one is.
+    The first one is after 1 % of the run; there are fewer than `number` where gradients are few.
 
     Example:
       >>> geometric(1000, 5)
       (10, 32, 100, 316, 1000)
     """
-    wanted = np.geomspace(max(first * gradients, 1), gradients, number) if number > 1 else np.array([gradients])
+    wanted = np.geomspace(max(0.01 * gradients, 1), gradients, number) if number > 1 else np.array([gradients])
     return tuple(np.unique(np.rint(wanted).astype(int)).tolist())

@@ -39,31 +39,21 @@ class Workers:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
-    """The data of a run, and how they are cut into batches.
-
-    Attributes:
-      used: the data set.
-      workers: who draw from it.
-      batch_size: B, examples of a gradient.
-      micro_batches: parts of a batch, whose mean is the gradient; 1: the whole at once.
-      replacement: examples are drawn with replacement, instead of a permutation each epoch.
-      seed: of the order of the examples.
-      alpha: concentration of the labels of workers that have examples of their own. None: all draw from all of them.
-      shares_seed: of who has which.
-      pieces: M, gradients that a worker's batch is divided into, in the order of its examples; 1: it is one gradient's.
-      fold: on which the run is tested, and trained on the others: which of `FOLDS`, and of which division of all
-        examples. None: the data set's own test set.
-    """
+    """The data of a run, and how they are cut into batches."""
 
     used: UsedPart
-    workers: Workers
-    batch_size: int
-    micro_batches: int
-    replacement: bool
-    seed: int
+    workers: Workers  # who draw from it
+    batch_size: int  # B, examples of a gradient
+    micro_batches: int  # parts of a batch, whose mean is the gradient; 1: the whole at once
+    replacement: bool  # examples are drawn with replacement, instead of a permutation each epoch
+    seed: int  # of the order of the examples
+    # concentration of the labels of workers that have examples of their own. None: all draw from all of them
     alpha: float | None
-    shares_seed: int
+    shares_seed: int  # of who has which
+    # M, gradients that a worker's batch is divided into, in the order of its examples; 1: it is one gradient's
     pieces: int = 1
+    # on which the run is tested, and trained on the others: which of `FOLDS`, and of which division of all examples.
+    # None: the data set's own test set
     fold: tuple[int, int] | None = None
 
     @property

@@ -50,7 +50,8 @@ def of_run(experiment: Experiment) -> dict[str, str]:
     """
     digests = {}
     for family, used in experiment.parts.items():
-        paths = [path for entry in used.facts.files for path in _paths(used.entries[entry])]
+        named = (used.entries[entry] for entry in used.facts.files)
+        paths = [path for each in named for path in (each if isinstance(each, list | tuple) else [each]) if path]
         digests[family] = _sha("\n".join([of_code(used.part.make), *(of_content(path) for path in paths)]))
         graph = GRAPHS.get(used.entries.get("graph"))
         # The graphs of this package count with its engine: their runs stay the same.
@@ -124,10 +125,6 @@ def of_content(path: str | pathlib.Path) -> str:
     return _sha("\n".join(f"{name} {content}" for name, content in found))
 
 
-def _paths(entry: Any) -> list[Any]:
-    return [path for path in (entry if isinstance(entry, list | tuple) else [entry]) if path]
-
-
 def _sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -164,7 +161,8 @@ def _reached(file: pathlib.Path, name: str) -> list[str]:
                 codes[path, statement.lineno, wanted] = _meaning(statement, wanted)
             elif (key := (path, statement.lineno, _WHOLE)) not in codes:
                 codes[key] = _bare(statement)
-                waiting += [(path, used) for used in _used_names(statement) if used in table]
+                names = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+                waiting += [(path, used) for used in names if used in table]
     return [code for _, code in sorted(codes.items())]
 
 
@@ -193,10 +191,6 @@ def _bound(statement: ast.stmt) -> set[str]:
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
     return names
-
-
-def _used_names(statement: ast.stmt) -> set[str]:
-    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def _imports(

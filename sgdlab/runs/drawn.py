@@ -20,10 +20,8 @@ _LIBRARIES = ("matplotlib", "numpy", "scipy")
 def state(store: Store, names: Sequence[str], asked: Any) -> str:
     """Return a digest of what a report shows: its runs, what else is asked for, and the code that draws it.
 
-    Args:
-      store: with the records of the runs, which count by their size and time.
-      names: of the runs, in order.
-      asked: whatever else the report depends on, as JSON can hold it.
+    Records of the runs, by their names in order, count by their size and time; what else is `asked` is as JSON can
+    hold it.
     """
     shown = [[name, _stamp(store.path / f"{name}.jsonl")] for name in names]
     return hashlib.sha256(json.dumps([shown, asked, _code()]).encode()).hexdigest()[:16]
@@ -41,15 +39,7 @@ def found(path: pathlib.Path, state: str) -> tuple[str, pathlib.Path] | None:
 
 
 def note(path: pathlib.Path, state: str, page: pathlib.Path, others: Iterable[pathlib.Path], text: str) -> None:
-    """Write what was drawn.
-
-    Args:
-      path: the work directory.
-      state: of what it shows.
-      page: the report.
-      others: all other files that were drawn.
-      text: the tables for a terminal.
-    """
+    """Write what was drawn: the page, all other files, and the tables for a terminal."""
     stamps = {str(file.relative_to(path)): _stamp(file) for file in (page, *others)}
     stored = {"state": state, "page": page.name, "files": stamps, "text": text}
     files.write_text(path / FILE, json.dumps(stored))

@@ -18,23 +18,13 @@ from ml_collections import ConfigDict
 
 from sgdlab import files, hosts
 from sgdlab.errors import Stopped, failures_of
+from sgdlab.report.words import counted
 from sgdlab.results.records import Records
 from sgdlab.runs import digests, pool
+from sgdlab.runs import work as works
 from sgdlab.runs.store import Store, plain
-from sgdlab.runs.work import (
-    GIVEN,
-    Alike,
-    Place,
-    Point,
-    Work,
-    amount,
-    called,
-    code_of,
-    group_of,
-    name_of,
-    outcome,
-    train,
-)
+from sgdlab.runs.train import Place
+from sgdlab.runs.work import Alike, Point, Work, train
 
 if TYPE_CHECKING:
     from sgdlab.runs.sweep import Session, Sweep
@@ -61,20 +51,23 @@ def finish(sweeps: Iterable["Sweep"], session: "Session") -> dict[str, Records]:
       Unfinished: where this command does a share of the runs, or none, and others are missing.
     """
     asked = {point.key: (sweep, point) for sweep in sweeps for point in sweep.runs}
-    code = {key: code_of(sweep.work, point.settings) for key, (sweep, point) in asked.items()}
+    code = {key: works.code_of(sweep.work, point.settings) for key, (sweep, point) in asked.items()}
     there: dict[str, Records] = {}
     changed: dict[str, list[str]] = {}
     if session.store.writes:
         there, changed = _found(asked, code, session)
     missing = [key for key in asked if key not in there]
     missing = json.loads(hosts.gather("the runs that are missing", json.dumps(missing))[0])
-    ours, groups = missing, _grouped(asked)
+    ours, groups = missing, collections.defaultdict(list)  # of runs that are better done together
+    for key, (sweep, point) in asked.items():
+        groups[works.group_of(sweep.work, point.settings, sweep.together)].append(key)
     if session.shard is not None:
         share = set(session.shard.share(groups.values()))
         ours = [key for key in missing if key in share]
     if session.noted is not None:
-        works = {key: (sweep.work, point) for key, (sweep, point) in asked.items()}
-        session.noted.add({key: works[key] for key in there}, {key: works[key] for key in ours})
+        runs = {key: (sweep.work, point) for key, (sweep, point) in asked.items()}
+        session.noted.found.update({key: runs[key] for key in there})
+        session.noted.missing.update({key: runs[key] for key in ours})
     elif session.store.writes:
         _say(len(asked), missing, ours, changed, session.store)
     if ours and session.noted is None:
@@ -109,14 +102,6 @@ def _found(
     return there, changed
 
 
-def _grouped(asked: Mapping[str, _Asked]) -> dict[str, list[str]]:
-    """Return the keys of the runs that are better done together, by what they agree in."""
-    groups: dict[str, list[str]] = collections.defaultdict(list)
-    for key, (sweep, point) in asked.items():
-        groups[group_of(sweep.work, point.settings, sweep.together)].append(key)
-    return groups
-
-
 def _do(
     asked: Mapping[str, _Asked],
     groups: Mapping[str, Sequence[str]],
@@ -124,7 +109,7 @@ def _do(
     session: "Session",
 ) -> None:
     """Do runs, in as many processes as the session has; over a mesh, one after the other."""
-    amounts = {key: amount(point.settings) if sweep.work is train else 0 for key, (sweep, point) in asked.items()}
+    amounts = {key: works.amount(point.settings) if sweep.work is train else 0 for key, (sweep, point) in asked.items()}
     anew = frozenset(key for key, (_, point) in asked.items() if session.store.read(point.name))
     processes = session.jobs or (len(pool.cores()) if jax.default_backend() == "cpu" else 1)
     tasks = []
@@ -149,7 +134,8 @@ def _do(
     if session.mesh is not None:
         _over_mesh(tasks, session.mesh, len(asked), gradients)
         return
-    _say_that_it_compiles(asked)
+    if any(sweep.work is train for sweep, _ in asked.values()):  # so no result comes at first
+        print("Compiling: the first result comes after that, within a minute for small networks", flush=True)
     with pool.Progress(len(asked), gradients, processes, len(tasks)) as progress:
         pool.run(tasks, progress, processes)
 
@@ -168,22 +154,6 @@ def _over_mesh(tasks: Sequence["_Task"], mesh: Mesh, runs: int, gradients: int) 
         except Stopped as stopped:
             # Finished runs are not run again: the same command continues, also without a checkpoint of this one.
             raise Stopped(progress.done if progress else 0, gradients, saved=True) from stopped
-
-
-class _Timed:
-    """Passes the messages of a run on, and notes how long the first gradients take, before which it is compiled."""
-
-    def __init__(self, send: Callable[[pool.Message], None]):
-        self._send, self._begun, self.compiling = send, time.perf_counter(), 0.0
-
-    def __call__(self, message: pool.Message) -> None:
-        if message.gradients and not self.compiling:
-            self.compiling = self.seconds()
-        self._send(message)
-
-    def seconds(self) -> float:
-        """Return how long the run has taken so far."""
-        return time.perf_counter() - self._begun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,24 +180,24 @@ class _Task:
                 if there and there[0].get("code") == self.code[point.key]:
                     send(pool.Message(str(point), result="done by another command"))
                     continue
-                timed = _Timed(send)
-                records = self._records(point, timed)
+                begun = time.perf_counter()
+                records, compiling = self._records(point, send)
                 if self.store.writes:
                     self.store.write(point.name, records)
                     # Later runs of a job have the program of the first.
-                    compiling, first = timed.compiling if first else 0.0, False
-                    result, seconds = outcome(self.work, records[-1]), timed.seconds() - compiling
+                    compiling, first = compiling if first else 0.0, False
+                    result, seconds = works.outcome(self.work, records[-1]), time.perf_counter() - begun - compiling
                     send(pool.Message(str(point), result=result, compiling=compiling, seconds=seconds))
 
-    def _records(self, point: Point, send: Callable[[pool.Message], None]) -> Records:
-        """Do a run."""
+    def _records(self, point: Point, send: Callable[[pool.Message], None]) -> tuple[Records, float]:
+        """Do a run; return its records, and the seconds to its first gradients, before which it is compiled."""
         opening = {
             "kind": "run",
-            "work": name_of(self.work),
+            "work": works.name_of(self.work),
             "config": plain(point.settings.to_dict() if isinstance(point.settings, ConfigDict) else point.settings),
             "made": digests.made_with(),
         }
-        begun, last = time.perf_counter(), 0
+        begun, last, compiling = time.perf_counter(), 0, 0.0
         wanted = inspect.signature(self.work).parameters
         given: dict[str, Any] = {"alike": self.alike}
         if "folder" in wanted:
@@ -237,15 +207,18 @@ class _Task:
         with self.store.under_way(point.name) as append:
 
             def report(record: Mapping[str, Any]) -> None:
-                nonlocal last
+                nonlocal last, compiling
                 if "place" not in wanted:
                     append(record)
                 done = record.get("gradients", 0) if record.get("kind") == "evaluation" else last
+                compiling = compiling or (time.perf_counter() - begun) * (done > last)
                 send(pool.Message(str(point), gradients=max(done - last, 0)))
                 last = max(done, last)
 
             given["report"] = report
-            result = called(self.work, point.settings, **{name: given[name] for name in GIVEN if name in wanted})
+            result = works.called(
+                self.work, point.settings, **{name: given[name] for name in works.GIVEN if name in wanted}
+            )
         records = [plain(record) for record in ([result] if isinstance(result, Mapping) else result)]
         if records[0].get("kind") != "run":
             records.insert(0, opening)
@@ -254,7 +227,7 @@ class _Task:
         if "folder" in given:
             end["files"] = sorted(str(file.relative_to(given["folder"])) for file in given["folder"].rglob("*"))
         records[-1] = {"compute_seconds": time.perf_counter() - begun, **records[-1], **end, "kind": "summary"}
-        return records
+        return records, compiling
 
     def _folder(self, point: Point) -> pathlib.Path:
         """Return the run's own directory; what other code has left there is put aside."""
@@ -266,20 +239,14 @@ class _Task:
         return folder
 
 
-def _say_that_it_compiles(asked: Mapping[str, _Asked]) -> None:
-    """Print why no result comes at first, where runs are trained."""
-    if any(sweep.work is train for sweep, _ in asked.values()):
-        print("Compiling: the first result comes after that, within a minute for small networks", flush=True)
-
-
 def _say(
     total: int, missing: Sequence[str], ours: Sequence[str], changed: Mapping[str, Sequence[str]], store: Store
 ) -> None:
     """Print what is there, what is done anew and why, and what is left to others."""
     if not missing:
-        print(f"{total} run{'s' * (total != 1)} found finished in {store.path}", flush=True)
+        print(f"{counted(total, 'run')} found finished in {store.path}", flush=True)
         return
-    words = f"{len(ours)} run{'s' * (len(ours) != 1)} to do"
+    words = f"{counted(len(ours), 'run')} to do"
     words += f", {total - len(missing)} found" if total > len(missing) else ""
     words += f", {len(missing) - len(ours)} left to other shards" if len(missing) > len(ours) else ""
     if changed:

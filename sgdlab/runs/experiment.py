@@ -9,19 +9,9 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from sgdlab import registry as registries
 from sgdlab.errors import UsageError, said_of
-from sgdlab.registry import (
-    CLUSTERS,
-    DATASETS,
-    FAILURES,
-    FAMILIES,
-    NETWORKS,
-    PREDICTORS,
-    TASKS,
-    TRANSPORTS,
-    Part,
-    Registry,
-)
+from sgdlab.registry import FAMILIES, NETWORKS, TASKS, Part, Registry
 from sgdlab.runs import configuration, local_steps, parts
 from sgdlab.runs.compression import Compression
 from sgdlab.runs.configuration import Reach
@@ -117,17 +107,12 @@ class Reporting:
 
 @dataclasses.dataclass(frozen=True)
 class Ending:
-    """The entries on the first level of a configuration that say when a run ends before, or after, its epochs.
+    """The entries on the first level of a configuration that say when a run ends before, or after, its epochs."""
 
-    Attributes:
-      budget: its virtual time, over that of synchronous SGD for the epochs. None: it ends after its epochs.
-      seconds: its virtual time. None: likewise.
-      until_target: it ends at the target, or once it has diverged.
-    """
-
+    # its virtual time, over that of synchronous SGD for the epochs. None: it ends after its epochs
     budget: float | None
-    seconds: float | None
-    until_target: bool
+    seconds: float | None  # its virtual time. None: likewise
+    until_target: bool  # it ends at the target, or once it has diverged
 
     @property
     def early(self) -> bool:
@@ -154,53 +139,29 @@ class Computing:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A configuration that was read once (`resolve`): nothing behind it looks at a configuration again.
+    """A configuration that was read once (`resolve`): nothing behind it looks at a configuration again."""
 
-    Attributes:
-      method: its method; one made for the purpose where it names a protocol or a rule of its own.
-      rank: of the method among all.
-      protocol: whom to wait for.
-      rule: what to do with a gradient.
-      predictor: of how many to wait for; None where the protocol takes none.
-      cluster: how long gradients take.
-      transport: how long messages take; None where they are free.
-      failures: who fails; None where nobody does.
-      network: what is trained.
-      data: what it is trained on.
-      task: what it is trained for: the network's own, or another.
-      compression: how messages are compressed; None where they are not.
-      epochs: of used gradients.
-      ending: when it ends, where that is not after its epochs.
-      local: steps of a worker between two messages.
-      optimizer: what rules share.
-      rate: warm-up and decay of the learning rate.
-      reporting: what is measured.
-      computing: how it is computed.
-      seeds: of all that is random.
-      source: the configuration itself, from which another process resolves the same.
-    """
-
-    method: Method
-    rank: int
-    protocol: UsedPart
-    rule: UsedPart
-    predictor: UsedPart | None
-    cluster: RunTimes
-    transport: UsedPart | None
-    failures: UsedPart | None
+    method: Method  # one made for the purpose where a protocol or a rule is named
+    rank: int  # of the method among all
+    protocol: UsedPart  # whom to wait for
+    rule: UsedPart  # what to do with a gradient
+    predictor: UsedPart | None  # of how many to wait for; None where the protocol takes none
+    cluster: RunTimes  # how long gradients take
+    transport: UsedPart | None  # how long messages take; None where they are free
+    failures: UsedPart | None  # who fails; None where nobody does
     network: UsedPart
-    data: TrainingData
-    task: UsedPart
-    compression: Compression | None
+    data: TrainingData  # what it is trained on
+    task: UsedPart  # what it is trained for: the network's own, or another
+    compression: Compression | None  # how messages are compressed; None where they are not
     epochs: float
-    ending: Ending
-    local: Local
-    optimizer: Optimizer
-    rate: RateSchedule
+    ending: Ending  # when it ends, where that is not after its epochs
+    local: Local  # steps of a worker between two messages
+    optimizer: Optimizer  # what rules share
+    rate: RateSchedule  # warm-up and decay of the learning rate
     reporting: Reporting
     computing: Computing
-    seeds: Seeds
-    source: Mapping[str, Any]
+    seeds: Seeds  # of all that is random
+    source: Mapping[str, Any]  # the configuration itself, from which another process resolves the same
 
     @property
     def parts(self) -> dict[str, UsedPart]:
@@ -321,9 +282,6 @@ class Experiment:
 def metric_of(config: ConfigDict) -> str:
     """Return the metric that runs of a configuration are judged by: of its task, or of its network's own.
 
-    Raises:
-      UsageError: where it names no task or network.
-
     Example:
       >>> from configs import digits
       >>> metric_of(digits.get_config())
@@ -349,10 +307,15 @@ def resolve(config: ConfigDict) -> Experiment:
       'Staleness-Aware + Bounded staleness'
     """
     method, protocol, rule, rank = chosen(config)
-    predictor = UsedPart.of(config, PREDICTORS) if "predictor" in protocol.part.given else None
-    cluster, network, data = (UsedPart.of(config, registry) for registry in (CLUSTERS, NETWORKS, DATASETS))
+    predictor = UsedPart.of(config, registries.PREDICTORS) if "predictor" in protocol.part.given else None
+    cluster, network, data = (
+        UsedPart.of(config, registry) for registry in (registries.CLUSTERS, NETWORKS, registries.DATASETS)
+    )
     task = UsedPart.of(config, TASKS, network.facts.task)
-    transport, failures = UsedPart.of(config, TRANSPORTS, "free"), UsedPart.of(config, FAILURES, "none")
+    transport, failures = (
+        UsedPart.of(config, registries.TRANSPORTS, "free"),
+        UsedPart.of(config, registries.FAILURES, "none"),
+    )
     with said_of("--config."):
         configuration.check(config, task.facts)
         local = local_of(config.local, config.optimizer, method.local, own_rate=rule.facts.rate is not None)

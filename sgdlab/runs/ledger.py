@@ -3,13 +3,13 @@
 import csv
 import dataclasses
 import functools
-import io
 import json
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sgdlab import files
+from sgdlab.report.table import in_csv
 from sgdlab.results.metric import Metric
 from sgdlab.results.records import Records, as_stored
 
@@ -33,10 +33,6 @@ Row = dict[str, Any]
 class RunLedger:
     """The rows of a file, by the hash of their settings.
 
-    Attributes:
-      path: of the CSV file; None: the rows are held in memory alone.
-      rows: by key.
-
     Example:
       >>> ledger = RunLedger.read(None)
       >>> ledger.add([row_of("1f", [{"kind": "run"}, {"seconds_to_target": 12.5, "test_accuracy": 0.96}], seed=3)])
@@ -44,16 +40,12 @@ class RunLedger:
       (12.5, 3)
     """
 
-    path: pathlib.Path | None
-    rows: dict[str, Row]
+    path: pathlib.Path | None  # of the CSV file; None: the rows are held in memory alone
+    rows: dict[str, Row]  # by key
 
     @classmethod
     def read(cls, path: pathlib.Path | None) -> "RunLedger":
-        """Read a file; one that is not there has no rows.
-
-        Raises:
-          ValueError: where it has other columns.
-        """
+        """Read a file, or raise a `ValueError` where it has other columns; one that is not there has no rows."""
         if path is None or not path.exists():
             return cls(path, {})
         with path.open(encoding="utf-8", newline="") as opened:
@@ -78,11 +70,7 @@ class RunLedger:
         self.rows |= {row["key"]: row for row in rows}
         if self.path is None or len(self.rows) == before:
             return
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(_written(row) for row in self.rows.values())
-        files.write_text(self.path, text.getvalue())
+        files.write_text(self.path, in_csv(map(_written, self.rows.values()), COLUMNS))
 
 
 def row_of(key: str, records: Records, **facts: Any) -> Row:
@@ -93,31 +81,23 @@ def row_of(key: str, records: Records, **facts: Any) -> Row:
 
 
 def _written(row: Mapping[str, Any]) -> Row:
-    """Return a row as texts; numbers with seven digits, which is more than any of them means."""
-    found: Row = {}
-    for name in COLUMNS:
-        value = row.get(name)
-        if name == "settings":
-            value = json.dumps(value or {}, sort_keys=True)
-        elif isinstance(value, bool):
-            value = int(value)
-        elif isinstance(value, float):
-            value = f"{value:.7g}"
-        found[name] = "" if value is None else value
-    return found
+    """Return a row for its file; numbers with seven digits, which is more than any of them means."""
+    shown = {name: f"{value:.7g}" if isinstance(value, float) else value for name, value in row.items()}
+    diverged = row.get("diverged")
+    return shown | {
+        "settings": json.dumps(row.get("settings") or {}, sort_keys=True),
+        "diverged": None if diverged is None else int(diverged),
+    }
+
+
+_WHOLE = lambda text: int(float(text))
+_READ: dict[str, Callable[[str], Any]] = {
+    "key": str, "stage": str, "method": str, "settings": json.loads, "diverged": lambda text: text == "1",
+    "num_workers": _WHOLE, "trial": _WHOLE, "seed": _WHOLE, "gradients": _WHOLE,
+}  # fmt: skip
+"""Of the columns that are no real numbers: what a text stands for."""
 
 
 def _read(row: Mapping[str, str]) -> Row:
-    """Return a row of texts as values."""
-    whole, texts = {"num_workers", "trial", "seed", "gradients"}, {"key", "stage", "method"}
-    found: Row = {}
-    for name, text in row.items():
-        if name == "settings":
-            found[name] = json.loads(text)
-        elif name in texts:
-            found[name] = text
-        elif name == "diverged":
-            found[name] = text == "1"
-        else:
-            found[name] = None if text == "" else int(float(text)) if name in whole else float(text)
-    return found
+    """Return a row of texts as values; an empty text is None."""
+    return {name: None if text == "" else _READ.get(name, float)(text) for name, text in row.items()}

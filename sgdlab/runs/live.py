@@ -30,11 +30,7 @@ _CLAIRVOYANT = ("oracle", "informed")
 
 
 def work(argument: Mapping[str, Any]) -> Work:
-    """Return what a worker computes, in the worker's own process.
-
-    Args:
-      argument: made by `source_of`.
-    """
+    """Return what a worker computes, in the worker's own process, by the argument that `source_of` makes."""
     for name, file in argument["modules"].items():
         user_files.import_or_execute(name, file)
     experiment = resolve(config_of(argument["config"]))
@@ -73,12 +69,9 @@ def source_of(
 ) -> WorkSource:
     """Return where workers find what `work` needs.
 
-    Args:
-      experiment: what is run.
-      emulate: mean of the least times that gradients take, in seconds, each of them as the configuration's cluster has
-        it in proportion; of local steps, that of a step. None: gradients take what they take.
-      steps_per_update: local steps of a worker for each update, as planned, by which their learning rate goes; None
-        where it is constant.
+    With `emulate`, gradients (or local steps) take at least so many seconds on average, in proportion to those of
+    the configuration's cluster; else what they take. The learning rate of workers goes by `steps_per_update`, as
+    planned; None where it is constant.
     """
     found = {"config": plain(experiment.source), "emulate": emulate, "modules": parts.outside()}
     if steps_per_update is not None:
@@ -98,23 +91,14 @@ def config_of(entries: Mapping[str, Any]) -> ConfigDict:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run on processes, before they are started.
+    """A run on processes, before they are started."""
 
-    Attributes:
-      plan: the simulated run of the same configuration; learning rates are as planned there.
-      task: its network as pure functions.
-      policy: whom to wait for.
-      rule: what to do with a gradient.
-      source: what workers compute.
-      header: all values that the run depends on, as JSON holds them.
-    """
-
-    plan: Plan
-    task: Any
-    policy: Policy
-    rule: ServerRule
-    source: WorkSource
-    header: dict[str, Any]
+    plan: Plan  # the simulated run of the same configuration; learning rates are as planned there
+    task: Any  # its network as pure functions
+    policy: Policy  # whom to wait for
+    rule: ServerRule  # what to do with a gradient
+    source: WorkSource  # what workers compute
+    header: dict[str, Any]  # all values that the run depends on, as JSON holds them
 
     @property
     def num_workers(self) -> int:
@@ -131,10 +115,6 @@ class Job:
         """Return what a worker computes, in this process: for shapes, and for gradients that are computed again."""
         return Gradients(self._work)
 
-    def compute(self, ticket: int, params: Tree) -> Any:
-        """Compute the gradient of a ticket, bit for bit what a worker has sent, where workers are alike."""
-        return self.gradients.compute(ticket, params, lambda: False)
-
     @property
     def sent_like(self) -> Tree:
         """Return arrays like a message and its aux where workers keep something, and none can be computed again."""
@@ -147,7 +127,7 @@ class Job:
         return remembers or (local.active and local.keep_state)
 
     def compute_of(self, worker: int) -> Callable[..., Any]:
-        """Return `compute` of a worker, which takes `after` and `version` too: see `Gradients.compute`."""
+        """Return what computes the gradient of a ticket bit for bit as the worker does: see `Gradients.compute`."""
         if worker not in self._own:
             local, alpha = self.plan.experiment.local, self.plan.experiment.data.alpha
             differ = alpha is not None or local.by_speed or local.follow_rate
@@ -186,10 +166,6 @@ def make_job(config: ConfigDict, *, emulate: float | None = None) -> Job:
     The learning rate of an update is that of the simulated run of the configuration, by the number of the update: how
     many gradients an update will have is taken from the simulation, since nobody knows it before, and so is the number
     of updates. The last rate holds for all further updates.
-
-    Args:
-      config: such as `configs/digits.py` makes.
-      emulate: as for `source_of`.
 
     Raises:
       UsageError: where an entry is impossible, or cannot be executed on processes; it names the flag.

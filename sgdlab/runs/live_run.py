@@ -41,11 +41,8 @@ _MOST_WAITING = 4
 class Evaluations:
     """The evaluations of a run: when they are due, who makes them, and their records.
 
-    Args:
-      job: what is executed.
-      steps: the server's parameters.
-      before: records of evaluations that need not be made again.
-      report: called with each new record, from the thread that calls `update`, `collect` or `found`.
+    Those `before` need not be made again. Each new record is reported from the thread that calls `update`,
+    `collect` or `records`.
     """
 
     def __init__(self, job: Job, steps: Steps, before: Sequence[Record], report: Report):
@@ -185,19 +182,10 @@ def execute(
     Evaluations are made in a thread of their own, on a version that they keep: the server goes on, and no worker waits
     for them. Each record says how many seconds its evaluation took (`evaluation_seconds`).
 
-    Args:
-      job: made by `sgdlab.runs.live.make_job`.
-      transport: the workers.
-      folder: where the log and the checkpoints are; a run that is there continues.
-      settings: of the server.
-      before: records of evaluations of this very run, of a process that ended.
-      watch: called with the `Status` about twice a second.
-      stop: asked several times a second: whether to stop.
-      report: called with each record as soon as it is there: `run`, each `evaluation`, `summary`.
-      say: called with a line where a run is resumed, or something cannot be used.
-
-    Returns:
-      The finished `Run`, and the recording.
+    A run that is in `folder`, with its log and checkpoints, continues; the evaluations `before` are of this very
+    run, of a process that ended. `watch` is called with the `Status` about twice a second, `stop` is asked several
+    times a second, `report` is called with each record as soon as it is there, and `say` with a line where a run is
+    resumed, or something cannot be used.
 
     Raises:
       Stopped: where it was asked to stop; the same call continues.
@@ -259,7 +247,9 @@ def under_way(store: Store, name: str) -> list[Record]:
 def _finished(job: Job, steps: Steps, recording: LiveRecording, made: list[Record], begun: float) -> Run:
     plan, experiment = recorded.of_events(job.plan, recording), job.plan.experiment
     evaluations = [values_of(record, experiment.task.facts.metric) for record in made]
-    history = recorded.history_of(plan, recording, evaluations)
+    loss = recording.loss[plan.program.gradient[: plan.program.num_rows]]
+    # Without distances and norms, which only a replay measures.
+    history = replay.History(**plan.program.record(), aux={"loss": loss}, evaluations=evaluations)
     on_train = tasks.evaluation_of(experiment, job.task, "train", experiment.reporting.train_examples)
     final = {name: float(value) for name, value in on_train(steps.params, steps.stats).items()}
     summary = records.closing(plan, history, made, final, time.perf_counter() - begun)

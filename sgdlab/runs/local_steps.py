@@ -21,36 +21,23 @@ SAMPLE = 64
 
 @dataclasses.dataclass(frozen=True)
 class Local:
-    """The steps of a worker between two messages; the defaults are a plain gradient.
+    """The steps of a worker between two messages; the defaults are a plain gradient."""
 
-    Attributes:
-      steps: H, of the fastest worker.
-      optimizer: one of `OPTIMIZERS`.
-      learning_rate: of the worker's optimizer.
-      momentum: of SGD, Nesterov's.
-      weight_decay: of the worker's optimizer: added to the gradient (SGD), or decoupled (AdamW).
-      proximal: rho, the strength of the pull towards the parameters that were read.
-      by_speed: slower workers make fewer steps.
-      least_steps: that the slowest makes then.
-      keep_state: a worker keeps its optimizer's state from one message to its next.
-      server_learning_rate: of an update of the server, however many messages it averages, and constant; None: as
-        without local steps, by `rate` and the learning rate of the rule.
-      follow_rate: the worker's learning rate has the warm-up and decay of `rate`; else it is constant.
-      stream: how fragments of the parameters are sent, where workers keep their own parameters between two messages,
-        as in Streaming DiLoCo. None: a message has all parameters.
-    """
-
-    steps: int = 1
-    optimizer: str = "sgd"
-    learning_rate: float = 1.0
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    proximal: float = 0.0
-    by_speed: bool = False
-    least_steps: int = 1
-    keep_state: bool = False
+    steps: int = 1  # H, of the fastest worker
+    optimizer: str = "sgd"  # one of `OPTIMIZERS`
+    learning_rate: float = 1.0  # of the worker's optimizer
+    momentum: float = 0.0  # of SGD, Nesterov's
+    weight_decay: float = 0.0  # of the worker's optimizer: added to the gradient (SGD), or decoupled (AdamW)
+    proximal: float = 0.0  # rho, the strength of the pull towards the parameters that were read
+    by_speed: bool = False  # slower workers make fewer steps
+    least_steps: int = 1  # that the slowest makes then
+    keep_state: bool = False  # a worker keeps its optimizer's state from one message to its next
+    # of an update of the server, however many messages it averages, and constant; None: as without local steps, by
+    # `rate` and the learning rate of the rule
     server_learning_rate: float | None = None
-    follow_rate: bool = False
+    follow_rate: bool = False  # the worker's learning rate has the warm-up and decay of `rate`; else it is constant
+    # how fragments of the parameters are sent, where workers keep their own parameters between two messages, as in
+    # Streaming DiLoCo. None: a message has all parameters
     stream: Stream | None = None
 
     @property
@@ -142,11 +129,8 @@ def local_of(
     What is open has its usual value wherever a message is more than a gradient: the worker's rate and weight decay are
     those of `optimizer`, and an update of the server goes the whole way of the message.
 
-    Args:
-      entries: the configuration's `local`; those that are not None count.
-      optimizer: the configuration's `optimizer`.
-      meant: entries that its method means, where the configuration leaves them open.
-      own_rate: the rule has a learning rate of its own kind, such as Adam's, which it then keeps.
+    Entries that are None are open: those of the method hold then. With `own_rate`, the rule has a learning rate of
+    its own kind, such as Adam's, and keeps it.
 
     Raises:
       ValueError: where an entry is impossible; it names the entry below `config`.

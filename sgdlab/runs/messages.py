@@ -14,11 +14,9 @@ from sgdlab.transports.family import Sizes
 
 
 def costs_of(experiment: Experiment, protocol: UsedPart) -> dict[str, Any]:
-    """Return the arguments `transport` and `outages` of a run's protocol; none where nothing costs or fails.
+    """Return the arguments `transport` and `outages` of a protocol, the run's own or another on the same cluster.
 
-    Args:
-      experiment: of the run.
-      protocol: its own, or another on the same cluster.
+    There are none where nothing costs or fails.
 
     Raises:
       UsageError: where the protocol does not take them, or they refuse an entry; it names the flag.
@@ -45,7 +43,12 @@ def costs_of(experiment: Experiment, protocol: UsedPart) -> dict[str, Any]:
             of_run["sizes"] = sizes_of(experiment)
         made = used.make(**of_run)
         if name == "transport" and made.collective:
-            _check_sums(experiment, f"--config.transport.kind={used.name}")
+            compression = experiment.compression
+            if compression is not None and not compression.channel.compressor.adds_up:
+                raise UsageError(
+                    f"--config.compression.kind={compression.used.name} must be one of {names_with('adds_up')} with "
+                    f"--config.transport.kind={used.name}: an all-reduce adds messages up on their way"
+                )
         if name == "transport" and (pieces := experiment.cluster.pieces) > 1:  # which are sent as one message
             of_piece = {
                 "gradient_bytes": made.gradient_bytes / pieces,
@@ -54,16 +57,6 @@ def costs_of(experiment: Experiment, protocol: UsedPart) -> dict[str, Any]:
             made = dataclasses.replace(made, **of_piece)
         given[name] = made
     return given
-
-
-def _check_sums(experiment: Experiment, flag: str) -> None:
-    """Raise a `UsageError` where compressed messages are to be added up on their way, and cannot be."""
-    compression = experiment.compression
-    if compression is not None and not compression.channel.compressor.adds_up:
-        raise UsageError(
-            f"--config.compression.kind={compression.used.name} must be one of {names_with('adds_up')} with {flag}: an "
-            "all-reduce adds messages up on their way"
-        )
 
 
 def sizes_of(experiment: Experiment) -> Sizes:

@@ -28,21 +28,10 @@ OTHERS = ("Others",)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Method:
-    """A protocol and a rule that are compared under one name.
+    """A protocol and a rule that are compared under one name; the attributes are those of `register_method`.
 
-    Attributes:
-      name: what configurations call it.
-      protocol: one of `sgdlab.registry.PROTOCOLS`.
-      rule: one of `sgdlab.registry.RULES`.
-      title: the field's name for it.
-      source: where it is described.
-      families: titles of the panels in which it is drawn; the first is its own.
-      entries: of the protocol, where they differ from its defaults: what the name means. One that the protocol leaves
-        open (None) is only a default of the method, which a configuration may change.
-      local: of `config.local`, what it means where the configuration leaves them open.
-      rule_entries: of the rule, as `entries`.
-      tunes: the entry of the configuration that is tuned, besides the learning rate and the momentum, with its range.
-        None: what its protocol or its rule says (`tunes=` where they are registered).
+    An entry that its protocol or rule leaves open (None) is only a default of the method, which a configuration may
+    change. Of the families, the first is the method's own.
     """
 
     name: str
@@ -64,17 +53,11 @@ class Method:
 
 @dataclasses.dataclass(frozen=True)
 class UsedPart:
-    """A part that a run uses.
+    """A part that a run uses."""
 
-    Attributes:
-      registry: of its family.
-      name: what `config.<family>.kind` calls it.
-      entries: its entries of the configuration, with what the name of the run's method means.
-    """
-
-    registry: Registry
-    name: str
-    entries: Mapping[str, Any]
+    registry: Registry  # of its family
+    name: str  # what `config.<family>.kind` calls it
+    entries: Mapping[str, Any]  # its entries of the configuration, with what the name of the run's method means
 
     @classmethod
     def of(cls, config: ConfigDict, registry: Registry, otherwise: Any = None) -> "UsedPart":
@@ -230,17 +213,16 @@ def chosen(config: ConfigDict) -> tuple[Method, UsedPart, UsedPart, int]:
     meant_of_rule = method.rule_entries if rule.name == method.rule else {}
     protocol, rule = _with_meant(method, protocol, meant), _with_meant(method, rule, meant_of_rule)
     if (protocol.name, rule.name) != (method.protocol, method.rule):
-        method = Method(
-            f"{protocol.name}+{rule.name}",
-            protocol.name,
-            rule.name,
-            f"{rule.part.title} + {protocol.part.title}",
-            "; ".join(part.source for part in (rule.part, protocol.part) if part.source),
-            (f"{protocol.part.title}, other rules",),
-            meant,
-            method.local,
-            meant_of_rule,
-            method.tunes,
+        method = dataclasses.replace(
+            method,
+            name=f"{protocol.name}+{rule.name}",
+            protocol=protocol.name,
+            rule=rule.name,
+            title=f"{rule.part.title} + {protocol.part.title}",
+            source="; ".join(part.source for part in (rule.part, protocol.part) if part.source),
+            families=(f"{protocol.part.title}, other rules",),
+            entries=meant,
+            rule_entries=meant_of_rule,
         )
     rank = list(known).index(method.name) if method.name in known else len(known) + list(RULES).index(rule.name)
     return method, protocol, rule, rank
@@ -248,7 +230,9 @@ def chosen(config: ConfigDict) -> tuple[Method, UsedPart, UsedPart, int]:
 
 def _with_meant(method: Method, used: UsedPart, meant: Mapping[str, Any]) -> UsedPart:
     """Return a method's part with the entries that the method's name means, which nothing may contradict."""
-    meant = {name: value for name, value in meant.items() if not _changed(used, name)}
+    # An entry that the part leaves open, and a configuration sets, the method only suggests.
+    suggested = {name for name in meant if used.part.defaults[name] is None and used.entries.get(name) is not None}
+    meant = {name: value for name, value in meant.items() if name not in suggested}
     for name, value in meant.items():
         if name in used.entries and used.entries[name] not in (value, used.part.defaults[name]):
             raise UsageError(
@@ -256,11 +240,6 @@ def _with_meant(method: Method, used: UsedPart, meant: Mapping[str, Any]) -> Use
                 f"{method.name} is {used.name} with {name}={value}"
             )
     return dataclasses.replace(used, entries={**used.entries, **meant})
-
-
-def _changed(used: UsedPart, name: str) -> bool:
-    """Return if a configuration sets an entry that its part leaves open, and a method therefore only suggests."""
-    return used.part.defaults[name] is None and used.entries.get(name) is not None
 
 
 def register_method(

@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
@@ -46,9 +46,6 @@ def load(file: str) -> None:
     """Import a Python file that registers parts; files beside it can be imported by it.
 
     If one of them has changed since, all of the folder are imported anew.
-
-    Args:
-      file: such as "my_parts.py".
 
     Raises:
       UsageError: where it is no Python file, its name is that of another module, or it raises.
@@ -145,7 +142,10 @@ def _ask(part: Part, law: Any, rows: int, workers: int, seed: int) -> None:
         inspect.signature(law.draw).bind(rows, seed=seed)
     except (AttributeError, TypeError) as error:
         raise UsageError(f"{_flag(part)} must have a method `draw(rows, *, seed)` ({part.where}): {error}") from error
-    times = list(_drawn_until_error(law, (rows, rows, 2 * rows), seed))
+    times: list[Any] = []
+    with contextlib.suppress(Exception):  # an error for the run's rows is said later, and it may have no more rows
+        for count in (rows, rows, 2 * rows):
+            times.append(law.draw(count, seed=seed))  # noqa: PERF401 (those before an error stay)
     if len(times) > 1:
         once, again = (_checked(part, each, rows, workers, seed)[:rows] for each in times[:2])
         if not _same(once, again):
@@ -156,13 +156,6 @@ def _ask(part: Part, law: Any, rows: int, workers: int, seed: int) -> None:
         for more in times[2:]:
             _check_first_rows(part, once, more, workers, seed)
     _asked.add(key)
-
-
-def _drawn_until_error(law: Any, counts: Sequence[int], seed: int) -> Iterator[Any]:
-    """Yield what a law draws, up to an error: that of the run's rows is said later, and it may have no more rows."""
-    with contextlib.suppress(Exception):
-        for count in counts:
-            yield law.draw(count, seed=seed)
 
 
 def _check_first_rows(part: Part, once: np.ndarray, more: Any, workers: int, seed: int) -> None:

@@ -44,44 +44,31 @@ MOST = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class RecordedEvents:
-    """The events of a run on processes that it has recorded besides its schedule.
+    """The events of a run on processes that it has recorded besides its schedule."""
 
-    Attributes:
-      tickets: int[G], the batch that each gradient of the schedule was computed on.
-      anew: int32[G], the version from which the worker of each gradient begins anew, without what it keeps between its
-        messages; -1 where it goes on.
-      repeat: `(program, *, watch, checkpoints, stop) -> replay.Result`, which calls the programs of the run once more
-        (`sgdlab.runs.recorded.repeated`). None: `sgdlab.replay.run` does.
-    """
-
-    tickets: np.ndarray
+    tickets: np.ndarray  # int[G], the batch that each gradient of the schedule was computed on
+    # int32[G], the version from which the worker of each gradient begins anew, without what it keeps between its
+    # messages; -1 where it goes on
     anew: np.ndarray
+    # `(program, *, watch, checkpoints, stop) -> replay.Result`, which calls the programs of the run once more
+    # (`sgdlab.runs.recorded.repeated`). None: `sgdlab.replay.run` does
     repeat: Callable[..., replay.Result] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """All that a run needs before its first gradient; made on the host, in milliseconds.
-
-    Attributes:
-      experiment: what is run.
-      schedule: who computes what, and when.
-      rates: float64[U], the learning rate of each update; of each gradient, where there is no server.
-      num_gradients: gradients to use.
-      speedup: used gradients per second, over those of synchronous SGD on the same cluster.
-      seconds: float64[N], `worker_seconds` where they are known already. None: they are simulated when asked for.
-      inner: warm-up and decay of the learning rate of workers with local steps; None where it is constant.
-      recorded: of a run on processes; None: the k-th gradient that is used has batch k.
-    """
+    """All that a run needs before its first gradient; made on the host, in milliseconds."""
 
     experiment: Experiment
-    schedule: Any  # AnySchedule
-    rates: np.ndarray
-    num_gradients: int
-    speedup: float
+    schedule: Any  # AnySchedule, who computes what, and when
+    rates: np.ndarray  # float64[U], the learning rate of each update; of each gradient, where there is no server
+    num_gradients: int  # gradients to use
+    speedup: float  # used gradients per second, over those of synchronous SGD on the same cluster
+    # float64[N], `worker_seconds` where they are known already. None: they are simulated when asked for
     seconds: np.ndarray | None
+    # warm-up and decay of the learning rate of workers with local steps; None where it is constant
     inner: InnerRate | None = None
-    recorded: RecordedEvents | None = None
+    recorded: RecordedEvents | None = None  # of a run on processes; None: the k-th gradient that is used has batch k
 
     @functools.cached_property
     def program(self) -> Any:  # ServerProgram | PeerProgram
@@ -169,10 +156,8 @@ class Plan:
     def rule(self, learning_rate: np.ndarray | float, num_workers: int, *, unpacked: bool = False) -> rules.ServerRule:
         """Return the rule with the configuration's hyperparameters.
 
-        Args:
-          learning_rate: float64[U], of each update; or one for all.
-          num_workers: how many to keep state for, where it is kept per worker.
-          unpacked: of compressed messages, as of `sgdlab.rules.compressed`.
+        The learning rate is that of each update, float64[U], or one for all; state is kept for `num_workers`.
+        `unpacked` is as of `sgdlab.rules.compressed`.
         """
         experiment, table = self.experiment, np.atleast_1d(np.asarray(learning_rate, float))
         optimizer, workers = experiment.optimizer, self.schedule.num_workers
@@ -199,11 +184,7 @@ class Plan:
 
 
 def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Plan:
-    """Check a configuration and make its schedule and learning rates.
-
-    Args:
-      config: such as `configs/digits.py` makes.
-      schedule: one that is given, instead of the protocol's own on the configuration's cluster.
+    """Check a configuration and make its learning rates and its schedule, unless one is given.
 
     Raises:
       UsageError: where an entry is impossible, or the run would not fit the memory; it names the flag.
@@ -229,7 +210,9 @@ def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> P
     if schedule is None:
         steps, twin = experiment.steps, synchronous_twin(experiment, gradients)
         make = functools.partial(_schedule, experiment, experiment.protocol, steps)
-        if (end := _end(experiment, twin)) is not None:
+        ending = experiment.ending
+        end = ending.seconds if ending.budget is None else ending.budget * twin.wall_clock()
+        if end is not None:
             schedule = _until(experiment, make, end)
             check_local(experiment, schedule)
             gradients = _used(schedule)
@@ -277,17 +260,6 @@ def synchronous_twin(experiment: Experiment, gradients: int) -> AnySchedule:
 def _seconds_of(experiment: Experiment, twin: AnySchedule) -> np.ndarray:
     """Return float64[N], mean seconds of a gradient of each worker, by the schedule of synchronous SGD."""
     return theory.seconds_per_gradient(twin) / experiment.cluster.pieces
-
-
-def _end(experiment: Experiment, twin: AnySchedule) -> float | None:
-    """Return the instant at which a run ends, in virtual seconds; None where it ends after its epochs.
-
-    Args:
-      experiment: the run.
-      twin: synchronous SGD's schedule of its epochs.
-    """
-    ending = experiment.ending
-    return ending.seconds if ending.budget is None else ending.budget * twin.wall_clock()
 
 
 def _until(experiment: Experiment, make: Callable[..., AnySchedule], seconds: float) -> AnySchedule:

@@ -21,26 +21,20 @@ from tqdm import tqdm
 from sgdlab import user_files
 from sgdlab.errors import failures_of
 from sgdlab.registry import FAMILIES, GRAPHS
+from sgdlab.report.words import counted
 from sgdlab.runs import digests, parts
 
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """A report of a job.
+    """A report of a job."""
 
-    Attributes:
-      run: the run's name.
-      gradients: used since the last message.
-      result: of the run, where it has finished: what a person reads.
-      compiling: seconds to its first gradients, of the first run of a job, which compiles what the others share.
-      seconds: all others that the finished run has taken; 0 where another command has done it.
-    """
-
-    run: str
-    gradients: int = 0
-    result: str | None = None
+    run: str  # the run's name
+    gradients: int = 0  # used since the last message
+    result: str | None = None  # of the run, where it has finished: what a person reads
+    # seconds to its first gradients, of the first run of a job, which compiles what the others share
     compiling: float = 0.0
-    seconds: float = 0.0
+    seconds: float = 0.0  # all others that the finished run has taken; 0 where another command has done it
 
 
 _GRACE = 0.8
@@ -194,11 +188,8 @@ class Progress:
     The time left is an estimate from the first finished run on: jobs that have not finished one compile as long as
     others did, and runs take as long as others did, by the median.
 
-    Args:
-      missing: runs to do.
-      gradients: of all of them; 0 where there are none, and runs are counted.
-      processes: jobs at once, at most.
-      jobs: groups of runs, each of which one process does.
+    At most as many `jobs`, groups of runs that one process does, go on at once as there are `processes`. Without
+    gradients, runs are counted.
     """
 
     def __init__(self, missing: int, gradients: int, processes: int, jobs: int):
@@ -227,7 +218,8 @@ class Progress:
         self.done += amount
         self.bar.update(amount)
         if message.result is None:
-            self.bar.set_description(f"{_runs(self.left)} left{self._time_left()}; {message.run}", refresh=False)
+            left = f"{counted(self.left, 'run')} left{self._time_left()}"
+            self.bar.set_description(f"{left}; {message.run}", refresh=False)
             return
         self.left -= 1
         self.compiling += [message.compiling] if message.compiling else []
@@ -247,7 +239,3 @@ class Progress:
         if self.compiling:
             seconds += max(self.all_jobs - len(self.compiling), 0) * statistics.median(self.compiling)
         return f"; about {tqdm.format_interval(seconds / max(min(self.processes, self.jobs), 1))} left"
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'s' * (count != 1)}"

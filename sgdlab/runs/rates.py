@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 from sgdlab import arguments
+from sgdlab.replay.program import power_of_two
 
 DECAYS = ("constant", "step", "linear", "hold_linear", "cosine", "exponential")
 OF = ("gradient", "update")
@@ -24,32 +25,21 @@ UNITS = ("epochs", "updates")
 class RateSchedule:
     """Warm-up and decay of a learning rate over a run: the entries `config.rate`.
 
-    Attributes:
-      of: one of `OF`.
-      warmup_epochs: e_warm; 0 for none, None for a quarter of the run. In epochs, whatever the unit.
-      decay: one of `DECAYS`.
-      unit: of `steps`, `period`, `last` and `length`, one of `UNITS`.
-      steps: of "step", where the rate is multiplied by `factor`.
-      period: of "exponential", the length over which the rate is multiplied by `factor`.
-      last: of "hold_linear", the length over which the rate falls to `final`.
-      length: L, of "linear", "hold_linear" and "cosine"; None for that of the run. The rate stays at `final` after it.
-      factor: of "step" and "exponential".
-      final: f, the share of the peak that the decay ends at.
-
     Raises:
       ValueError: where an entry is out of its range; it names the entry.
     """
 
-    of: str = OF[0]
-    warmup_epochs: float | None = 0.0
-    decay: str = DECAYS[0]
-    unit: str = UNITS[0]
-    steps: tuple[float, ...] = ()
-    period: float | None = None
-    last: float | None = None
+    of: str = OF[0]  # one of `OF`
+    warmup_epochs: float | None = 0.0  # e_warm; 0 for none, None for a quarter of the run. In epochs, whatever the unit
+    decay: str = DECAYS[0]  # one of `DECAYS`
+    unit: str = UNITS[0]  # of `steps`, `period`, `last` and `length`, one of `UNITS`
+    steps: tuple[float, ...] = ()  # of "step", where the rate is multiplied by `factor`
+    period: float | None = None  # of "exponential", the length over which the rate is multiplied by `factor`
+    last: float | None = None  # of "hold_linear", the length over which the rate falls to `final`
+    # L, of "linear", "hold_linear" and "cosine"; None for that of the run. The rate stays at `final` after it
     length: float | None = None
-    factor: float | None = None
-    final: float = 0.0
+    factor: float | None = None  # of "step" and "exponential"
+    final: float = 0.0  # f, the share of the peak that the decay ends at
 
     def __post_init__(self) -> None:
         arguments.one_of("of", self.of, OF)
@@ -93,12 +83,8 @@ class RateSchedule:
 
 def _at(schedule: Any, position: np.ndarray) -> np.ndarray:
     """Return a schedule's values, computed on arrays of few sizes: JAX compiles every operation for each size anew."""
-    found = np.asarray(schedule(np.pad(position, (0, _rounded(position.size) - position.size), mode="edge")), float)
+    found = np.asarray(schedule(np.pad(position, (0, power_of_two(position.size) - position.size), mode="edge")), float)
     return found[: position.size]
-
-
-def _rounded(size: int) -> int:
-    return 1 << max(size - 1, 0).bit_length()
 
 
 CONSTANT = RateSchedule()
@@ -169,10 +155,6 @@ class InnerRate:
     take in turn: shares, and not workers, go at one pace. Here workers go by the version that they have read, so that
     slow ones, and those that join, end their decay with the run too, and all know it without another message.
 
-    Attributes:
-      factors: c, float64[S]; the last holds for all further steps.
-      steps_per_update: u, a worker's steps for each update, on average.
-
     Source: Douillard et al. 2023 (DiLoCo), a warm-up and a cosine over inner steps; Liu et al. 2024 in their notebook,
     `local_updates` of each share. That versions stand for steps is sgdlab's own.
 
@@ -185,8 +167,8 @@ class InnerRate:
       (array([1. , 0.9, 0.8]), array([0, 2, 8], dtype=int32))
     """
 
-    factors: np.ndarray
-    steps_per_update: float
+    factors: np.ndarray  # c, float64[S]; the last holds for all further steps
+    steps_per_update: float  # u, a worker's steps for each update, on average
 
     @classmethod
     def of(
@@ -195,7 +177,7 @@ class InnerRate:
         """Return the rate of the workers of a run; what `rate` counts in updates is counted in a worker's steps."""
         found = rates(rate, peak=1.0, num_workers=num_workers, epochs=epochs, updates_per_epoch=steps_per_epoch)
         # Of few sizes, so that runs of about equal length share a compiled program.
-        return cls(np.pad(found, (0, _rounded(found.size) - found.size), mode="edge"), steps_per_update)
+        return cls(np.pad(found, (0, power_of_two(found.size) - found.size), mode="edge"), steps_per_update)
 
     def place(self, version: np.ndarray | int) -> np.ndarray:
         """Return int32, of the shape of `version`: the place in `factors` of the first step on that version."""

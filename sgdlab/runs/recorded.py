@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -114,13 +114,6 @@ def speedup(recording: LiveRecording, steps: np.ndarray) -> float:
         return float("nan")
     each = 1.0 if steps.max() == 1 else float(steps[schedule.worker[schedule.used()[:, 0]]].mean())
     return each * schedule.gradients_per_second() / (times.size / times.max(axis=1).sum())
-
-
-def history_of(plan: Plan, recording: LiveRecording, evaluations: Sequence[Mapping[str, float]]) -> replay.History:
-    """Return the record of the gradients that entered updates, as a replay has it; without distances and norms."""
-    program = plan.program
-    loss = recording.loss[program.gradient[: program.num_rows]]
-    return replay.History(**program.record(), aux={"loss": loss}, evaluations=[dict(found) for found in evaluations])
 
 
 def changes(experiment: Experiment, recording: LiveRecording) -> dict[str, tuple[Any, Any]]:

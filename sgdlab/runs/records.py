@@ -26,9 +26,7 @@ _IN_A_ROW = 5
 def opening(plan: Plan, params: Tree = None) -> Record:
     """Return the first record of a run: what it is, all its configuration entries, and what made it.
 
-    Args:
-      plan: of the run.
-      params: of the network, by which the bytes of compressed messages are counted; None: they are not.
+    By the parameters of the network, if they are given, the bytes of compressed messages are counted.
     """
     made = {"made": digests.made_with(), "code": digests.of_run(plan.experiment)}
     return {**what(plan), "config": plan.experiment.identity, "about": about_run(plan, params), **made}
@@ -122,9 +120,6 @@ class End:
 
     It has reached the target when later evaluations leave its crossing where it is. It has diverged where its loss is
     not finite, or where it is no better than guessing, after it had blown up, at `_IN_A_ROW` evaluations.
-
-    Args:
-      plan: of the run.
     """
 
     def __init__(self, plan: Plan):
@@ -157,8 +152,7 @@ def _at(place: float | None, values: Sequence[float]) -> float | None:
 
 def what(plan: Plan) -> dict[str, Any]:
     """Return what tables and pictures need to know of a run besides its numbers."""
-    live = {"live": True} if plan.recorded is not None else {}  # whose seconds are those of a real clock
-    return what_before(plan.experiment) | live
+    return what_before(plan.experiment) | ({"live": True} if plan.recorded is not None else {})  # by a real clock
 
 
 def what_before(experiment: Experiment) -> dict[str, Any]:
@@ -190,7 +184,7 @@ def what_before(experiment: Experiment) -> dict[str, Any]:
 def about_run(plan: Plan, params: Tree = None) -> dict[str, str]:
     """Return what was run, in words: label -> text; `params` as of `opening`."""
     experiment, used = plan.experiment, plan.experiment.identity
-    local, rate = experiment.local, experiment.rate
+    local, rate, sent = experiment.local, experiment.rate, experiment.compression
     peak = experiment.optimizer.learning_rate
     of = "times the gradients that an update averages" if rate.of == "gradient" else "of an update"
     if local.server_learning_rate is not None:
@@ -201,7 +195,8 @@ def about_run(plan: Plan, params: Tree = None) -> dict[str, str]:
         steps["local steps"] += f"; their rate: {over_time}"
     if experiment.rate_is_constant:
         over_time = "constant"
-    rule = [_words({**used["rule"][experiment.rule.name], **_set(used["optimizer"])})]
+    shared = {k: v for k, v in used["optimizer"].items() if v is not None and "learning_rate" not in k}
+    rule = [_words({**used["rule"][experiment.rule.name], **shared})]
     rule = [words for words in (*rule, *parts.clauses(experiment.not_taken)) if words]
     return {
         **about_before(experiment),
@@ -209,7 +204,7 @@ def about_run(plan: Plan, params: Tree = None) -> dict[str, str]:
         "rule": "; ".join(rule) or "as it is",
         "protocol": _words(used["protocol"][experiment.protocol.name]) or "as it is",
         **steps,
-        **_messages(experiment, params),
+        **({} if sent is None else {"messages": sent.words(_words(dict(sent.used.entries)), params)}),
     }
 
 
@@ -269,18 +264,6 @@ def _shares(experiment: Experiment) -> str:
     of = f"Dirichlet labels, alpha {data.alpha:g}"
     # pyrefly: ignore[missing-attribute]  # only images have shares
     return f"; {datasets.words(data.shares, data.dataset.train.labels)}; {of}"
-
-
-def _messages(experiment: Experiment, params: Tree) -> dict[str, str]:
-    """Return how messages are compressed, where they are."""
-    compression = experiment.compression
-    if compression is None:
-        return {}
-    return {"messages": compression.words(_words(dict(compression.used.entries)), params)}
-
-
-def _set(optimizer: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in optimizer.items() if value is not None and "learning_rate" not in name}
 
 
 def _in_brackets(entries: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import scipy  # its modules are imported at their first use
 
 from sgdlab.knobs import Knob
+from sgdlab.replay.program import power_of_two
 from sgdlab.runs.effective_rate import default_momentum, momentum
 from sgdlab.runs.experiment import Experiment
 
@@ -24,13 +25,10 @@ MOMENTUM = Knob("optimizer.momentum", 0.02, 1.0)
 """1 less the momentum."""
 
 
-def points(number: int, *, of: int = 32, seed: int = 0) -> np.ndarray:
+def points(number: int) -> np.ndarray:
     """Return the first points of a scrambled Sobol sequence, float64[number, 5]; the same for every method.
 
-    Args:
-      number: of points.
-      of: length of the sequence, a power of two; longer where more are asked for.
-      seed: of the scrambling.
+    They are the first of 32, or of the next power of two where more are asked for.
 
     Source: Sobol 1967; Owen 1998.
 
@@ -38,22 +36,18 @@ def points(number: int, *, of: int = 32, seed: int = 0) -> np.ndarray:
       >>> bool((points(24) == points(32)[:24]).all())
       True
     """
-    length = max(of, 1 << (number - 1).bit_length())
-    return scipy.stats.qmc.Sobol(len(COORDINATES), scramble=True, seed=seed).random(length)[:number]
+    sequence = scipy.stats.qmc.Sobol(len(COORDINATES), scramble=True, seed=0)
+    return sequence.random(max(32, power_of_two(number)))[:number]
 
 
 def settings(experiment: Experiment, point: Sequence[float]) -> dict[str, Any]:
-    r"""Return the entries of a configuration that a point of the unit cube stands for.
+    r"""Return the entries of an experiment that a point of the unit cube (`COORDINATES`) stands for.
 
     The learning rate of a method with momentum SGD is :math:`\eta = (1 - \gamma) c \cdot 10^{3 (u - 1/2)}`, with c the
     configuration's over 1 - 0.9: at one u, all methods take equally long steps. The rate of another rule, and that of
     workers with local steps, is over three decades around its own default. 1 - gamma is from 0.02 to 1, for rules that
     have a momentum by default. Then comes the method's own knob (`tunes=`), a warm-up of nothing or of a quarter of the
     run, and a rate that is constant or falls by a cosine; methods whose rate has a schedule of its own keep that.
-
-    Args:
-      experiment: the configuration with the method and the number of workers.
-      point: float[5], of `COORDINATES`, from 0 to 1.
 
     Example:
       >>> from configs import digits
@@ -68,7 +62,9 @@ def settings(experiment: Experiment, point: Sequence[float]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if default_momentum(experiment):
         found["optimizer.momentum"] = 1.0 - MOMENTUM.value(at["momentum"], num_workers=experiment.num_workers)
-    name, centre = _rate(experiment)
+    name, centre = f"optimizer.{experiment.rule.facts.rate or 'learning_rate'}", experiment.optimizer.learning_rate
+    if experiment.local.active:
+        name, centre = "local.learning_rate", experiment.local.learning_rate
     if name == "optimizer.learning_rate" and (of_sgd := momentum(experiment)) is not None:
         centre *= (1 - found.get("optimizer.momentum", of_sgd)) / (1 - OF_THE_RATE)
     found = {name: centre * 10 ** (DECADES * (at["rate"] - 0.5)), **found}
@@ -94,10 +90,3 @@ def own(experiment: Experiment) -> Knob | None:
             own_entry = "." not in knob.entry
             return dataclasses.replace(knob, entry=f"{used.registry.family}.{used.name}." * own_entry + knob.entry)
     return None
-
-
-def _rate(experiment: Experiment) -> tuple[str, float]:
-    """Return the entry of the learning rate that is tuned, and its default."""
-    if experiment.local.active:
-        return "local.learning_rate", experiment.local.learning_rate
-    return f"optimizer.{experiment.rule.facts.rate or 'learning_rate'}", experiment.optimizer.learning_rate

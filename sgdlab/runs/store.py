@@ -225,11 +225,7 @@ _OWN = (METRICS, "states", "tensorboard", "wandb", CONFIG)
 
 
 def check_ours(path: pathlib.Path) -> None:
-    """Check that a directory is new, empty, or a work directory, so that no other files are written among.
-
-    Raises:
-      UsageError: where it holds other files.
-    """
+    """Raise a `UsageError` unless a directory is new, empty or a work directory, without other files."""
     if not path.is_dir() or any((path / name).exists() for name in _OWN):
         return
     if any(not files.is_unfinished(file) for file in path.rglob("*") if file.is_file()):
@@ -241,11 +237,7 @@ def check_same(
 ) -> None:
     """Check that the run of a work directory has the configuration that is asked for.
 
-    Args:
-      path: the directory.
-      there: the entries of the run that is there, nested.
-      asked: those that are asked for.
-      changed: families whose part's code has changed since: the part may have gained or lost entries.
+    Of families whose part's code has `changed` since, entries may have come or gone.
 
     Raises:
       UsageError: at the first entry that differs, methods and kinds of parts before all others.

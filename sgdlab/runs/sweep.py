@@ -7,14 +7,16 @@ import functools
 import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from sgdlab import arguments, hosts
+from sgdlab.errors import UsageError
 from sgdlab.results.records import Records
-from sgdlab.runs import digests, frames
+from sgdlab.runs import digests
 from sgdlab.runs.configuration import flat
 from sgdlab.runs.executor import finish
 from sgdlab.runs.store import Store, key_of
@@ -98,20 +100,11 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Noted:
-    """The runs that sweeps have asked for in a dry run.
+    """The runs that sweeps have asked for in a dry run."""
 
-    Attributes:
-      found: those that are there, by key, each with its work.
-      missing: those that are not.
-    """
-
+    # those that are there, by key, each with its work
     found: dict[str, tuple[Work, Point]] = dataclasses.field(default_factory=dict)
-    missing: dict[str, tuple[Work, Point]] = dataclasses.field(default_factory=dict)
-
-    def add(self, found: Mapping[str, tuple[Work, Point]], missing: Mapping[str, tuple[Work, Point]]) -> None:
-        """Note the runs of some sweeps."""
-        self.found.update(found)
-        self.missing.update(missing)
+    missing: dict[str, tuple[Work, Point]] = dataclasses.field(default_factory=dict)  # those that are not
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,9 +247,13 @@ class Sweep:
         return self._rows(lambda records: [record for record in records if record["kind"] == "evaluation"])
 
     def _rows(self, shown: Callable[[Records], Records]) -> "pd.DataFrame":
-        pandas = frames.library("a sweep")
-        rows = ((varied, record) for varied, records in self.records() for record in shown(records))
-        return pandas.DataFrame([_plain(varied) | _entries(record, varied) for varied, record in rows])
+        pandas, rows = library("a sweep"), []
+        for varied, records in self.records():
+            # A table cannot be grouped by lists.
+            own = {name: tuple(value) if isinstance(value, list) else value for name, value in varied.items()}
+            left_out = {"kind", "files", *own}
+            rows += [own | {k: v for k, v in record.items() if k not in left_out} for record in shown(records)]
+        return pandas.DataFrame(rows)
 
     def folders(self) -> list[pathlib.Path]:
         """Return the directory of each run, with what it wrote there. Raises as `records` does."""
@@ -282,6 +279,17 @@ class Sweep:
         return Point(key_of({"work": name_of(self.work), "settings": whole}), dict(point), settings, label)
 
 
+def library(asked: str) -> ModuleType:
+    """Return pandas, or raise a `UsageError` that `asked` needs it; called before runs are done."""
+    try:
+        import pandas as pd  # noqa: PLC0415 (an optional requirement)
+    except ImportError as error:
+        raise UsageError(
+            f"{asked} returns a table of pandas, which is not installed: pip install 'sgdlab[pandas]'"
+        ) from error
+    return pd
+
+
 def prepare(*sweeps: Sweep) -> None:
     """Do the missing runs of several sweeps in one pool, of one kind or of several; the sweeps find them afterwards.
 
@@ -298,15 +306,6 @@ def _with(entries: Mapping[str, Any], name: Sequence[str], change: Callable[[Any
     if not value:
         return dict(entries)
     return {**entries, first: _with(value, rest, change) if rest else change(value)}
-
-
-def _entries(record: Mapping[str, Any], varied: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in ("kind", "files", *varied)}
-
-
-def _plain(varied: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what varies, as values that a table can be grouped by."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in varied.items()}
 
 
 def meant(name: str, known: Sequence[str]) -> str:

@@ -89,12 +89,14 @@ def batches_of(plan: Plan, size: int) -> Callable[[jax.Array], data.Batch] | rep
     # int[K], the worker of each batch that is used; with one step, of each gradient of the program.
     workers = np.repeat(plan.program.worker[: plan.program.num_rows], plan.steps_of_rows)
     if plan.recorded is not None:
+        _check_in_memory(experiment)
         tickets = _padded(_batch_tickets(plan, plan.recorded.tickets).astype(np.int32), size)
-        if shares is not None:
-            _check_in_memory(experiment)
-            own = _own_order(experiment, shares, workers, tickets % _by_ticket(experiment), size)
-            return jax.tree_util.Partial(_of_recorded, _Examples.of(experiment), jnp.asarray(own), jnp.asarray(tickets))
-        return jax.tree_util.Partial(_of_row, batches_by_ticket(experiment), jnp.asarray(tickets))
+        places = tickets % _by_ticket(experiment)
+        if shares is None:
+            order = experiment.data.order(_by_ticket(experiment))[places]
+        else:
+            order = _own_order(experiment, shares, workers, places, size)
+        return jax.tree_util.Partial(_of_recorded, _Examples.of(experiment), jnp.asarray(order), jnp.asarray(tickets))
     if isinstance(dataset, data.Text):
         with said_of("--config."):
             return data.text_batch_fn(
@@ -203,10 +205,6 @@ def _of_ticket(examples: _Examples, order: jax.Array, ticket: jax.Array) -> data
 
 def _of_recorded(examples: _Examples, order: jax.Array, tickets: jax.Array, g: jax.Array) -> data.Batch:
     return examples.batch(order[g], tickets[g])
-
-
-def _of_row(batches: Callable[[jax.Array], data.Batch], tickets: jax.Array, g: jax.Array) -> data.Batch:
-    return batches(tickets[g])
 
 
 def evaluation_of(

@@ -39,17 +39,39 @@ _BYTES_PER_ROW = 80
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A finished run.
+    """A finished run."""
 
-    Attributes:
-      records: what is written to its metrics file: `run`, then one `evaluation` for each, then `summary`.
-      result: parameters, history and the rest.
-      schedule: who computed what, and when.
-    """
+    records: list[Record]  # what is written to its metrics file: `run`, then one `evaluation` for each, then `summary`
+    result: replay.Result  # parameters, history and the rest
+    schedule: AnySchedule  # who computed what, and when
 
-    records: list[Record]
-    result: replay.Result
-    schedule: AnySchedule
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """The place where a run that is trained writes what it has done so far, and what it computes on."""
+
+    store: Store  # holds the run when it has finished: its file there is left to `store.write`
+    name: str  # of the run, there
+    writers: Sequence[str] = ()  # names in `sgdlab.results.writers.WRITERS`: where its records go besides
+    # as of `train`; over many processes, the first one writes everything but its part of the checkpoints
+    mesh: Mesh | None = None
+    stop: Callable[[], bool] | None = None  # as of `train`
+
+    @contextlib.contextmanager
+    def reporting(self, *others: Callable[[Record], None]) -> Iterator[Callable[[Record], None]]:
+        """Yield what sends a record to the run's file under way, the writers and others, as soon as it is there."""
+        with contextlib.ExitStack() as stack:
+            sinks: list[Callable[[Record], None]] = []
+
+            def add(record: Record) -> None:
+                if record["kind"] == "run":  # what is refused before it begins leaves nothing
+                    sinks.append(stack.enter_context(self.store.under_way(self.name)))
+                    wanted = opened(self.writers if self.store.writes else (), self.store.workdir, self.name)
+                    sinks.extend(writer.write for writer in stack.enter_context(wanted))
+                for sink in (*sinks, *others):
+                    sink(record)
+
+            yield add
 
 
 def train(
@@ -98,7 +120,7 @@ def train(
     task = tasks.task_of(experiment)
     served = plan.schedule.has_server
     # Without a server the rate follows the gradients of all nodes, and not each node's own steps.
-    rates = _padded(plan.rates, capacity.rows)
+    rates = np.pad(plan.rates, (0, max(capacity.rows - plan.rates.size, 0)), mode="edge")
     rule = plan.rule(rates if served else 1.0, capacity.workers)
     check_rule(experiment.rule.part, rule, task.params, single=program.single)
     _check_blocks(plan, task.params)
@@ -152,50 +174,25 @@ def train(
 
 def train_and_record(
     plan: Plan,
-    store: Store,
-    name: str,
+    place: Place,
     *,
-    writers: Sequence[str] = (),
     capacity: replay.Capacity | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    mesh: Mesh | None = None,
-    stop: Callable[[], bool] | None = None,
     report: Callable[[Record], None] = lambda record: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Run:
-    """Train, and append each record to the run's file under way and to other writers as soon as it is there.
+    """Train, and send each record to the run's place as soon as it is there.
 
-    Args:
-      plan: what to do.
-      store: where the run is to stand; its file there is left to `store.write`.
-      name: of the run.
-      writers: names in `sgdlab.results.writers.WRITERS`.
-      capacity: as in `train`.
-      checkpoint_seconds: between two checkpoints of the run's state, at least; they are removed by `store.write`.
-      mesh: as in `train`; over many processes, the first one writes everything but its part of the checkpoints.
-      stop: as in `train`.
-      report: called with each record too.
-      say: called with a line where the run continues from a checkpoint, or cannot.
+    Checkpoints of its state are at least `checkpoint_seconds` apart, and removed by `store.write`. `report` gets
+    each record too, and `say` a line where the run continues from a checkpoint, or cannot.
 
     Raises:
       Stopped: where it was asked to stop.
       UsageError: where the checkpoints that are there are of another configuration, or one cannot be written.
     """
-    with contextlib.ExitStack() as stack:
-        path = store.state_path(name)
-        checkpoints, capacity = stack.enter_context(_checkpoints(plan, path, capacity, checkpoint_seconds, say))
-        sinks: list[Callable[[Record], None]] = []
-
-        def add(record: Record) -> None:
-            if record["kind"] == "run":  # what is refused before it begins leaves nothing
-                sinks.append(stack.enter_context(store.under_way(name)))
-                wanted = writers if store.writes else ()
-                sinks.extend(writer.write for writer in stack.enter_context(opened(wanted, store.workdir, name)))
-            for sink in sinks:
-                sink(record)
-            report(record)
-
-        return train(plan, capacity=capacity, checkpoints=checkpoints, mesh=mesh, stop=stop, report=add)
+    path = place.store.state_path(place.name)
+    with _checkpoints(plan, path, capacity, checkpoint_seconds, say) as (kept, needed), place.reporting(report) as add:
+        return train(plan, capacity=needed, checkpoints=kept, mesh=place.mesh, stop=place.stop, report=add)
 
 
 @contextlib.contextmanager
@@ -306,7 +303,3 @@ def _lanes(experiment: Experiment) -> str:
     """Return how a wave is computed: one gradient of some networks keeps a CPU, or any device, busy by itself."""
     facts = experiment.network.facts
     return facts.lanes or (facts.lanes_on_cpu if jax.default_backend() == "cpu" else "vmap")
-
-
-def _padded(rates: np.ndarray, size: int) -> np.ndarray:
-    return np.concatenate([rates, np.full(max(size - rates.size, 0), rates[-1])])

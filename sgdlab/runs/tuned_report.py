@@ -28,17 +28,11 @@ FOLDER = "tuned"
 
 @dataclasses.dataclass(frozen=True)
 class TunedView:
-    """Holds the findings of tuning at one number of workers.
+    """Holds the findings of tuning at one number of workers."""
 
-    Attributes:
-      best: the methods at their best, on the runs that are reported.
-      untuned: the methods with the settings of the configuration.
-      outcome: with the trials, and what was chosen.
-    """
-
-    best: list[Group]
-    untuned: list[Group]
-    outcome: Outcome
+    best: list[Group]  # the methods at their best, on the runs that are reported
+    untuned: list[Group]  # the methods with the settings of the configuration
+    outcome: Outcome  # with the trials, and what was chosen
 
     @classmethod
     def of(cls, tuning: Tuning, outcome: Outcome, count: int) -> "TunedView":
@@ -158,11 +152,6 @@ def publish(tuning: Tuning, outcome: Outcome, path: pathlib.Path) -> str:
 
     `table.md` has the methods at their best beside the configuration as it is, `trials.md` how much hangs on tuning;
     for each number of workers, the pictures `standing`, `budget` and `sensitivity` show the same.
-
-    Args:
-      tuning: what was tuned.
-      outcome: of it.
-      path: the work directory.
     """
     folder, views = path / FOLDER, {}
     for count in sorted({count for _, count in outcome.chosen}):
@@ -177,12 +166,7 @@ def publish(tuning: Tuning, outcome: Outcome, path: pathlib.Path) -> str:
 
 
 def chosen_settings(chosen: Tuned, titles: Mapping[str, str]) -> Table:
-    """Return a table of what was chosen for methods, for the page of their comparison.
-
-    Args:
-      chosen: what tuning has chosen.
-      titles: method -> its title, of those that are shown, in their order.
-    """
+    """Return a table of what was chosen for methods, those with a title, for the page of their comparison."""
     found = sorted((count, list(titles).index(name), name) for name, count in chosen if name in titles)
     rows = [[titles[name], str(count), words(chosen[name, count])] for count, _, name in found]
     return Table({"method": "", "workers": "", "tuned settings": ""}, rows)

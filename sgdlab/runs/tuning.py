@@ -87,39 +87,26 @@ class WantedRun(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The settings that were chosen for a method.
+    """The settings that were chosen for a method."""
 
-    Attributes:
-      trial: its number.
-      settings: entries of the configuration.
-    """
-
-    trial: int
-    settings: dict[str, Any]
+    trial: int  # its number
+    settings: dict[str, Any]  # entries of the configuration
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
     """The tuning of methods on one workload: its trials, its choices, and the runs that are reported.
 
-    Attributes:
-      config: the workload, with a target.
-      methods: their names.
-      num_workers: numbers of workers.
-      trials: of each method, at each number of workers.
-      seeds: 0, 1, ... of the runs that are reported.
-      shard: tunes its share of the methods. None: all.
-
     Raises:
       UsageError: where the configuration has no target.
     """
 
-    config: ConfigDict
+    config: ConfigDict  # the workload, with a target
     methods: Sequence[str]
-    num_workers: Sequence[int]
-    trials: int
-    seeds: int
-    shard: Shard | None = None
+    num_workers: Sequence[int]  # numbers of workers
+    trials: int  # of each method, at each number of workers
+    seeds: int  # 0, 1, ... of the runs that are reported
+    shard: Shard | None = None  # tunes its share of the methods. None: all
 
     def __post_init__(self) -> None:
         if self.config.target is None:
@@ -132,11 +119,7 @@ class Tuning:
         return kinds if self.shard is None else kinds[(self.shard.index - 1) % self.shard.count :: self.shard.count]
 
     def cost(self, gradients: Mapping[Kind, int] = MappingProxyType({})) -> str:
-        """Return what it will take at most, in words: no trial may reach the target.
-
-        Args:
-          gradients: of a run of each kind, as far as they are known; the others are planned.
-        """
+        """Return what it will take at most, in words: no trial may reach the target. Unknown gradients are planned."""
         runs = self.trials + BEST * REPEATED + 2 * self.seeds
         each = (gradients.get(kind) or make_plan(self.settings(kind, {})).num_gradients for kind in self.kinds)
         total = runs * sum(each)
@@ -159,7 +142,8 @@ class Tuning:
         rows: list[Row] = []
         for first in range(0, len(self.kinds), _TOGETHER):
             kinds = self.kinds[first : first + _TOGETHER]
-            say(f"Tuning {first + 1} to {first + len(kinds)} of {len(self.kinds)}: {', '.join(map(_words, kinds))}")
+            names = ", ".join(f"{method} with {count}" for method, count in kinds)
+            say(f"Tuning {first + 1} to {first + len(kinds)} of {len(self.kinds)}: {names}")
             asked = [trial for kind in kinds for trial in self._trials(kind)]
             trials = self._rows(asked, session, ledger)
             best = {kind: _best(rows) for kind, rows in _by_kind(trials).items()}
@@ -244,15 +228,10 @@ class Tuning:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The outcome of tuning.
+    """The outcome of tuning."""
 
-    Attributes:
-      chosen: the entries of each method.
-      rows: of all runs: of trials, of the best ones' further seeds, and of those that are reported.
-    """
-
-    chosen: Tuned
-    rows: Sequence[Row]
+    chosen: Tuned  # the entries of each method
+    rows: Sequence[Row]  # of all runs: of trials, of the best ones' further seeds, and of those that are reported
 
 
 def tune(
@@ -263,14 +242,8 @@ def tune(
 ) -> Outcome:
     """Tune methods in a work directory, and leave what was chosen there.
 
-    Args:
-      tuning: what is tuned. Methods are not tuned for one worker.
-      session: where runs are, and how they are done; over a shard, whole methods are tuned.
-      ledger: a CSV file with a row of each run; those that it has are not done again. None: one in the work directory.
-      gradients: as of `Tuning.cost`.
-
-    Returns:
-      The `Outcome`.
+    Over a shard, whole methods are tuned; for one worker none is. Runs of the `ledger`, a CSV file, by default one
+    in the work directory, are not done again. `gradients` are as of `Tuning.cost`.
 
     Raises:
       UsageError: where a configuration is impossible.
@@ -278,17 +251,15 @@ def tune(
       Unfinished: where other shards have methods left.
     """
     part, alone = dataclasses.replace(tuning, shard=session.shard), dataclasses.replace(session, shard=None)
-    rows = RunLedger.read(pathlib.Path(ledger) if ledger is not None else session.path / _of_shard(session.shard))
+    shard = session.shard
+    own = TUNED if shard is None else f"tuned-{shard.index}-of-{shard.count}.csv"
+    rows = RunLedger.read(session.path / own if ledger is None else pathlib.Path(ledger))
     print(f"Tuning by {tuning.trials} trials of each method: {part.cost(gradients)}.", flush=True)
     outcome = part.run(alone, rows)
     if session.shard is not None:  # the last to finish has all
         outcome = tuning.run(dataclasses.replace(alone, noted=Noted()), RunLedger.read(None))
     write(session.path / CHOSEN, outcome.chosen, tuning)
     return outcome
-
-
-def _of_shard(shard: Shard | None) -> str:
-    return TUNED if shard is None else f"tuned-{shard.index}-of-{shard.count}.csv"
 
 
 def write(path: pathlib.Path, chosen: Tuned, tuning: Tuning, **about: Any) -> None:
@@ -301,11 +272,7 @@ def write(path: pathlib.Path, chosen: Tuned, tuning: Tuning, **about: Any) -> No
 
 
 def read(path: str | os.PathLike[str]) -> Tuned:
-    """Read what a tuned comparison has chosen.
-
-    Raises:
-      ValueError: where the file cannot be read as such.
-    """
+    """Read what a tuned comparison has chosen, or raise a `ValueError` where the file cannot be read as such."""
     try:
         found = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["settings"]
         return {(method, int(n)): settings for method, of in found.items() for n, settings in of.items()}
@@ -330,13 +297,10 @@ def by_time(config: ConfigDict) -> None:
 
 
 def choose(rows: Sequence[Row]) -> Choice:
-    """Return the settings whose runs reach the target soonest: the least geometric mean of the time, over their seeds.
+    """Return the settings whose runs are soonest at the target: by the geometric mean of the time, over their seeds.
 
     A run that misses the target, or diverges after it, counts as twice its whole length. Where none reaches it,
     the mean test loss decides.
-
-    Args:
-      rows: of runs of one method, some seeds of each of several trials.
 
     Example:
       >>> row = {"diverged": False, "test_loss": 0.2, "whole_seconds": 90.0, "settings": {}}
@@ -348,9 +312,9 @@ def choose(rows: Sequence[Row]) -> Choice:
     trials: dict[int, list[Row]] = {}
     for row in rows:
         trials.setdefault(row["trial"], []).append(row)
-    ranked = sorted(trials.items(), key=lambda item: (_mean(map(log_time, item[1])), _mean(map(_loss, item[1]))))
-    trial, runs = ranked[0]
-    return Choice(trial, runs[0]["settings"])
+    mean = statistics.fmean
+    trial = min(trials, key=lambda trial: (mean(map(log_time, trials[trial])), mean(map(_loss, trials[trial]))))
+    return Choice(trial, trials[trial][0]["settings"])
 
 
 def log_time(row: Row) -> float:
@@ -370,16 +334,8 @@ def _loss(row: Row) -> float:
     return math.inf if row["diverged"] or loss is None or not math.isfinite(loss) else loss
 
 
-def _mean(values: Iterable[float]) -> float:
-    return statistics.fmean(values)
-
-
 def _by_kind(rows: Iterable[Row]) -> dict[Kind, list[Row]]:
     found: dict[Kind, list[Row]] = {}
     for row in rows:
         found.setdefault((row["method"], row["num_workers"]), []).append(row)
     return found
-
-
-def _words(kind: Kind) -> str:
-    return f"{kind[0]} with {kind[1]}"

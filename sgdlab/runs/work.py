@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from sgdlab import replay
@@ -21,8 +20,7 @@ from sgdlab.runs import digests, plan
 from sgdlab.runs.configuration import value_of
 from sgdlab.runs.experiment import resolve
 from sgdlab.runs.methods import chosen
-from sgdlab.runs.store import Store
-from sgdlab.runs.train import train_and_record
+from sgdlab.runs.train import Place, train_and_record
 
 Settings = ConfigDict | dict[str, Any]
 Work = Callable[..., Any]
@@ -36,32 +34,20 @@ _TRAINED = "experiments.harness.training.train"
 
 @dataclasses.dataclass(frozen=True)
 class Alike:
-    """The settings of all missing runs that share a compiled program, whose arrays are to have one size.
+    """The settings of all missing runs that share a compiled program, whose arrays are to have one size."""
 
-    Attributes:
-      keys: of the runs; two objects are equal where these are.
-      settings: of each.
-    """
-
-    keys: tuple[str, ...]
-    settings: tuple[Settings, ...] = dataclasses.field(compare=False)
+    keys: tuple[str, ...]  # of the runs; two objects are equal where these are
+    settings: tuple[Settings, ...] = dataclasses.field(compare=False)  # of each
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """The settings of one run of a sweep.
+    """The settings of one run of a sweep."""
 
-    Attributes:
-      key: the hash of all its settings.
-      varied: those of its settings that the sweep varies.
-      settings: all of them.
-      label: what the name of its file begins with, for a person; the hash follows.
-    """
-
-    key: str
-    varied: dict[str, Any]
-    settings: Settings
-    label: str = ""
+    key: str  # the hash of all its settings
+    varied: dict[str, Any]  # those of its settings that the sweep varies
+    settings: Settings  # all of them
+    label: str = ""  # what the name of its file begins with, for a person; the hash follows
 
     @property
     def name(self) -> str:
@@ -77,44 +63,9 @@ class Point:
         return ", ".join(words) or "the run"
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """The place where a run that is trained writes what it has done so far, and what it computes on.
-
-    Attributes:
-      store: holds the run when it has finished.
-      name: of the run, there.
-      writers: names in `sgdlab.results.writers.WRITERS`: where its records go besides.
-      mesh: several devices; None: one.
-      stop: asked about every two seconds, whether to stop.
-    """
-
-    store: Store
-    name: str
-    writers: Sequence[str] = ()
-    mesh: Mesh | None = None
-    stop: Callable[[], bool] | None = None
-
-
 def train(config: ConfigDict, *, alike: Alike, place: Place, report: Callable[[Mapping[str, Any]], None]) -> Records:
-    """Train one configuration; a run that was killed continues from its last checkpoint.
-
-    Args:
-      config: such as `configs/digits.py` makes.
-      alike: configurations with which the run shares a compiled program.
-      place: where the run stands.
-      report: called with each record.
-    """
-    return train_and_record(
-        plan.make_plan(config),
-        place.store,
-        place.name,
-        writers=place.writers,
-        capacity=capacity(alike),
-        mesh=place.mesh,
-        stop=place.stop,
-        report=report,
-    ).records
+    """Train one configuration; a run that was killed continues from its last checkpoint."""
+    return train_and_record(plan.make_plan(config), place, capacity=capacity(alike), report=report).records
 
 
 @functools.lru_cache(maxsize=4)

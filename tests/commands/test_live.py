@@ -52,7 +52,7 @@ def workers_on_a_clock_that_is_not_real(monkeypatch):
     def transport(job, logs):
         del logs
         times = job.plan.experiment.cluster.law.draw(100, seed=0)[:, : job.num_workers]
-        return Rehearsal(times, job.compute, faults=faults)
+        return Rehearsal(times, job.compute_of(0), faults=faults)
 
     monkeypatch.setattr(live, "_transport", transport)
     return faults
@@ -252,7 +252,7 @@ def test_the_server_waits_for_no_evaluation(monkeypatch, tmp_path):
 
     monkeypatch.setattr(live_run, "_timed", slow)
     job = runs.live.make_job(tiny.config(method="asgd", evaluations=10))
-    transport = Rehearsal(job.plan.experiment.cluster.law.draw(100, seed=0), job.compute)
+    transport = Rehearsal(job.plan.experiment.cluster.law.draw(100, seed=0), job.compute_of(0))
     watch = lambda status: finished.set() if status.finished else None
     run, recording = runs.live_run.execute(job, transport, folder=tmp_path, watch=watch)
     assert waited == [True] * 6

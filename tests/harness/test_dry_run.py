@@ -158,7 +158,7 @@ def test_all_counts_runs_that_figures_share_once(tmp_path):
     noted = [Noted(), Noted()]
     for each, seeds in zip(noted, ([0, 1], [1, 2]), strict=True):
         runs = Sweep({}, {"seed": seeds}, work=trained).runs
-        each.add(set(), {run.key: (trained, run) for run in runs})
+        each.missing.update({run.key: (trained, run) for run in runs})
     foreseen = [dry.Foreseen(f"gossip.{number}", each, False) for number, each in enumerate(noted)]
     text = dry.report_all(foreseen, Session(tmp_path, jobs=1))
     rows = {line.split("  ")[0]: line.split() for line in text.splitlines() if line.strip()}
@@ -228,7 +228,7 @@ def missing_of(*sweeps):
     """Return what a figure foresees that asks for the runs of sweeps, none of which is finished."""
     noted = Noted()
     for sweep in sweeps:
-        noted.add(set(), {run.key: (sweep.work, run) for run in sweep.runs})
+        noted.missing.update({run.key: (sweep.work, run) for run in sweep.runs})
     return dry.Foreseen("gossip.several", noted, False)
 
 

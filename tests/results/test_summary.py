@@ -97,6 +97,7 @@ class TestTable:
         assert group.spread("seconds") == Spread(0.5, 0.0)  # which the schedule decides
         (lost,) = summary.groups(runs[:1])
         assert lost.median("test_accuracy") is None
+        assert lost.median("goodput") is None  # of a single worker, which sends nothing, records have none
         assert cells(runs[0])["test %"] == "-"
 
     def test_the_fastest_are_a_set_with_ratios(self):

@@ -83,9 +83,9 @@ def test_a_run_of_other_code_is_done_anew_and_its_records_are_put_aside(tmp_path
     for run, changed in zip(sweep.runs, ({"rule": "0"}, {}), strict=True):
         code = digests.of_run(resolve(run.settings)) | changed
         session.store.write(run.name, [{"kind": "run", "code": code}, {"kind": "summary", "test_accuracy": 0.5}])
-    trained = lambda task, point, send: [{"kind": "run", "code": task.code[point.key]}, {"kind": "summary"}]
+    trained = lambda task, point, send: ([{"kind": "run", "code": task.code[point.key]}, {"kind": "summary"}], 0.0)
     monkeypatch.setattr(executor._Task, "_records", trained)
-    monkeypatch.setattr(executor, "outcome", lambda *arguments: "done")
+    monkeypatch.setattr(executor.works, "outcome", lambda *arguments: "done")
     executor.finish([sweep], session)
     said = capsys.readouterr().out
     assert "1 run to do, 1 found; 1 of them anew, since their code or files have changed (rule)" in said

@@ -12,7 +12,7 @@ from sgdlab.errors import UsageError
 from sgdlab.runs import digests
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.store import Store
-from sgdlab.runs.train import train, train_and_record
+from sgdlab.runs.train import Place, train, train_and_record
 
 
 class Killed(BaseException):
@@ -41,14 +41,14 @@ def killed(plan, tmp_path):
     """A store whose run was killed at its fourth evaluation: states after the first two or three."""
     store = Store.of(tmp_path / "runs")
     with pytest.raises(Killed):
-        train_and_record(plan, store, "run", checkpoint_seconds=0, report=killing(4))
+        train_and_record(plan, Place(store, "run"), checkpoint_seconds=0, report=killing(4))
     assert store.state_path("run").is_dir()
     return store
 
 
 def continued(plan, store, **options):
     lines = []
-    run = train_and_record(plan, store, "run", checkpoint_seconds=0, say=lines.append, **options)
+    run = train_and_record(plan, Place(store, "run"), checkpoint_seconds=0, say=lines.append, **options)
     store.write("run", run.records)
     assert not store.state_path("run").exists()
     return run, lines
@@ -71,7 +71,7 @@ def test_in_a_comparison_of_other_sizes(plan, tmp_path, room):
     before, after = {"as before": (larger, larger), "more": (None, larger), "less": (larger, None)}[room]
     store = Store.of(tmp_path / "runs")
     with pytest.raises(Killed):
-        train_and_record(plan, store, "run", capacity=before, checkpoint_seconds=0, report=killing(4))
+        train_and_record(plan, Place(store, "run"), capacity=before, checkpoint_seconds=0, report=killing(4))
     run, (line,) = continued(plan, store, capacity=after)
     assert line.startswith("Continued from checkpoint")
     assert_same(run, plan)
@@ -98,7 +98,7 @@ def test_other_code_begins_anew(plan, killed, monkeypatch):
 def test_another_configuration_is_a_line(killed):
     other = make_plan(tiny.config(method="gap_aware", evaluations=4, batch_size=16))
     with pytest.raises(UsageError, match=r"config\.batch_size=32, not 16.*--rerun begins anew") as caught:
-        train_and_record(other, killed, "run", checkpoint_seconds=0)
+        train_and_record(other, Place(killed, "run"), checkpoint_seconds=0)
     assert "\n" not in str(caught.value)
 
 
