@@ -1,0 +1,250 @@
+"""Accuracy against megabytes and against seconds, of compressed messages and of local steps (digits, a star network).
+
+Eight workers take 8 s for a gradient on average; all of their uncompressed messages at once take the server's link,
+which they share, 16 s each way. Compared are synchronous SGD with shorter messages (4 bits, signs, the largest hundredth of the entries, PowerSGD), with the memories
+of what was left out that their sources have, and DiLoCo, whose messages are whole but come once in several steps. What
+the server answers is not compressed: of a round's bytes, compression saves at most half, and local steps save both.
+
+Each method has the rate of a short grid, of factors on the configuration's, with which one seed's accuracy is best on a
+fold that is tested on nowhere else; nothing else is tuned. All make as many gradients. The method of each compressor is
+named by its source; DiLoCo's is a reconstruction, on a small network.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from ml_collections import ConfigDict
+
+from configs import digits
+from experiments.beyond.sources import SGDLAB
+from experiments.harness import (
+    PALETTE,
+    Claim,
+    Count,
+    Output,
+    Positive,
+    Scale,
+    Sweep,
+    above,
+    all_of,
+    band,
+    below,
+    canvas,
+    figure,
+    interval,
+)
+from experiments.thresholds import BYTES_CLOSE
+from sgdlab.runs import resolve
+from sgdlab.runs.messages import sizes_of
+
+NAMES = ("method", "compression.kind", "compression.feedback")
+"""The entries in which the methods differ."""
+METHODS = {
+    "uncompressed": ("synchronous", "none", None),
+    "4 bits": ("synchronous", "four_bit", "none"),
+    "signs, error feedback": ("synchronous", "sign", "error"),
+    "top 1 %, error feedback": ("synchronous", "top_k", "error"),
+    "top 1 %, EF21": ("synchronous", "top_k", "ef21"),
+    "PowerSGD, error feedback": ("synchronous", "power_sgd", "error"),
+    "DiLoCo": ("diloco", "none", None),
+    "DiLoCo, 4 bits": ("diloco", "four_bit", "none"),
+}
+"""Title -> the values of `NAMES`."""
+WHOLE = "uncompressed"
+RATES = ("optimizer.learning_rate", "optimizer.adam_learning_rate")
+"""The rates of gradients, and of DiLoCo's workers, which a factor multiplies."""
+
+MESSAGE_SECONDS = 2.0
+"""Seconds of a lone uncompressed message on the server's link; a gradient takes 8 s on average."""
+
+
+@figure(
+    SGDLAB,
+    "Bytes",
+    scales={
+        "smoke": Scale("40 s", factors=[1.0], seeds=1, epochs=1.0),
+        "laptop": Scale("8 min"),
+        "decide": Scale("20 min", seeds=32),
+    },
+    differs="There is no paper: a small network stands for a large one, whose messages take as long as here.",
+)
+def bytes_(
+    *,
+    factors: list[Positive] = (0.3, 1.0, 3.0),
+    steps: Count = 10,
+    seeds: Count = 8,
+    epochs: Positive = 20.0,
+) -> Output:
+    """Tunes the rate of each method with one seed, and runs it with others.
+
+    Args:
+      factors: on the configuration's learning rates, of the grid.
+      steps: H, DiLoCo's steps between two messages.
+      seeds: number of seeds; a multiple of 4 tests on each fold as often.
+      epochs: of the gradients of all workers together.
+    """
+    base, grid = configured(epochs), sorted(set(factors))
+    tuning = configured(epochs)
+    tuning.split = "validation"
+    tried = named(Sweep(tuning, [_point(m, factor, steps, 0) for m in METHODS for factor in grid]).table())
+    best = {title: _best(of_method) for title, of_method in tried.groupby("title")}
+    sweep = Sweep(base, [_point(m, best[m], steps, seed) for m in METHODS for seed in range(seeds)])
+    sizes = {m: message_bytes(base, _point(m, 1.0, steps, 0)) for m in METHODS}
+    runs, course = with_bytes(named(sweep.table()), sizes), named(sweep.evaluations())
+    rows = [
+        {"method": title, "factor on the rate": best[title], "quantity": words} | _numbers(found[name])
+        for name, words in QUANTITIES.items()
+        for title, found in runs.groupby("title", sort=False)
+    ]
+    edges = sorted({title for title, factor in best.items() if len(grid) > 1 and factor in (grid[0], grid[-1])})
+    notes = [
+        f"Means over {seeds} seeds, ± one standard deviation. Seconds are virtual; to {100 * base.target:g} %: empty "
+        "where not every seed comes there. Megabytes sent are a worker's own; received are what the server answers.",
+        "Bytes of a message: " + "; ".join(f"{title} {size:,.0f}" for title, size in sizes.items()) + ".",
+    ]
+    notes += (
+        [f"The best factor is at an edge of the grid for {', '.join(edges)}: others may be better."] if edges else []
+    )
+    return Output(pd.DataFrame(rows).assign(paper=None), _drawn(course, sizes), claims(runs, steps), notes)
+
+
+QUANTITIES = {
+    "accuracy": "test accuracy, end, %",
+    "seconds": "seconds of the run",
+    "seconds_to_target": "seconds to the target",
+    "sent": "megabytes sent",
+    "received": "megabytes received",
+    "sent_to_target": "megabytes sent to the target",
+}
+"""Column of runs -> what it is, in words."""
+
+
+def configured(epochs: float) -> ConfigDict:
+    """Return the configuration of all runs."""
+    config = digits.get_config()
+    config.epochs, config.split, config.evaluations, config.average_decay = epochs, "rotating", 40, None
+    config.cluster.gamma.heterogeneous = False
+    config.transport.kind = "star"
+    whole = sizes_of(resolve(config)).parameters
+    config.transport.star.server.gbits = 8e-9 * whole / MESSAGE_SECONDS
+    config.transport.star.sharing = "fair"
+    return config
+
+
+def message_bytes(base: ConfigDict, point: Mapping[str, Any]) -> float:
+    """Return the bytes of what a worker sends with the entries of a point."""
+    config = base.copy_and_resolve_references()
+    config.update_from_flattened_dict({name: value for name, value in point.items() if value is not None})
+    return sizes_of(resolve(config)).gradient
+
+
+def named(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of a sweep with the title of their method, and the factor on its rates.
+
+    Args:
+      runs: with a column for each of `NAMES` and `RATES`.
+    """
+    of = {tuple(value or "none" for value in values): title for title, values in METHODS.items()}
+    keys = runs[list(NAMES)].fillna("none").itertuples(index=False, name=None)
+    factors = runs[RATES[0]] / digits.get_config().optimizer.learning_rate
+    return runs.assign(title=[of[key] for key in keys], factor=factors.round(6))
+
+
+def with_bytes(runs: pd.DataFrame, sizes: Mapping[str, float]) -> pd.DataFrame:
+    """Return runs with their accuracy in per cent, and the megabytes of a worker.
+
+    All rounds have a message of each worker, so that bytes grow with the gradients that are used.
+
+    Args:
+      runs: of `named`.
+      sizes: bytes of a message, by title.
+    """
+    sent = 1e-6 * runs.title.map(sizes) * runs.updates
+    reached = runs.epochs_to_target.astype(float) / runs.epochs
+    return runs.assign(
+        accuracy=100 * runs.test_accuracy.astype(float),
+        sent=sent,
+        received=1e-6 * runs.worker_bytes - sent,
+        sent_to_target=sent * reached,
+    )
+
+
+def claims(runs: pd.DataFrame, steps: int) -> list[Claim]:
+    """Return what we say of shorter and of fewer messages; differences are of the same seeds."""
+    of = {title: found.sort_values("seed") for title, found in runs.groupby("title")}
+    resolution = 100 / float(runs.test_examples.min())
+    column = lambda title, name: of[title][name].astype(float).to_numpy()
+    shorter = [title for title in METHODS if title != WHOLE]
+    worse = {title: column(WHOLE, "accuracy") - column(title, "accuracy") for title in shorter}
+    found = [
+        Claim(
+            f"{title}{f' (H = {steps})' if title.startswith('DiLoCo') else ''}: as many gradients end at most "
+            f"{BYTES_CLOSE:g} point of test accuracy below those of uncompressed messages",
+            "docs/messages.md",
+            ours=f"{interval(worse[title], resolution=resolution)} points below",
+            holds=below(worse[title], BYTES_CLOSE, resolution=resolution),
+        )
+        for title in shorter
+    ]
+    saved = {
+        name: {title: np.log(column(title, name) / column(WHOLE, name)) for title in shorter}
+        for name in ("sent_to_target", "seconds_to_target")
+    }
+    for name, words in (("sent_to_target", "sends fewer bytes"), ("seconds_to_target", "takes less virtual time")):
+        times = "; ".join(f"{title} {np.exp(interval(values).mean):.2g}" for title, values in saved[name].items())
+        found.append(
+            Claim(
+                f"Each of them {words} until it is at 95 %",
+                "docs/messages.md",
+                ours=f"times that of uncompressed messages, geometric means over seeds: {times}",
+                holds=all_of(below(values) for values in saved[name].values()),
+            )
+        )
+    gained = column("top 1 %, error feedback", "accuracy") - column("top 1 %, EF21", "accuracy")
+    found.append(
+        Claim(
+            "Of the largest hundredth of the entries, error feedback ends at a higher accuracy than EF21",
+            "docs/messages.md",
+            ours=f"{interval(gained, resolution=resolution)} points",
+            holds=above(gained, resolution=resolution),
+        )
+    )
+    return found
+
+
+def _best(tried: pd.DataFrame) -> float:
+    """Return the factor with the highest accuracy; of equal ones, that with the lowest loss."""
+    ranked = tried.assign(accuracy=tried.test_accuracy.fillna(0.0), loss=tried.test_loss.fillna(np.inf))
+    return float(ranked.sort_values(["accuracy", "loss"], ascending=[False, True]).factor.iloc[0])
+
+
+def _point(title: str, factor: float, steps: int, seed: int) -> dict[str, Any]:
+    values, optimizer = METHODS[title], digits.get_config().optimizer
+    rates = {name: factor * optimizer[name.partition(".")[2]] for name in RATES}
+    local = {"local.steps": steps} if values[0] == "diloco" else {}
+    return dict(zip(NAMES, values, strict=True)) | rates | local | {"seed": seed}
+
+
+def _numbers(values: pd.Series) -> dict[str, float]:
+    values = values.astype(float)
+    return {"ours": values.mean(skipna=False), "±": values.std(skipna=False)}
+
+
+def _drawn(course: pd.DataFrame, sizes: Mapping[str, float]) -> Figure:
+    drawn, panels = canvas(1, 2, width=12, height=5.4, sharey=True)
+    for number, (title, size) in enumerate(sizes.items()):
+        found = course[course.title == title].copy()
+        found["evaluation"] = found.groupby("seed").cumcount()
+        by = found.groupby("evaluation")
+        accuracies = [interval(100 * of.test_accuracy.astype(float)) for _, of in by]
+        sent = 1e-6 * size * by.updates.mean()
+        line = {"color": PALETTE[number % len(PALETTE)], "linestyle": "--" if title == "top 1 %, EF21" else "-"}
+        for panel, x in zip(panels[0], (sent, by.seconds.mean()), strict=True):
+            band(panel, x.to_numpy(), accuracies, label=title, **line)
+    panels[0, 0].set(xscale="log", xlabel="megabytes that a worker has sent", ylabel="test accuracy, %", ylim=(80, 100))
+    panels[0, 1].set(xlabel="virtual time, s")
+    panels[0, 1].legend(fontsize=9, loc="lower right")
+    return drawn
