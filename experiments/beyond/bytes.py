@@ -1,9 +1,10 @@
 """Accuracy against megabytes and against seconds, of compressed messages and of local steps (digits, a star network).
 
 Eight workers take 8 s for a gradient on average; all of their uncompressed messages at once take the server's link,
-which they share, 16 s each way. Compared are synchronous SGD with shorter messages (4 bits, signs, the largest hundredth of the entries, PowerSGD), with the memories
-of what was left out that their sources have, and DiLoCo, whose messages are whole but come once in several steps. What
-the server answers is not compressed: of a round's bytes, compression saves at most half, and local steps save both.
+which they share, 16 s each way. Compared are synchronous SGD with shorter messages (4 bits, signs, the largest
+hundredth of the entries, PowerSGD), with the memories of what was left out that their sources have, and DiLoCo, whose
+messages are whole but come once in several steps. What the server answers is not compressed: of a round's bytes,
+compression saves at most half, and local steps save both.
 
 Each method has the rate of a short grid, of factors on the configuration's, with which one seed's accuracy is best on a
 fold that is tested on nowhere else; nothing else is tuned. All make as many gradients. The method of each compressor is
