@@ -12,7 +12,6 @@ judged by nothing here.
 """
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,7 +45,7 @@ from sgdlab.runs.train import train
 from sgdlab.schedule import DROPPED, Schedule
 
 DATA = {"all": "from all digits", "own": "labels of their own"}
-"""How workers draw -> words."""
+"""Way in which workers draw -> words."""
 ALPHA = 0.1
 """Of Dirichlet's law, where they have labels of their own."""
 
@@ -100,7 +99,7 @@ def dropped_messages(
     return Output(pd.DataFrame(table), _drawn(runs), claims(runs), notes)
 
 
-def configured(*, data: str, steps: int, rounds: int, rate: float, seed: int, **others: Any) -> ConfigDict:
+def configured(*, data: str, steps: int, rounds: int, rate: float, seed: int, share: float = 0.0) -> ConfigDict:
     """Return the configuration of a run in which no message is lost.
 
     Args:
@@ -109,9 +108,9 @@ def configured(*, data: str, steps: int, rounds: int, rate: float, seed: int, **
       rounds: of the run.
       rate: of the workers.
       seed: of everything but losses.
-      **others: what does not change it.
+      share: of messages that are lost, which does not change it.
     """
-    del others
+    del share
     config = digits.get_config()
     config.method, config.seed, config.split = "diloco", seed, "rotating"
     config.local.steps, config.local.learning_rate, config.local.follow_rate = steps, rate, False
@@ -125,15 +124,18 @@ def configured(*, data: str, steps: int, rounds: int, rate: float, seed: int, **
 
 @trains(configured)
 @goes_by(synchronous, rules.nag_asgd, replay.in_local_steps)
-def trained(*, share: float, seed: int, **settings: Any) -> dict[str, float]:
+def trained(*, data: str, steps: int, rounds: int, rate: float, seed: int, share: float) -> dict[str, float]:
     """Return the test accuracy, %, and the share of messages that were lost, %.
 
     Args:
+      data: "all" or "own".
+      steps: H.
+      rounds: of the run.
+      rate: of the workers.
+      seed: of the run, and of the losses.
       share: of the messages that are lost.
-      seed: of the run.
-      **settings: of `configured`.
     """
-    plan = with_losses(configured(seed=seed, **settings), share, seed)
+    plan = with_losses(configured(data=data, steps=steps, rounds=rounds, rate=rate, seed=seed), share, seed)
     summary = train(plan).records[-1]
     accuracy = 0.0 if summary["test_accuracy"] is None else 100 * summary["test_accuracy"]
     lost = 100 * float(plan.schedule.dropped().all(axis=1).mean())
