@@ -7,8 +7,8 @@ what it has computed is lost with the message. (The paper's workers go on with t
 reconstruction, in which a loss costs more.) Rounds are as many at any share, so that fewer steps are used. Either all
 workers draw from all digits, or each has labels of its own, by Dirichlet's law.
 
-The paper is said to lose 2.1 % of its perplexity where half of the messages are lost. It was not at hand, and that number
-is compared with nothing here.
+The paper is said to lose 2.1 % of its perplexity where half of the messages are lost. It was not at hand, and nothing
+here is compared with that number.
 """
 
 import dataclasses
