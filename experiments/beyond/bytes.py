@@ -248,7 +248,7 @@ def _numbers(values: pd.Series) -> dict[str, float]:
 
 
 def _drawn(course: pd.DataFrame, sizes: Mapping[str, float]) -> Figure:
-    drawn, panels = canvas(1, 2, width=12, height=5.4, sharey=True)
+    drawn, panels = canvas(1, 2, width=12, height=6, sharey=True)
     for shade, (title, size) in zip(PALETTE, sizes.items(), strict=True):
         found = course[(course.title == title) & (course.updates > 0)]
         by = found.groupby(found.groupby("seed").cumcount())
@@ -259,5 +259,6 @@ def _drawn(course: pd.DataFrame, sizes: Mapping[str, float]) -> Figure:
     for panel, label in zip(panels[0], ("megabytes that a worker has sent", "virtual time, s"), strict=True):
         panel.set(xscale="log", xlabel=label, ylim=(80, 100))
     panels[0, 0].set_ylabel("test accuracy, %")
-    panels[0, 1].legend(fontsize=9, loc="lower right", title="mean of the seeds; at the end, 95 %")
+    words = "means of the seeds; at the end, with 95 % intervals"
+    drawn.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, title=words)
     return drawn
