@@ -59,6 +59,16 @@ WHOLE = "uncompressed"
 RATES = ("optimizer.learning_rate", "optimizer.adam_learning_rate")
 """The rates of gradients, and of DiLoCo's workers, which a factor multiplies."""
 
+QUANTITIES = {
+    "accuracy": "test accuracy, end, %",
+    "seconds": "seconds of the run",
+    "seconds_to_target": "seconds to the target",
+    "sent": "megabytes sent",
+    "received": "megabytes received",
+    "sent_to_target": "megabytes sent to the target",
+}
+"""Column of runs -> what it is, in words."""
+
 MESSAGE_SECONDS = 2.0
 """Seconds of a lone uncompressed message on the server's link; a gradient takes 8 s on average."""
 
@@ -67,7 +77,7 @@ MESSAGE_SECONDS = 2.0
     SGDLAB,
     "Bytes",
     scales={
-        "smoke": Scale("40 s", factors=[1.0], tuning_seeds=1, seeds=1, epochs=1.0),
+        "smoke": Scale("30 s", factors=[1.0], seeds=1, epochs=1.0, network="mlp"),
         "laptop": Scale("10 min"),
         "decide": Scale("25 min", seeds=32),
     },
@@ -80,6 +90,7 @@ def bytes_(
     steps: Count = 10,
     seeds: Count = 8,
     epochs: Positive = 20.0,
+    network: str = "conv",
 ) -> Output:
     """Tunes the rate of each method on a fold of its own, and runs it on others.
 
@@ -89,13 +100,14 @@ def bytes_(
       steps: H, DiLoCo's steps between two messages.
       seeds: number of seeds; a multiple of 4 tests on each fold as often.
       epochs: of the gradients of all workers together.
+      network: its kind.
     """
-    base, grid = configured(epochs), sorted(set(factors))
-    tuning = configured(epochs)
-    tuning.split = "validation"
-    points = [_point(m, factor, steps, seed) for m in METHODS for factor in grid for seed in range(tuning_seeds)]
-    tried = named(Sweep(tuning, points).table())
-    best = {title: _best(of_method) for title, of_method in tried.groupby("title")}
+    base, grid = configured(epochs, network), sorted(set(factors))
+    best = dict.fromkeys(METHODS, grid[0])
+    if len(grid) > 1:
+        tuning = configured(epochs, network, split="validation")
+        points = [_point(m, factor, steps, seed) for m in METHODS for factor in grid for seed in range(tuning_seeds)]
+        best = {title: _best(tried) for title, tried in named(Sweep(tuning, points).table()).groupby("title")}
     sweep = Sweep(base, [_point(m, best[m], steps, seed) for m in METHODS for seed in range(seeds)])
     sizes = {m: message_bytes(base, _point(m, 1.0, steps, 0)) for m in METHODS}
     runs, course = with_bytes(named(sweep.table()), sizes), named(sweep.evaluations())
@@ -116,21 +128,11 @@ def bytes_(
     return Output(pd.DataFrame(rows).assign(paper=None), _drawn(course, sizes), claims(runs, steps), notes)
 
 
-QUANTITIES = {
-    "accuracy": "test accuracy, end, %",
-    "seconds": "seconds of the run",
-    "seconds_to_target": "seconds to the target",
-    "sent": "megabytes sent",
-    "received": "megabytes received",
-    "sent_to_target": "megabytes sent to the target",
-}
-"""Column of runs -> what it is, in words."""
-
-
-def configured(epochs: float) -> ConfigDict:
+def configured(epochs: float, network: str, *, split: str = "rotating") -> ConfigDict:
     """Return the configuration of all runs."""
     config = digits.get_config()
-    config.epochs, config.split, config.evaluations, config.average_decay = epochs, "rotating", 40, None
+    config.network.kind = network
+    config.epochs, config.split, config.evaluations, config.average_decay = epochs, split, 40, None
     config.cluster.gamma.heterogeneous = False
     config.transport.kind = "star"
     whole = sizes_of(resolve(config)).parameters

@@ -15,7 +15,7 @@ POINTS = {title: of_bytes._point(title, 1.0, 10, 0) for title in of_bytes.METHOD
 
 def test_bytes_of_messages_by_hand():
     """9,930 parameters of 4 bytes; a hundredth of them, rounded up, are 100, at places of 14 bits."""
-    base = of_bytes.configured(1.0)
+    base = of_bytes.configured(1.0, "conv")
     sizes = {title: of_bytes.message_bytes(base, point) for title, point in POINTS.items()}
     assert sizes["uncompressed"] == sizes["DiLoCo"] == 4 * 9930
     assert sizes["4 bits"] == sizes["DiLoCo, 4 bits"] == 9930 / 2 + 4
@@ -25,7 +25,7 @@ def test_bytes_of_messages_by_hand():
 
 
 def test_what_is_not_sent_is_received():
-    base = of_bytes.configured(1.0)
+    base = of_bytes.configured(1.0, "conv")
     base.update_from_flattened_dict({name: value for name, value in POINTS["4 bits"].items() if value is not None})
     plan = make_plan(base)
     runs = pd.DataFrame(
