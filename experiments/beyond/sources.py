@@ -57,13 +57,6 @@ YOUNG = Paper(
     {"Interval": "Goodput of a job that fails, against the interval between checkpoints"},
 )
 
-DILOCO = Paper(
-    "Douillard et al. 2023",
-    "DiLoCo: distributed low-communication training of language models",
-    "arXiv:2311.08105",
-    {"Dropped messages": "Accuracy by the share of messages that are lost"},
-)
-
 STREAMING = Paper(
     "Douillard et al. 2025",
     "Streaming DiLoCo with overlapping communication: towards a distributed free lunch",
