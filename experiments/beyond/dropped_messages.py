@@ -179,8 +179,8 @@ def claims(runs: pd.DataFrame) -> list[Claim]:
     of = {key: found.sort_values("seed").accuracy.to_numpy(float) for key, found in runs.groupby(["data", "share"])}
     return [
         Claim(
-            f"DiLoCo loses little with {100 * share:g} % of its messages, and the steps behind them, where workers draw "
-            f"{words} (here: at most {DROPPED_LITTLE:g} point of test accuracy)",
+            f"DiLoCo loses little with {100 * share:g} % of its messages, and the steps behind them, where workers "
+            f"draw {words} (here: at most {DROPPED_LITTLE:g} point of test accuracy)",
             "docs/messages.md",
             ours=f"{interval(of[kind, 0.0] - of[kind, share], resolution=resolution)} points",
             holds=below(of[kind, 0.0] - of[kind, share], DROPPED_LITTLE, resolution=resolution),
