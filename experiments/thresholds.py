@@ -88,6 +88,10 @@ DECOUPLED_COMPETITIVE = Threshold(1.05, "a twentieth of a test loss is competiti
 DROPCOMPUTE_CLOSE = Threshold(0.05, "relative error of a formula that predicts", "2026-11-23", seen=True)
 GOODPUT_EXACT = Threshold(0.02, "relative error of an exact formula of goodput", "2026-11-27", seen=True)
 GOODPUT_LOST = Threshold(0.02, "a fiftieth of all time is no loss", "2026-11-27", seen=True)
+BYTES_CLOSE = Threshold(1.0, "points of accuracy that shorter messages may cost", "2026-11-27", seen=True)
+DROPPED_LITTLE = Threshold(1.0, "points of accuracy that lost messages may cost", "2026-11-27")
+HOURS_CLOSE = Threshold(0.05, "relative error of hours that a closed form says", "2026-11-27", seen=True)
+MOST_THRESHOLDS = Threshold(0.9, "nine of ten numbers of a table are nearly all", "2026-11-27", seen=True)
 FOUR_SPEEDS_ALIKE = Threshold(0.1, "a loss that is a tenth higher matches", "2026-11-23", seen=True)
 MINDFLAYER_ALIKE = Threshold(0.1, "a loss that is a tenth higher is as good", "2026-11-23", seen=True)
 SINGLE_WORKER_CLOSE = Threshold(

@@ -64,6 +64,23 @@ DECOUPLED = Paper(
     {"Goodput": "Goodput of learners that fail, and accuracy at equal goodput"},
 )
 
+STREAMING = Paper(
+    "Douillard et al. 2025",
+    "Streaming DiLoCo with overlapping communication: towards a distributed free lunch",
+    "arXiv:2501.18512",
+    {
+        "Table 1": "Hours of training at 1 Gbit/s, data parallel and Streaming DiLoCo",
+        "Table 4": "Bandwidth that a compute utilisation needs, by method and model",
+    },
+)
+
+SCALING = Paper(
+    "Charles et al. 2025",
+    "Communication-efficient language model training scales reliably and robustly: scaling laws for DiLoCo",
+    "arXiv:2503.09799",
+    {"Table 6": "Bandwidth that a compute utilisation needs, by model and steps between synchronisations"},
+)
+
 SGDLAB = Paper(
     "sgdlab",
     "Its own configuration of digits",
