@@ -348,7 +348,9 @@ def _picture(
         panel.axhline(equal, color="#7a7a7a", linewidth=1)
         panel.set_xticks(place, [str(count) for count in machines])
         panel.set(xlabel="machines, N + b", xlim=(-0.5, len(machines) - 0.5))
-        panel.legend()
+        panel.legend(fontsize=9)
+    low, high = needed.get_ylim()
+    needed.set_ylim(low, high * (high / low) ** (0.07 * len(shown)))  # room for the legend
     for index, method in enumerate(KINDS):
         ends = best[method, machines[-1]]
         spread = index + np.linspace(-0.2, 0.2, ends.size)

@@ -33,7 +33,7 @@ class _Message(NamedTuple):
     length: jax.Array  # shape=(): the norm, where it is radial.
 
 
-@RULES.register(title="Token-weighted Nesterov", source="Decoupled DiLoCo 2026", method=False, momentum_sgd=False)
+@RULES.register(title="Token-weighted Nesterov", source="Decoupled DiLoCo 2026", method=False)
 def token_weighted(
     *,
     learning_rate: Rate,
@@ -87,8 +87,8 @@ def token_weighted(
         raise ValueError(f"steps={steps} must be {num_workers} numbers of at least 1, one for each worker")
     arguments.one_of("merge", merge, ("mean", "radial"))
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=True, weight_decay=weight_decay)
-    # Weights of a mean of 1, which equal ones then are to the bit.
-    return rule_of(_TokenWeighted(descent, every / every.mean(), merge == "radial"), num_workers=num_workers)
+    # Only their ratios count: equal weights are 1 to the bit.
+    return rule_of(_TokenWeighted(descent, every / every.max(), merge == "radial"), num_workers=num_workers)
 
 
 @jax.tree_util.register_dataclass

@@ -20,7 +20,7 @@ FOLDS = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Workers:
+class Participants:
     """The number of a cluster's workers, and how many of them take part, the first ones; None: all."""
 
     cluster: int
@@ -42,7 +42,7 @@ class TrainingData:
     """The data of a run, and how they are cut into batches."""
 
     used: UsedPart
-    workers: Workers  # who draw from it
+    workers: Participants  # who draw from it
     batch_size: int  # B, examples of a gradient
     micro_batches: int  # parts of a batch, whose mean is the gradient; 1: the whole at once
     replacement: bool  # examples are drawn with replacement, instead of a permutation each epoch

@@ -15,7 +15,7 @@ from sgdlab.registry import FAMILIES, NETWORKS, TASKS, Part, Registry
 from sgdlab.runs import configuration, local_steps, parts
 from sgdlab.runs.compression import Compression
 from sgdlab.runs.configuration import Reach
-from sgdlab.runs.datasets import FOLDS, TrainingData, Workers
+from sgdlab.runs.datasets import FOLDS, Participants, TrainingData
 from sgdlab.runs.local_steps import Local, local_of
 from sgdlab.runs.methods import Method, UsedPart, chosen
 from sgdlab.runs.rates import InnerRate, RateSchedule
@@ -50,7 +50,7 @@ class RunTimes:
     """The compute times of the gradients of a run, each of a number of examples, by the law of its cluster."""
 
     used: UsedPart
-    workers: Workers
+    workers: Participants
     batch_size: int
     seed: int
     pieces: int = 1  # gradients that a batch is divided into, each of which takes as large a part of its seconds
@@ -323,7 +323,7 @@ def resolve(config: ConfigDict) -> Experiment:
         rate = RateSchedule(**config.rate)
     seeds, shares = Seeds(config.seed), config.heterogeneity
     own = (shares.alpha, seeds.of("shares") if shares.seed is None else shares.seed)
-    workers, size = Workers(config.cluster.num_workers, config.cluster.first_workers), config.batch_size
+    workers, size = Participants(config.cluster.num_workers, config.cluster.first_workers), config.batch_size
     pieces = _pieces(config, protocol)
     batches = (size // pieces, config.micro_batches, config.replacement, seeds.of("batches"))
     optimizer = {**config.optimizer, "learning_rate": config.optimizer[_rate_of(rule.part)]}

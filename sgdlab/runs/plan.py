@@ -171,7 +171,7 @@ class Plan:
             "nesterov": optimizer.nesterov,
             "expected_gradients": expected_gradients(experiment, workers),
             "fragments": experiment.local.fragments,
-            "steps": experiment.steps if "steps" in experiment.rule.part.given else None,
+            "steps": np.resize(experiment.steps, num_workers) if "steps" in experiment.rule.part.given else None,
         }
         # What the configuration leaves open is as the rule has it: momentum 0.9, or none.
         given = {name: value for name, value in given.items() if value is not None}

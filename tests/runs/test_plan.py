@@ -72,8 +72,8 @@ def test_any_rule_goes_with_a_protocol_or_is_refused(protocol):
             continue
         made = dataclasses.replace(plan, experiment=resolve(config)).rule(plan.rates, plan.schedule.num_workers)
         keeps_state_for_workers = rule.startswith("dana")
-        absorbs = rule in ("malenia", "ace", "aced", "rescaled", "ca2fl", "vecna", "fadas")
-        refused = (keeps_state_for_workers and (averages or peers)) or (absorbs and peers)
+        of_a_server = rule in ("malenia", "ace", "aced", "rescaled", "ca2fl", "vecna", "fadas", "token_weighted")
+        refused = (keeps_state_for_workers and (averages or peers)) or (of_a_server and peers)
         with pytest.raises(ValueError, match="rule") if refused else contextlib.nullcontext():
             replay.check_rule(plan.schedule, made)
 
