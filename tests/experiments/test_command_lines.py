@@ -334,7 +334,7 @@ def test_an_interrupted_comparison_stops_and_says_so(call, tmp_path, monkeypatch
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs.executor, "finish", interrupted)
+    monkeypatch.setattr("sgdlab.runs.compare.finish", interrupted)
     code, _, errors = call(
         compare, *TINY, "--methods=asgd", "--num_workers=2", "--seeds=1", f"--workdir={tmp_path / 'runs'}"
     )
