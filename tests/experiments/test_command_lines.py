@@ -10,7 +10,6 @@ import sys
 import pytest
 from lib import undrawn
 
-from sgdlab import runs
 from sgdlab.commands import compare, timeline, train
 
 ROOT = pathlib.Path(__file__).parents[2]

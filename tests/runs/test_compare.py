@@ -30,7 +30,8 @@ def test_methods_are_compared_with_the_first_worker_of_the_smallest_cluster():
 
 def test_tables_say_what_to_install_before_any_run_is_done(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    monkeypatch.setattr("sgdlab.runs.compare.finish", lambda *given: pytest.fail("a run was done"))
+    for module in ("compare", "sweep"):
+        monkeypatch.setattr(f"sgdlab.runs.{module}.finish", lambda *given: pytest.fail("a run was done"))
     for asked in (sgdlab.compare, Sweep(tiny.config(), {"seed": [0]}).table):
         with pytest.raises(
             UsageError, match=r"table of pandas, which is not installed: pip install 'sgdlab\[pandas\]'"
