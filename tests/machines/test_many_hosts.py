@@ -11,13 +11,14 @@ from namespaces import Machines, why_not
 
 ROOT = pathlib.Path(__file__).parents[2]
 TRAIN = (
-    sys.executable, "-m", "sgdlab", "train", "--config.method=synchronous", "--config.cluster.num_workers=6",
-    "--config.epochs=200", "--config.evaluations=40", "--config.network.kind=mlp", "--config.network.mlp.widths=(8,)",
+    sys.executable, "-m", "sgdlab", "train", "--config.method=asgd", "--config.cluster.num_workers=6",
+    "--config.epochs=100", "--config.evaluations=40", "--config.network.kind=mlp", "--config.network.mlp.widths=(8,)",
     "--config.batch_size=32", "--config.mode=wave", "--config.target=None", "--checkpoint_seconds=0.5",
 )  # fmt: skip
 
 pytestmark = [
     pytest.mark.machines,
+    pytest.mark.long("one run over three machines"),
     pytest.mark.skipif(sys.platform != "linux" or bool(why_not()), reason=f"no machines can be made: {why_not()}"),
 ]
 
