@@ -53,7 +53,7 @@ def define_flags() -> None:
     )
     shared_flags.define_serve("Show the run as a page, on a port of this machine alone: --serve, or --serve=8080.")
     flags.DEFINE_integer("min_workers", own.min_workers, "Least number of workers needed for the run to go on.")
-    flags.DEFINE_float("join_seconds", own.join_seconds, "Seconds that the start waits for all workers.")
+    flags.DEFINE_float("join_seconds", own.join_seconds, "Seconds in which a worker must have started.")
     flags.DEFINE_float("wait_seconds", own.wait_seconds, "Seconds that the run waits for --min_workers before it ends.")
     flags.DEFINE_float(
         "patience", own.patience, "Silence after which a worker is lost, in multiples of its usual time."
@@ -64,7 +64,11 @@ def define_flags() -> None:
         own.first_patience,
         "Seconds of silence after which a worker is lost while its usual time is unknown.",
     )
-    flags.DEFINE_integer("respawns", own.respawns, "Number of times in a row that a worker's process is started again.")
+    flags.DEFINE_integer(
+        "respawns",
+        own.respawns,
+        "Number of starts in a row, of all workers' processes, without a gradient, after which the run fails.",
+    )
     flags.DEFINE_integer(
         "checkpoint_updates", own.checkpoint_updates, "Least number of updates between two checkpoints."
     )

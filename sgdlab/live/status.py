@@ -13,7 +13,7 @@ from sgdlab.live.fleet import Worker
 _LAST = 50
 """Gradients whose loss and staleness are averaged."""
 _RATE_SECONDS = 10.0
-_WORDS = {"there": "waiting", "silent": "lost", "down": "lost", "starting": "starting", "gone": "gone"}
+_WORDS = {"there": "waiting", "ready": "waiting", "silent": "lost", "down": "lost", "starting": "starting"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class WorkerStatus:
     """A worker at one instant."""
 
     worker: int  # its number
-    state: str  # "computing", "waiting" (for others), "lost", "starting" or "gone" (for good)
+    state: str  # "computing", "waiting" (for others), "lost", "starting" or "queued" (to start when others have)
     since: float  # seconds since it is in that state
     process: int | None  # number of its process; None before it has joined
     host: str
@@ -134,7 +134,7 @@ class View:
         idle = worker.idle + (now - worker.since) * waits
         return WorkerStatus(
             worker=number,
-            state="computing" if computing else _WORDS[worker.state],
+            state="computing" if computing else "queued" if worker.queued else _WORDS[worker.state],
             since=max(now - worker.since, 0.0),
             process=worker.process,
             host=worker.host,
