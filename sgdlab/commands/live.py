@@ -69,6 +69,7 @@ def define_flags() -> None:
         own.respawns,
         "Number of starts in a row, of all workers' processes, without a gradient, after which the run fails.",
     )
+    flags.DEFINE_integer("spares", 1, "Number of processes that wait to take the place of a worker that is lost.")
     flags.DEFINE_integer(
         "checkpoint_updates", own.checkpoint_updates, "Least number of updates between two checkpoints."
     )
@@ -194,7 +195,7 @@ def _transport(job: "Job", logs: pathlib.Path) -> "Transport":
     else:
         from sgdlab.live.processes import Processes  # noqa: PLC0415
 
-        kind = Processes
+        kind, own = Processes, own | {"spares": given.spares}
     with said_of("--"):
         return kind(job.source, job.task.params, job.gradients.aux, sent_like=job.gradients.sent, **own)
 
@@ -300,6 +301,7 @@ COMMAND = launch.Command(
         "patience",
         "rerun",
         "respawns",
+        "spares",
         "wait_seconds",
         "writers",
     ),

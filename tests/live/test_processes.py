@@ -6,14 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
 import process_works
 import psutil
 import pytest
-from pools import SLOW, Pool, assert_answers, heard, made, wait_until_gone
+from pools import PATIENCE, SLOW, Pool, assert_answers, heard, made, wait_until_gone
 
+from sgdlab.live import processes
 from sgdlab.live.messages import Came, GaveUp, Joined, Lost
 
 
@@ -133,6 +135,53 @@ def test_a_worker_loads_nothing_that_it_does_not_need():
             raise KeyError("an error of the server")
         wait_until_gone(*pool.processes.values())
     transport.close()  # a third time
+
+
+def with_spare(transport):
+    """The process number of the spare of a transport, which is there soon after a worker."""
+    end = time.monotonic() + PATIENCE
+    while not transport._spares:
+        assert transport.next(0.01) == []
+        assert time.monotonic() < end
+    return transport._spares[0].child.pid
+
+
+@pytest.mark.long("workers and a spare are processes")
+def test_a_spare_takes_the_place_of_a_worker_that_is_lost(monkeypatch, tmp_path):
+    monkeypatch.setattr(processes, "_SPARE_AFTER", 0.0)
+    with made(argument={"prints": "it is worker"}, logs=tmp_path) as transport:
+        pool = Pool(transport)
+        pool.ready(0)
+        for worker in (0, 1):
+            spare, gone = with_spare(transport), pool.processes.get(worker)
+            if gone is not None:
+                os.kill(gone, signal.SIGKILL)
+                assert type(pool.heard(1)[0]) is Lost
+            pool.ready(worker)
+            assert pool.processes[worker] == spare
+            ticket = pool.begin(worker)
+            (came,) = pool.heard(1)
+            assert_answers(came, pool.params, ticket)
+            # What it prints is where its worker's predecessor has printed.
+            assert f"it is worker {worker}" in (tmp_path / f"worker_{worker}.log").read_text()
+        dead = with_spare(transport)
+        os.kill(dead, signal.SIGKILL)
+        transport.kill(0)
+        os.waitid(os.P_PID, dead, os.WEXITED | os.WNOWAIT)
+        pool.ready(0)  # not by the one that is dead
+        left = with_spare(transport)
+        assert pool.processes[0] not in (dead, left)
+    wait_until_gone(left, *pool.processes.values())
+
+
+def test_no_spare_is_started_where_none_is_wanted(monkeypatch):
+    monkeypatch.setattr(processes, "_SPARE_AFTER", 0.0)
+    with pytest.raises(ValueError, match=r"^spares=-1 must be"):
+        made(argument={}, spares=-1)
+    with made(argument={}, spares=0) as transport:
+        Pool(transport).ready(0)
+        assert transport.next(0.0) == []
+        assert not transport._spares
 
 
 SERVER = """
