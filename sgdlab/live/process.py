@@ -122,7 +122,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self.child.kill()
             self.child.wait()
-        how = described(self.child.returncode, self._killed)
+        how = self.line.error or described(self.child.returncode, self._killed)
         if self.joined is not None:
             return f"{how}; see {self._log}" if self._log else how
         why = self.error or (last_lines(self._log) if self._log else "")

@@ -98,8 +98,11 @@ class Processes(Workers):
         while not found and (self._workers or timeout is not None):
             left = end - time.monotonic()
             for key, events in self._selector.select(None if timeout is None else max(left, 0)):
+                process = self._workers.get(key.data)
+                if process is None or process.line.socket is not key.fileobj:
+                    continue  # an event before this one, of the same instant, has ended it
                 if events & selectors.EVENT_WRITE:
-                    self._workers[key.data].line.flush()
+                    process.line.flush()
                     self._watch(key.data)
                 if events & selectors.EVENT_READ:
                     found += self._heard(key.data)

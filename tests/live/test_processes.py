@@ -100,6 +100,25 @@ def test_a_process_that_dies_between_two_runs(pool):
     assert pool.processes[0] != before
 
 
+def test_an_event_of_a_worker_that_is_gone_by_then_is_passed_over(pool, monkeypatch):
+    transport, heard_of = pool.transport, pool.transport._heard
+
+    def kill_the_other(worker):
+        transport.kill(1 - worker)
+        return heard_of(worker)
+
+    transport.kill(SLOW)  # the first gradient of the next one takes no longer than others
+    pool.ready(SLOW)
+    tickets = {worker: pool.begin(worker) for worker in (0, SLOW)}
+    pool.answered(0, SLOW)
+    with monkeypatch.context() as patched:
+        patched.setattr(transport, "_heard", kill_the_other)
+        (came,) = transport.next(PATIENCE)
+    assert came.ticket == tickets[came.worker]
+    assert transport.next(0.0) == []
+    pool.ready(1 - came.worker)
+
+
 def test_workers_that_cannot_start_say_why(tmp_path):
     wrong = process_works.params() | {"matrix": jnp.zeros([2, 4], jnp.float32)}
     cases = {
