@@ -158,7 +158,10 @@ class LiveEngine:
                 self._silent(worker, seconds, now)
             case Killed(worker, error):
                 self.transport.kill(worker)
-                self.patience.double(worker)
+                if self.fleet[worker].there:
+                    self.fleet[worker].spoils()
+                else:
+                    self.patience.double(worker)
                 self._ended(worker, error or "silent, and killed", now)
             case Spawned(worker):
                 self.transport.spawn(worker)

@@ -1,5 +1,6 @@
 """`Fleet`, the workers of a live run and their states, and what went wrong with them, in words."""
 
+import collections
 import dataclasses
 import math
 from collections.abc import Iterable
@@ -12,6 +13,11 @@ from sgdlab.report.words import counted, listed
 _MOST_SECONDS = 60.0
 _NAMED = 3
 """So many workers are named in a line, and so many reasons; of the others, only their number is given."""
+_REMEMBERED = 4
+"""Times the failures in a row that end a process: so many of a worker's last gradients are looked at; if that number of
+them, in whatever order, was bad, and"""
+_MORE_OFTEN = 3
+"""times the others' share, its process is ended too."""
 _PROCESSES = 16
 """So many of a host's processes are named."""
 
@@ -37,6 +43,8 @@ class Worker:
     respawns: int = 0  # how often its process was started again, for which there is no limit
     deaths: int = 0  # how often it was lost in a row, without a gradient in between
     failures: int = 0  # how many of its gradients failed or were refused in a row
+    good: collections.deque[bool] = dataclasses.field(default_factory=collections.deque)  # its process's last gradients
+    spoilt: int = 0  # how many of its processes in a row were ended because too many of their gradients were bad
     came: int = 0  # how many of its gradients have come
     idle: float = 0.0  # seconds that it has waited for others
     error: str = ""  # the last thing that went wrong with it
@@ -63,6 +71,7 @@ class Worker:
     def joined(self, process: int | None, host: str, now: float) -> None:
         """Count a process that is ready, or one that serves a new run."""
         self.process, self.host, self.life, self.after = process, host, self.life + 1, ANEW
+        self.good.clear()
         self.enters("there", now)
 
     def computes(self, now: float) -> None:
@@ -71,11 +80,19 @@ class Worker:
 
     def sent_good(self) -> None:
         """Count a good gradient that has come."""
-        self.came, self.deaths, self.failures = self.came + 1, 0, 0
+        self.good.append(True)
+        self.spoilt *= len(self.good) < (self.good.maxlen or 1)  # so many have come, and it was not ended
+        self.came, self.deaths, self.failures = self.came + 1, self.spoilt, 0
+
+    def spoils(self) -> None:
+        """Count a process that is ended for its bad gradients: the good ones do not make the next pause short."""
+        self.spoilt += 1
+        self.deaths = max(self.deaths, self.spoilt - 1)
 
     def restarted(self, now: float) -> None:
         """Count its process as gone by no fault of its own."""
-        self.respawn_at, self.deaths, self.failures, self.process = now, 0, 0, None
+        self.respawn_at, self.process = now, None
+        self.deaths = self.failures = self.spoilt = 0
         self.enters("down", now)
 
 
@@ -105,7 +122,8 @@ class Fleet(list[Worker]):
     """
 
     def __init__(self, num_workers: int, settings: LiveSettings):
-        super().__init__(Worker(number) for number in range(num_workers))
+        remembered = _REMEMBERED * settings.failures
+        super().__init__(Worker(n, good=collections.deque(maxlen=remembered)) for n in range(num_workers))
         self._settings, self.at_once = settings, num_workers
 
     def there(self) -> list[int]:
@@ -152,8 +170,25 @@ class Fleet(list[Worker]):
     def failed(self, number: int, error: str) -> bool:
         """Count a gradient that failed or was refused; return True if it was one too many in a row."""
         worker = self[number]
+        worker.good.append(False)
         worker.error, worker.failures = error, worker.failures + 1
         return worker.failures >= self._settings.failures
+
+    def spoiling(self) -> list[tuple[int, str]]:
+        """Return the workers that send bad gradients far more often than the others, though not in a row, and why.
+
+        So it is where a machine computes wrongly now and then. What all workers do is the model's or the data's fault.
+        """
+        bad = {worker.worker: worker.good.count(False) for worker in self if worker.there}
+        total = sum(len(self[number].good) for number in bad)
+        found = []
+        for number, own in bad.items():
+            if own >= self._settings.failures:
+                sent, others = len(self[number].good), total - len(self[number].good)
+                if others and own * others >= _MORE_OFTEN * (sum(bad.values()) - own) * sent:
+                    words = f"{own} of its last {sent} gradients failed or were refused: {self[number].error}"
+                    found.append((number, words))
+        return found
 
     def shift(self, seconds: float) -> None:
         """Move all instants, where the run's clock is set."""

@@ -334,6 +334,9 @@ class _Loop:
             if hopeless and not engine.finished:
                 why = _not_started(silence) if starting else f"silent for {silence:.0f} s, and killed"
                 self.happens(Killed(worker.worker, why))
+        for worker, why in engine.fleet.spoiling():
+            if not engine.finished:
+                self.happens(Killed(worker, why))
         there, least = len(engine.fleet.there()), self.settings.min_workers
         if there >= least:
             self.short_since = None

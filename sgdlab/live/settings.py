@@ -29,8 +29,9 @@ class LiveSettings:
         fails. A worker alone is started anew for ever while another is fine.
       respawn_seconds: time before a process is started anew; each further time in a row it is twice as long, at most a
         minute.
-      failures: gradients in a row that may raise or be refused before their worker is started anew. If all workers
-        together fail so often on average, without one good gradient in between, the run fails.
+      failures: gradients in a row that may raise or be refused before their worker is started anew; so it is too if so
+        many of its last 4 times as many were bad, and its share is 3 times that of the others. If all workers together
+        fail so often on average, without one good gradient in between, the run fails.
       checkpoint_updates: updates between two checkpoints, at least.
       checkpoint_seconds: time between two checkpoints, at least.
       turn_seconds: longest time between two looks at the clock, at `stop` and at workers that are silent.

@@ -12,6 +12,7 @@ from rehearsing import POLICIES, QUICK, Creeping, NaiveSteps, after, compute, re
 from sgdlab import policies
 from sgdlab.errors import HostLost, RunFailed, Stopped
 from sgdlab.live.engine import LiveEngine
+from sgdlab.live.fleet import NOT_FINITE
 from sgdlab.live.progress import line_of
 from sgdlab.live.server import serve
 from sgdlab.live.settings import LiveSettings
@@ -34,7 +35,8 @@ def checked_after_each_event(monkeypatch):
             "begun": self.flying.begun,
             "applied": fates["applied"],
             "dropped": fates["late"] + fates["interrupted"],
-            "lost": fates["lost"] + fates["failed"] + fates["refused"],
+            "lost": fates["lost"],
+            "refused": fates["failed"] + fates["refused"],
             "in flight": fates["open"] + len(flying),
         }
         assert {(worker, ticket) for worker, ticket in self.flying.current.items()} == {
@@ -506,6 +508,54 @@ def test_a_worker_that_always_fails_is_started_anew_after_ever_longer_pauses():
     assert recording.ledger()["failed"] == 2 * 7  # two in each life
 
 
+class EveryThird(Rehearsal):
+    """Every third gradient of some workers is not finite."""
+
+    def __init__(self, *given, spoiling, **named):
+        super().__init__(*given, **named)
+        self.spoiling, self.sent = spoiling, collections.Counter()
+
+    def _answer(self, worker, process, seconds):
+        self.sent[worker] += 1
+        if worker in self.spoiling and self.sent[worker] % 3 == 0:
+            self._next.add(("nan", worker))
+        return super()._answer(worker, process, seconds)
+
+
+def test_a_worker_that_spoils_every_third_gradient_is_taken_out_for_ever_longer():
+    transport, statuses = EveryThird(constant(), compute, spoiling={1}), []
+    own = dataclasses.replace(QUICK, failures=4)
+    recording, *_ = asynchronous(400, transport=transport, settings=own, watch=statuses.append)
+    started = recording.schedule.started[recording.schedule.worker == 1]
+    ended = recording.schedule.arrived[recording.fate == "lost", 0]
+    pauses = [started[started > at].min() - at for at in sorted(ended)[:5]]
+    # Its fourth bad gradient is its 12th; it is found out within turn_seconds, in the next gradient, which is lost.
+    assert transport.told.count(("kill", 1)) == recording.ledger()["lost"] >= 5
+    assert pauses == pytest.approx(0.5 * 2.0 ** np.arange(5), abs=1e-6)
+    assert not {("kill", 0), ("kill", 2)} & set(transport.told)
+    said = {words for status in statuses for _, words in status.events}
+    why = f"4 of its last 12 gradients failed or were refused: {NOT_FINITE}"
+    assert f"worker 1 is lost: {why}; started again in 0.5 s" in said
+    assert statuses[-1].workers[1].refused == recording.ledger()["refused"] > 0
+
+
+def test_gradients_that_are_bad_on_all_workers_are_no_workers_fault():
+    transport = EveryThird(constant(), compute, spoiling={0, 1, 2})
+    recording, *_ = asynchronous(200, transport=transport, settings=dataclasses.replace(QUICK, failures=4))
+    assert recording.ledger()["refused"] > 60
+    assert not any(kind == "kill" for kind, *_ in transport.told)
+
+
+def test_a_worker_that_has_recovered_is_like_the_others_again():
+    transport, statuses = EveryThird(constant(), compute, spoiling={1}, faults=[Fault("kill", 1, 150.0)]), []
+    transport._at(60.0, lambda: transport.spoiling.clear() or [])  # after it was taken out twice
+    own = dataclasses.replace(QUICK, failures=4)
+    asynchronous(400, transport=transport, settings=own, watch=statuses.append)
+    words = " ".join(words for _, words in statuses[-1].events)
+    assert "failed or were refused" in words
+    assert "worker 1 is lost: killed by SIGKILL; started again in 0.5 s" in words
+
+
 def test_a_refused_gradient_changes_nothing_and_is_named():
     statuses = []
     recording, *_ = rehearse(
@@ -514,7 +564,7 @@ def test_a_refused_gradient_changes_nothing_and_is_named():
     assert recording.ledger()["refused"] == 1
     last = statuses[-1]
     assert any("worker 2" in words and "not finite" in words for _, words in last.events)
-    assert last.workers[2].lost == 1
+    assert (last.workers[2].lost, last.workers[2].refused) == (0, 1)
     assert "not finite" in last.workers[2].error
 
 
