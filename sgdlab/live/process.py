@@ -70,6 +70,7 @@ class Process:
                     process_group=0,  # a terminal's Ctrl-C, and signals to the server's group, are the server's affair
                 )
             undo.pop_all()
+        self.gradients.leave_file()
         self.line = wire.BufferedSocket(ours)
         # Linux means the thread that has started it; any other may end before the server does.
         mortal = threading.current_thread() is threading.main_thread()

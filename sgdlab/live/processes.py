@@ -8,7 +8,9 @@ it ends as soon as it goes on.
 
 import contextlib
 import math
+import os
 import pathlib
+import resource
 import selectors
 import subprocess
 import time
@@ -23,6 +25,10 @@ from sgdlab.live.transport import ANEW
 from sgdlab.live.workers import Workers
 from sgdlab.types import Tree
 
+_FILES = 2
+"""Open files for each worker: its socket, and its memory, which a mapping keeps open."""
+_OTHER_FILES = 40
+"""Open files at most for all else: the parameters' memory, a process that is being started, logs and checkpoints."""
 _SPARE_AFTER = 2.0
 """Seconds after a worker has joined in which no spare is started: its start is not to be slower for it."""
 
@@ -41,6 +47,7 @@ class Processes(Workers):
     def __init__(self, *given: Any, spares: int = 1, **named: Any):
         super().__init__(*given, **named)
         self._most_spares = arguments.whole("spares", spares, least=0) if self._gpus_per_worker is None else 0
+        _check_files(self._num_workers, self._most_spares)
         self._spares: list[Process] = []
         self._spare_at = math.inf  # when the next one is started, by the clock of `time`
         self._versions = Versions(self._params)
@@ -202,3 +209,15 @@ class Processes(Workers):
 
     def _reap(self) -> None:
         self._dying = [child for child in self._dying if child.poll() is None]
+
+
+def _check_files(workers: int, spares: int) -> None:
+    """Check that this process may have as many files open as workers take; ValueError if it may not."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    listed = pathlib.Path("/dev/fd")
+    needed = (len(os.listdir(listed)) if listed.is_dir() else 0) + _FILES * (workers + spares) + _OTHER_FILES
+    if allowed not in (resource.RLIM_INFINITY, -1) and needed > allowed:
+        raise ValueError(
+            f"num_workers={workers} need {needed:,} open files, and `ulimit -n` allows {allowed:,}: set `ulimit -n "
+            f"{needed}`, or have fewer workers"
+        )

@@ -3,6 +3,7 @@
 import concurrent.futures
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -193,12 +194,27 @@ def test_a_spare_takes_the_place_of_a_worker_that_is_lost(monkeypatch, tmp_path)
     wait_until_gone(left, *pool.processes.values())
 
 
+def open_files():
+    return len(os.listdir("/dev/fd"))
+
+
+def test_too_few_open_files_are_refused_before_anything_starts(monkeypatch):
+    allowed = open_files() + 2 * 300
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (allowed, 1 << 20))
+    words = r"^num_workers=300 need [\d,]+ open files, and `ulimit -n` allows [\d,]+: set `ulimit -n \d+`, or"
+    with pytest.raises(ValueError, match=words):
+        made(argument={}, num_workers=300)
+    made(argument={}, num_workers=250).close()
+
+
 def test_no_spare_is_started_where_none_is_wanted(monkeypatch):
     monkeypatch.setattr(processes, "_SPARE_AFTER", 0.0)
     with pytest.raises(ValueError, match=r"^spares=-1 must be"):
         made(argument={}, spares=-1)
     with made(argument={}, spares=0) as transport:
-        Pool(transport).ready(0)
+        pool, before = Pool(transport), open_files()
+        pool.ready(0)
+        assert open_files() - before == processes._FILES
         assert transport.next(0.0) == []
         assert not transport._spares
 
