@@ -45,6 +45,8 @@ class Worker:
     failures: int = 0  # how many of its gradients failed or were refused in a row
     good: collections.deque[bool] = dataclasses.field(default_factory=collections.deque)  # its process's last gradients
     spoilt: int = 0  # how many of its processes in a row were ended because too many of their gradients were bad
+    was_ready: bool = False  # whether its last process had got so far
+    worked: bool = False  # whether a good gradient of it has come since the server was started
     came: int = 0  # how many of its gradients have come
     idle: float = 0.0  # seconds that it has waited for others
     error: str = ""  # the last thing that went wrong with it
@@ -82,7 +84,7 @@ class Worker:
         """Count a good gradient that has come."""
         self.good.append(True)
         self.spoilt *= len(self.good) < (self.good.maxlen or 1)  # so many have come, and it was not ended
-        self.came, self.deaths, self.failures = self.came + 1, self.spoilt, 0
+        self.came, self.deaths, self.failures, self.worked = self.came + 1, self.spoilt, 0, True
 
     def spoils(self) -> None:
         """Count a process that is ended for its bad gradients: the good ones do not make the next pause short."""
@@ -91,7 +93,7 @@ class Worker:
 
     def restarted(self, now: float) -> None:
         """Count its process as gone by no fault of its own."""
-        self.respawn_at, self.process = now, None
+        self.respawn_at, self.process, self.worked = now, None, False
         self.deaths = self.failures = self.spoilt = 0
         self.enters("down", now)
 
@@ -146,7 +148,7 @@ class Fleet(list[Worker]):
     def ended(self, number: int, error: str, now: float) -> None:
         """Count a process as gone; another is started after a while."""
         worker = self[number]
-        worker.error, worker.failures = error, 0
+        worker.error, worker.failures, worker.was_ready = error, 0, worker.state != "starting"
         worker.respawn_at = now + min(self._settings.respawn_seconds * 2**worker.deaths, _MOST_SECONDS)
         worker.deaths += 1
         worker.enters("down", now)
@@ -155,8 +157,11 @@ class Fleet(list[Worker]):
         """Return why nothing will come of the run, after a worker's process has ended; '' if something may.
 
         So it is if no worker is there that never failed, and each one, or as many as may start at once, was started
-        again `respawns` times in a row without a gradient in between.
+        again `respawns` times in a row without a gradient in between. Where gradients have come before, processes that
+        do not even get ready are no fault of the code: the machine may be mended.
         """
+        if any(worker.worked for worker in self) and not self[number].was_ready:
+            return ""
         failing, most = [worker.deaths for worker in self if worker.deaths], self._settings.respawns
         enough = min(len(self), self.at_once)
         in_vain = sum(min(deaths - 1, most) for deaths in failing)

@@ -26,7 +26,8 @@ class LiveSettings:
       first_patience: seconds; patience with a worker whose usual time is not known yet.
       kill_patience: a worker that says nothing for this many times as long is killed and started anew.
       respawns: how often in a row all workers' processes are started anew without a gradient in between before the run
-        fails. A worker alone is started anew for ever while another is fine.
+        fails. A worker alone is started anew for ever while another is fine; and so are all that do not get ready where
+        gradients have come before, until `wait_seconds` are over.
       respawn_seconds: time before a process is started anew; each further time in a row it is twice as long, at most a
         minute.
       failures: gradients in a row that may raise or be refused before their worker is started anew; so it is too if so

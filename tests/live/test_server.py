@@ -415,12 +415,27 @@ def test_a_run_none_of_whose_processes_live_ends_soon():
     assert transport.now == pytest.approx(0.5 + 1 + 2 + 4 + 8)
 
 
-def test_a_run_whose_processes_all_die_of_their_first_gradient_ends_too():
-    dying = [Fault("kill", worker, 1.0 + 0.25 * time) for worker in range(3) for time in range(400)]
+@pytest.mark.parametrize("since", [1.0, 11.0])
+def test_a_run_whose_processes_all_die_of_their_first_gradient_ends_too(since):
+    dying = [Fault("kill", worker, since + 0.25 * time) for worker in range(3) for time in range(400)]
     transport = Rehearsal(constant(), compute, faults=dying)
     with pytest.raises(RunFailed, match="18 times without a gradient; of worker 2: killed by SIGKILL"):
         asynchronous(30, transport=transport)
-    assert transport.now < 30.0
+    assert transport.now < since + 30.0
+
+
+@pytest.mark.parametrize("seconds", [200.0, 400.0])
+def test_where_gradients_have_come_a_machine_may_be_mended(seconds):
+    """All workers are away for a while: shorter, or longer, than the run waits."""
+    away = [Fault("kill", worker, 10.3) for worker in range(3)]
+    away += [Fault("doomed", worker, 10.3, seconds) for worker in range(3)]
+    own = dataclasses.replace(QUICK, wait_seconds=300.0)
+    if seconds < 300.0:
+        recording, *_ = asynchronous(30, faults=away, settings=own)
+        assert recording.ledger()["lost"] == 3
+    else:
+        with pytest.raises(HostLost, match=r"^0 of 3 workers are there, and min_workers=1 .* worker 0, 1 and 2: exit"):
+            asynchronous(30, faults=away, settings=own)
 
 
 def test_all_processes_may_die_at_once_and_again_while_there_are_gradients_in_between():
