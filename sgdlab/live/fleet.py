@@ -139,7 +139,8 @@ class Fleet(list[Worker]):
 
     def next_start(self) -> float:
         """Return the instant at which the next process is to be started, if nothing happens before."""
-        return min((worker.respawn_at for worker in self if worker.state == "down" and self._free()), default=math.inf)
+        down = [worker.respawn_at for worker in self if worker.state == "down"]
+        return min(down) if down and self._free() else math.inf
 
     def _free(self) -> int:
         """Return how many processes may be started while others are starting."""
