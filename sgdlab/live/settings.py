@@ -17,8 +17,8 @@ class LiveSettings:
       min_workers: how many workers a run needs. It begins, and goes on, with fewer than all of them, but ends with an
         error if fewer than these are there for `wait_seconds`.
       join_seconds: how long a worker's process may take until it is ready; then it is given up and started anew, and
-        may take twice as long, up to 8 times. The start waits for the first process of every worker; then those that
-        are there begin, if they are enough.
+        may take twice as long, and so on, at last 8 times as long. The start waits for the first process of every
+        worker; then those that are there begin, if they are enough.
       wait_seconds: how long the run waits for `min_workers` whenever workers are lost; at the start, once every worker
         had a process, since the last one was ready.
       patience: a worker that says nothing for this many times its own usual time is lost.
