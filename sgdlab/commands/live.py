@@ -38,12 +38,12 @@ TRANSPORTS = ("processes", "ray")
 
 _SETTINGS = {
     "min_workers": "Least number of workers needed for the run to go on.",
-    "join_seconds": "Seconds that the start waits for all workers.",
+    "join_seconds": "Seconds in which a worker must have started.",
     "wait_seconds": "Seconds that the run waits for --min_workers before it ends.",
     "patience": "Silence after which a worker is lost, in multiples of its usual time.",
     "least_patience": "Seconds of silence before which no worker is lost.",
     "first_patience": "Seconds of silence after which a worker is lost while its usual time is unknown.",
-    "respawns": "Number of times in a row that a worker's process is started again.",
+    "respawns": "Number of starts in a row, of all workers' processes, without a gradient, after which the run fails.",
     "checkpoint_updates": "Least number of updates between two checkpoints.",
     "checkpoint_seconds": "Least seconds between two checkpoints.",
 }
@@ -67,6 +67,7 @@ def define_flags() -> None:
     for name, words in _SETTINGS.items():
         default = getattr(LiveSettings, name)
         (flags.DEFINE_integer if isinstance(default, int) else flags.DEFINE_float)(name, default, words)
+    flags.DEFINE_integer("spares", 1, "Number of processes that wait to take the place of a worker that is lost.")
     flags.DEFINE_bool("rerun", False, "Does a finished run again; its old records are archived.")
     flags.DEFINE_list("writers", [], "Further destinations of the records: tensorboard, wandb.")
 
@@ -173,7 +174,7 @@ def _transport(job: "Job", logs: pathlib.Path) -> "Transport":
     else:
         from sgdlab.live.processes import Processes  # noqa: PLC0415
 
-        kind = Processes
+        kind, own = Processes, own | {"spares": given.spares}
     with said_of("--"):
         return kind(job.source, job.task.params, job.gradients.aux, sent_like=job.gradients.sent, **own)
 
@@ -248,5 +249,5 @@ COMMAND = launch.Command(
     main=main,
     usage=__doc__,
     define=define_flags,
-    unlisted=(*_SETTINGS, "address", "gpus_per_worker", "rerun", "writers"),
+    unlisted=(*_SETTINGS, "address", "gpus_per_worker", "rerun", "spares", "writers"),
 )

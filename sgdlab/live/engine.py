@@ -154,13 +154,15 @@ class LiveEngine:
                 self._ended(worker, error, now)
             case Joined(worker, process, host):
                 self._joined(worker, process, host, now)
-            case Silent(worker):
-                self._silent(worker, now)
-            case Killed(worker):
+            case Silent(worker, seconds):
+                self._silent(worker, seconds, now)
+            case Killed(worker, error):
                 self.transport.kill(worker)
-                if self.fleet[worker].state == "silent":
+                if self.fleet[worker].there:
+                    self.fleet[worker].spoils()
+                else:
                     self.patience.double(worker)
-                self._ended(worker, f"silent for {self.patience.silence(worker):.0f} s, and killed", now)
+                self._ended(worker, error or "silent, and killed", now)
             case Spawned(worker):
                 self.transport.spawn(worker)
                 self.fleet[worker].spawned(now)
@@ -263,12 +265,13 @@ class LiveEngine:
     def _ended(self, number: int, error: str, now: float, fate: str = "lost") -> None:
         """Count a process as gone, and what it computed as lost."""
         worker = self.fleet[number]
-        if worker.state in ("down", "gone"):
+        if worker.state == "down":
             return  # it is known
         there = worker.there
         self.fleet.ended(number, error, now)
         self.patience.heard(number)
         self.notes.append((now, lost(worker, now)))
+        self.failure = self.failure or self.fleet.hopeless(number)
         if there:
             self._lose(number, now, fate)
 
@@ -290,11 +293,12 @@ class LiveEngine:
         self.patience.heard(number)
         self.perform(self.policy.joined(now, number), now)
 
-    def _silent(self, worker: int, now: float) -> None:
-        ticket, seconds = self.flying.current[worker], self.patience.silence(worker)
-        self.fleet[worker].error = f"silent for {seconds:.1f} s"
+    def _silent(self, worker: int, seconds: float, now: float) -> None:
+        ticket = self.flying.current[worker]
+        error = f"silent for {seconds:.1f} s" if seconds else "silent"
+        self.fleet[worker].error = error
         self.fleet[worker].enters("silent", now)
-        self.notes.append((now, f"worker {worker} is lost: silent for {seconds:.1f} s"))
+        self.notes.append((now, f"worker {worker} is lost: {error}"))
         self.transport.interrupt(worker, ticket)
         self._lose(worker, now)
 

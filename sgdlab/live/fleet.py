@@ -1,13 +1,25 @@
 """`Fleet`, the workers of a live run and their states, and what went wrong with them, in words."""
 
+import collections
 import dataclasses
+import math
 from collections.abc import Iterable
 
 from sgdlab.live.messages import Joined
 from sgdlab.live.settings import LiveSettings
 from sgdlab.live.transport import ANEW
+from sgdlab.report.words import counted, listed
 
 _MOST_SECONDS = 60.0
+_NAMED = 3
+"""So many workers are named in a line, and so many reasons; of the others, only their number is given."""
+_REMEMBERED = 4
+"""Times the failures in a row that end a process: so many of a worker's last gradients are looked at; if that number of
+them, in whatever order, was bad, and"""
+_MORE_OFTEN = 3
+"""times the others' share, its process is ended too."""
+_PROCESSES = 16
+"""So many of a host's processes are named."""
 
 
 @dataclasses.dataclass
@@ -20,16 +32,21 @@ class Worker:
     """
 
     worker: int  # its number
-    state: str = "down"  # no process; or "starting", "there", "silent" (its process may live), "gone" (for good)
+    # "down": no process; "starting"; "ready" for the run to begin; "there"; or "silent", and its process may live.
+    state: str = "down"
     since: float = 0.0  # seconds, of the run's clock: in this state, or when it began to compute or to wait
     process: int | None = None  # number of its process; None before it has joined
     host: str = ""
     life: int = -1  # which of its processes it is, counted from 0
     after: int = ANEW  # ticket of its last message that was used, from after which its process goes on
     respawn_at: float = 0.0  # if it is down, seconds, when a process is to be started
-    respawns: int = 0  # how often its process was started again
+    respawns: int = 0  # how often its process was started again, for which there is no limit
     deaths: int = 0  # how often it was lost in a row, without a gradient in between
     failures: int = 0  # how many of its gradients failed or were refused in a row
+    good: collections.deque[bool] = dataclasses.field(default_factory=collections.deque)  # its process's last gradients
+    spoilt: int = 0  # how many of its processes in a row were ended because too many of their gradients were bad
+    was_ready: bool = False  # whether its last process had got so far
+    worked: bool = False  # whether a good gradient of it has come since the server was started
     came: int = 0  # how many of its gradients have come
     idle: float = 0.0  # seconds that it has waited for others
     error: str = ""  # the last thing that went wrong with it
@@ -38,6 +55,11 @@ class Worker:
     def there(self) -> bool:
         """Return True if the policy counts on it."""
         return self.state == "there"
+
+    @property
+    def queued(self) -> bool:
+        """Return True if its first process waits for others to have started."""
+        return self.state == "down" and not self.deaths
 
     def enters(self, state: str, now: float) -> None:
         """Count it as in another state from now on."""
@@ -51,6 +73,7 @@ class Worker:
     def joined(self, process: int | None, host: str, now: float) -> None:
         """Count a process that is ready, or one that serves a new run."""
         self.process, self.host, self.life, self.after = process, host, self.life + 1, ANEW
+        self.good.clear()
         self.enters("there", now)
 
     def computes(self, now: float) -> None:
@@ -59,16 +82,30 @@ class Worker:
 
     def sent_good(self) -> None:
         """Count a good gradient that has come."""
-        self.came, self.deaths, self.failures = self.came + 1, 0, 0
+        self.good.append(True)
+        self.spoilt *= len(self.good) < (self.good.maxlen or 1)  # so many have come, and it was not ended
+        self.came, self.deaths, self.failures, self.worked = self.came + 1, self.spoilt, 0, True
+
+    def spoils(self) -> None:
+        """Count a process that is ended for its bad gradients: the good ones do not make the next pause short."""
+        self.spoilt += 1
+        self.deaths = max(self.deaths, self.spoilt - 1)
 
     def restarted(self, now: float) -> None:
         """Count its process as gone by no fault of its own."""
-        self.respawn_at, self.deaths, self.failures, self.process = now, 0, 0, None
+        self.respawn_at, self.process, self.worked = now, None, False
+        self.deaths = self.failures = self.spoilt = 0
         self.enters("down", now)
 
 
 class Fleet(list[Worker]):
     """All workers that may ever take part, by number.
+
+    A worker whose process ends is started again, however often that was in vain, after a pause that is twice as long
+    each time, up to a minute: what has taken it away, such as a machine that is down, may be over.
+
+    Attributes:
+      at_once: how many processes may start at the same time; all, unless it is set.
 
     Example:
       >>> fleet = Fleet(2, LiveSettings(respawns=1, respawn_seconds=0.5))
@@ -79,39 +116,85 @@ class Fleet(list[Worker]):
       (3.5, [1], [0, 1])
       >>> fleet[0].spawned(3.5), fleet.ended(0, "exit code 1", 4.0)
       (None, None)
-      >>> fleet[0].state, fleet.missing()
-      ('gone', 'worker 0: exit code 1; worker 1: down')
+      >>> fleet[0].respawn_at, fleet.missing()
+      (5.0, 'worker 0: exit code 1; worker 1: not started yet')
+      >>> fleet.at_once = 1
+      >>> fleet.due(9.0), fleet[0].spawned(9.0), fleet.due(9.0)
+      ([0], None, [])
     """
 
     def __init__(self, num_workers: int, settings: LiveSettings):
-        super().__init__(Worker(number) for number in range(num_workers))
-        self._settings = settings
+        remembered = _REMEMBERED * settings.failures
+        super().__init__(Worker(n, good=collections.deque(maxlen=remembered)) for n in range(num_workers))
+        self._settings, self.at_once = settings, num_workers
 
     def there(self) -> list[int]:
         """Return the workers that the policy counts on."""
         return [worker.worker for worker in self if worker.there]
 
-    def can_come(self) -> int:
-        """Return how many workers are there or can still come."""
-        return sum(worker.state != "gone" for worker in self)
-
     def due(self, now: float) -> list[int]:
-        """Return the workers for which a process is to be started at this instant."""
-        return [worker.worker for worker in self if worker.state == "down" and worker.respawn_at <= now]
+        """Return the workers for which a process is to be started at this instant, as many as may start at once."""
+        due = [worker.worker for worker in self if worker.state == "down" and worker.respawn_at <= now]
+        return due[: self._free()]
+
+    def next_start(self) -> float:
+        """Return the instant at which the next process is to be started, if nothing happens before."""
+        down = [worker.respawn_at for worker in self if worker.state == "down"]
+        return min(down) if down and self._free() else math.inf
+
+    def _free(self) -> int:
+        """Return how many processes may be started while others are starting."""
+        return max(self.at_once - sum(worker.state == "starting" for worker in self), 0)
 
     def ended(self, number: int, error: str, now: float) -> None:
-        """Count a process as gone; another is started after a while, unless that has helped too seldom."""
+        """Count a process as gone; another is started after a while."""
         worker = self[number]
-        worker.error, worker.failures = error, 0
+        worker.error, worker.failures, worker.was_ready = error, 0, worker.state != "starting"
         worker.respawn_at = now + min(self._settings.respawn_seconds * 2**worker.deaths, _MOST_SECONDS)
         worker.deaths += 1
-        worker.enters("gone" if worker.deaths > self._settings.respawns else "down", now)
+        worker.enters("down", now)
+
+    def hopeless(self, number: int) -> str:
+        """Return why nothing will come of the run, after a worker's process has ended; '' if something may.
+
+        So it is if no worker is there that never failed, and each one, or as many as may start at once, was started
+        again `respawns` times in a row without a gradient in between. Where gradients have come before, processes that
+        do not even get ready are no fault of the code: the machine may be mended.
+        """
+        if any(worker.worked for worker in self) and not self[number].was_ready:
+            return ""
+        failing, most = [worker.deaths for worker in self if worker.deaths], self._settings.respawns
+        enough = min(len(self), self.at_once)
+        in_vain = sum(min(deaths - 1, most) for deaths in failing)
+        fine = any(not worker.deaths and worker.state not in ("down", "starting") for worker in self)
+        if fine or len(failing) < enough or in_vain < most * enough:
+            return ""
+        times = counted(sum(failing), "time")
+        why = f"of worker {number}: {self[number].error}"
+        return f"processes of all workers have ended {times} without a gradient; {why}"
 
     def failed(self, number: int, error: str) -> bool:
         """Count a gradient that failed or was refused; return True if it was one too many in a row."""
         worker = self[number]
+        worker.good.append(False)
         worker.error, worker.failures = error, worker.failures + 1
         return worker.failures >= self._settings.failures
+
+    def spoiling(self) -> list[tuple[int, str]]:
+        """Return the workers that send bad gradients far more often than the others, though not in a row, and why.
+
+        So it is where a machine computes wrongly now and then. What all workers do is the model's or the data's fault.
+        """
+        bad = {worker.worker: worker.good.count(False) for worker in self if worker.there}
+        total = sum(len(self[number].good) for number in bad)
+        found = []
+        for number, own in bad.items():
+            if own >= self._settings.failures:
+                sent, others = len(self[number].good), total - len(self[number].good)
+                if others and own * others >= _MORE_OFTEN * (sum(bad.values()) - own) * sent:
+                    words = f"{own} of its last {sent} gradients failed or were refused: {self[number].error}"
+                    found.append((number, words))
+        return found
 
     def shift(self, seconds: float) -> None:
         """Move all instants, where the run's clock is set."""
@@ -119,10 +202,20 @@ class Fleet(list[Worker]):
             worker.since, worker.respawn_at = worker.since + seconds, worker.respawn_at + seconds
 
     def missing(self) -> str:
-        """Say who is not there, and why."""
-        return "; ".join(
-            f"worker {worker.worker}: {worker.error or worker.state}" for worker in self if not worker.there
-        )
+        """Say who is not there, and why, in one line, however many they are.
+
+        Example:
+          >>> Fleet(100, LiveSettings()).missing()
+          'worker 0, 1, 2 and 97 more: not started yet'
+        """
+        why: dict[str, list[str]] = {}
+        for worker in self:
+            if worker.state not in ("there", "ready"):
+                state = "not started yet" if worker.queued else worker.state
+                why.setdefault(worker.error or state, []).append(str(worker.worker))
+        said = [f"worker {listed(workers, _NAMED)}: {reason}" for reason, workers in why.items()]
+        others = sum(len(workers) for workers in list(why.values())[_NAMED:])
+        return "; ".join([*said[:_NAMED], *([f"and {counted(others, 'worker')} more"] if others else [])])
 
 
 NOT_FINITE = "its gradient, or what came with it, was not finite (NaN or infinite)"
@@ -139,19 +232,19 @@ def processes(joined: Iterable[Joined]) -> str:
     hosts: dict[str, list[Joined]] = {}
     for worker in joined:
         hosts.setdefault(worker.host, []).append(worker)
-    listed = lambda workers: ", ".join(f"{worker.worker} is process {worker.process}" for worker in workers)
-    return "; ".join(f"on {host} {listed(workers)}" for host, workers in hosts.items())
+    named = lambda workers: [f"{worker.worker} is process {worker.process}" for worker in workers[:_PROCESSES]]
+    more = lambda workers: [f"{len(workers) - _PROCESSES} more"] if len(workers) > _PROCESSES else []
+    return "; ".join(f"on {host} {', '.join([*named(workers), *more(workers)])}" for host, workers in hosts.items())
 
 
 def lost(worker: Worker, now: float) -> str:
-    """Say that a worker's process is gone, after it was counted as lost, and whether another one is started.
+    """Say that a worker's process is gone, after it was counted as lost, and when another one is started.
 
     Example:
       >>> lost(Worker(3, error="killed by SIGKILL", respawn_at=2.5), 2.0)
       'worker 3 is lost: killed by SIGKILL; started again in 0.5 s'
     """
-    then = "" if worker.state == "gone" else f"; started again in {worker.respawn_at - now:.1f} s"
-    return f"worker {worker.worker} is lost: {worker.error}{then}"
+    return f"worker {worker.worker} is lost: {worker.error}; started again in {worker.respawn_at - now:.1f} s"
 
 
 def failing(bad: int, worker: int, error: str, fate: str) -> str:

@@ -135,6 +135,15 @@ class Gradients:
         return _mean(total, params, np.int32(self._cut.number), self._functions, cut=self._cut)
 
 
+def warm(work: Work | OwnLoop) -> None:
+    """Compile the programs of a process that is nobody's yet: all workers compute by the same.
+
+    What makes a loop of the user's own is called with a worker's number, and may keep something for it: it must wait.
+    """
+    if isinstance(work, Work):
+        Gradients(work).compile()
+
+
 class Computer:
     """The gradients of a worker's process, which finds them in the memory of its server, and leaves them there.
 
@@ -142,14 +151,21 @@ class Computer:
       source: the fields of a `WorkSource`.
       layout: of the gradients, as `MemoryLayout.described` by the server; ValueError if the source makes others.
       worker: whose they are.
+      made: what the source has made already, if it has.
 
     Attributes:
       params: where a version's arrays lie.
       sent: where those of a gradient, and of its aux, lie.
     """
 
-    def __init__(self, source: Mapping[str, Any], layout: Sequence[Sequence[str]], worker: int):
-        work = WorkSource(**source).make()
+    def __init__(
+        self,
+        source: Mapping[str, Any],
+        layout: Sequence[Sequence[str]],
+        worker: int,
+        made: Work | OwnLoop | None = None,
+    ):
+        work = WorkSource(**source).make() if made is None else made
         own = isinstance(work, OwnLoop)
         self._fresh = OwnGradients(work.of_worker(worker)) if own else Gradients(work, worker=worker)
         self._run, self._gradients = -1, self._fresh

@@ -13,8 +13,8 @@ from sgdlab.protocols.recorder import Recorder, Row
 from sgdlab.schedule import DROPPED
 from sgdlab.types import Tree
 
-KINDS = {"late": "dropped", "interrupted": "dropped", "lost": "lost", "failed": "lost", "refused": "lost"}
-"""Fates of gradients that enter no update: dropped by the protocol, or lost by a fault."""
+KINDS = {"late": "dropped", "interrupted": "dropped", "lost": "lost", "failed": "refused", "refused": "refused"}
+"""Fates of gradients that enter no update: dropped by the protocol, lost with a worker, or of no use."""
 
 
 class ByTicket:
@@ -138,7 +138,7 @@ class InFlight:
     Attributes:
       begun: how many were begun; the next one has this ticket.
       current: worker -> the ticket that it computes.
-      fates: worker -> how many of its gradients were applied, dropped and lost.
+      fates: worker -> how many of its gradients were applied, dropped, lost and refused.
       recorder: what has happened.
       versions: the parameters that they are computed on.
     """
@@ -151,8 +151,9 @@ class InFlight:
         self._open: list[int] = []  # workers of the gradients in the open update
 
     def counts(self) -> dict[str, int]:
-        """Return the number of gradients begun, and of those applied, dropped, lost and in flight, which add up."""
-        ended = {kind: sum(own[kind] for own in self.fates.values()) for kind in ("applied", "dropped", "lost")}
+        """Return the number of gradients begun, and of those that ended in each way or are in flight, which add up."""
+        kinds = ("applied", "dropped", "lost", "refused")
+        ended = {kind: sum(own[kind] for own in self.fates.values()) for kind in kinds}
         return {"begun": self.begun, **ended, "in flight": self.begun - sum(ended.values())}
 
     def row(self, worker: int) -> Row:

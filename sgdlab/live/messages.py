@@ -73,15 +73,17 @@ class Arrived(NamedTuple):
 
 
 class Silent(NamedTuple):
-    """A worker has been silent for longer than its patience allows."""
+    """A worker has been silent for longer than its patience allows; `seconds` are 0 in logs of before 1.1."""
 
     worker: int
+    seconds: float = 0.0
 
 
 class Killed(NamedTuple):
-    """A worker has been silent for so long that the server has ended its process."""
+    """The server has ended a worker's process; `error` says why, and is empty in logs of before 1.1: it was silent."""
 
     worker: int
+    error: str = ""
 
 
 class Spawned(NamedTuple):

@@ -24,28 +24,26 @@ _COUNTERS = pathlib.Path("/proc/vmstat")
 class Process:
     """A worker's process, the way to it, and the memory in which its gradients lie; OSError if it cannot be started.
 
+    It is a spare until `becomes` says which worker's it is.
+
     Args:
-      worker: its number.
       start: what it is told first.
       size: bytes of a gradient and its aux.
       versions: descriptor of the memory of the parameters.
       env: its environment.
-      log: file for what it prints; None: it prints where this process does.
-      question: number of the last ticket that was begun, of all workers.
+      log: file for what it prints before; None: it prints where this process does.
     """
 
     def __init__(
         self,
-        worker: int,
         start: Mapping[str, Any],
         size: int,
         *,
         versions: int,
         env: Mapping[str, str],
         log: pathlib.Path | None,
-        question: int,
     ):
-        self.question = question  # number of the last ticket that it was asked for
+        self.question = -1  # number of the last ticket that it was asked for
         self.void = -1  # largest ticket that it was told to give up
         self.run = 0  # how many runs it has served before
         self.joined: Joined | None = None  # what it said when it was ready
@@ -63,7 +61,7 @@ class Process:
             with theirs, contextlib.nullcontext() if log is None else log.open("ab") as out:
                 self.child = subprocess.Popen(
                     # -P: modules of the folder that we are in would come before those of the same name.
-                    [sys.executable, "-P", "-m", "sgdlab.live.worker", str(worker), *map(str, files)],
+                    [sys.executable, "-P", "-m", "sgdlab.live.worker", *map(str, files)],
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
@@ -72,10 +70,22 @@ class Process:
                     process_group=0,  # a terminal's Ctrl-C, and signals to the server's group, are the server's affair
                 )
             undo.pop_all()
+        self.gradients.leave_file()
         self.line = wire.BufferedSocket(ours)
         # Linux means the thread that has started it; any other may end before the server does.
         mortal = threading.current_thread() is threading.main_thread()
         self.line.send({"kind": "start", **start, "mortal": mortal})
+
+    def becomes(self, worker: int, *, log: pathlib.Path | None, question: int) -> None:
+        """Make it a worker's: it computes what that one does as soon as it can.
+
+        Args:
+          worker: its number.
+          log: file for what it prints; None: it prints where this process does.
+          question: number of the last ticket that was begun, of all workers.
+        """
+        self._log, self.question = log, question
+        self.line.send({"kind": "worker", "worker": worker, "log": None if log is None else str(log.absolute())})
 
     def begin(self, ticket: int, slot: int, *, after: int, version: int) -> None:
         """Ask for a gradient on the version in piece `slot`; `after` and `version` as of `Transport.begin`."""
@@ -113,7 +123,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self.child.kill()
             self.child.wait()
-        how = described(self.child.returncode, self._killed)
+        how = self.line.error or described(self.child.returncode, self._killed)
         if self.joined is not None:
             return f"{how}; see {self._log}" if self._log else how
         why = self.error or (last_lines(self._log) if self._log else "")

@@ -6,12 +6,17 @@ that is stopped when the server is killed ends with it on Linux, if the server's
 it ends as soon as it goes on.
 """
 
+import contextlib
 import math
+import os
+import pathlib
+import resource
 import selectors
 import subprocess
 import time
 from typing import Any
 
+from sgdlab import arguments
 from sgdlab.live import environment
 from sgdlab.live.messages import Lost, Message
 from sgdlab.live.process import PATIENCE, Process
@@ -20,15 +25,31 @@ from sgdlab.live.transport import ANEW
 from sgdlab.live.workers import Workers
 from sgdlab.types import Tree
 
+_FILES = 2
+"""Open files for each worker: its socket, and its memory, which a mapping keeps open."""
+_OTHER_FILES = 40
+"""Open files at most for all else: the parameters' memory, a process that is being started, logs and checkpoints."""
+_SPARE_AFTER = 2.0
+"""Seconds after a worker has joined in which no spare is started: its start is not to be slower for it."""
+
 
 class Processes(Workers):
     """Workers that are processes of this machine: a `sgdlab.live.transport.Transport`.
 
-    A gradient is not copied: it lies where its worker writes the next one. Arguments are as of `Workers`.
+    A gradient is not copied: it lies where its worker writes the next one. Other arguments are as of `Workers`.
+
+    Args:
+      spares: how many processes wait for a worker to be lost, whose place one of them takes at once: it has imported
+        and compiled everything, which takes seconds. They are started once workers are there. Where workers have GPUs
+        there are none: each process is told at its start which GPU is its own.
     """
 
-    def __init__(self, *given: Any, **named: Any):
+    def __init__(self, *given: Any, spares: int = 1, **named: Any):
         super().__init__(*given, **named)
+        self._most_spares = arguments.whole("spares", spares, least=0) if self._gpus_per_worker is None else 0
+        _check_files(self._num_workers, self._most_spares)
+        self._spares: list[Process] = []
+        self._spare_at = math.inf  # when the next one is started, by the clock of `time`
         self._versions = Versions(self._params)
         self._selector = selectors.DefaultSelector()
         self._dying: list[subprocess.Popen] = []
@@ -77,14 +98,18 @@ class Processes(Workers):
     def next(self, timeout: float | None) -> list[Message]:
         """Return all messages that have come, the earlier question's answer first; [] after `timeout` seconds."""
         self._reap()
+        self._keep_spares()
         end = math.inf if timeout is None else time.monotonic() + timeout
         found: list[tuple[int, Message]] = [(-1, message) for message in self._said]
         self._said.clear()
         while not found and (self._workers or timeout is not None):
             left = end - time.monotonic()
             for key, events in self._selector.select(None if timeout is None else max(left, 0)):
+                process = self._workers.get(key.data)
+                if process is None or process.line.socket is not key.fileobj:
+                    continue  # an event before this one, of the same instant, has ended it
                 if events & selectors.EVENT_WRITE:
-                    self._workers[key.data].line.flush()
+                    process.line.flush()
                     self._watch(key.data)
                 if events & selectors.EVENT_READ:
                     found += self._heard(key.data)
@@ -97,6 +122,9 @@ class Processes(Workers):
         """End all workers."""
         for worker in list(self._workers):
             self._forget(worker)
+        for spare in self._spares:
+            self._leave(spare)
+        self._spares.clear()
         end = time.monotonic() + PATIENCE
         for child in self._dying:
             try:
@@ -111,29 +139,52 @@ class Processes(Workers):
     def _begin_process(self, worker: int) -> None:
         self._reap()
         try:
-            process = Process(
-                worker,
-                self._start(),
-                self._answer.size,
-                versions=self._versions.file,
-                env=environment.for_worker(
-                    worker, num_workers=self._num_workers, gpus_per_worker=self._gpus_per_worker, given=self._env
-                ),
-                log=self._log(worker),
-                question=max((other.question for other in self._workers.values()), default=-1),
-            )
+            process = self._taken_spare() or self._new_process(worker, self._log(worker))
         except OSError as error:  # it may work another time
             self._said.append(Lost(worker, f"its process could not be started: {error}"))
             return
+        question = max((other.question for other in self._workers.values()), default=-1)
+        process.becomes(worker, log=self._log(worker), question=question)
         self._workers[worker] = process
         self._selector.register(process.line.socket, selectors.EVENT_READ, worker)
         self._watch(worker)
+
+    def _new_process(self, worker: int, log: pathlib.Path | None) -> Process:
+        return Process(
+            self._start(),
+            self._answer.size,
+            versions=self._versions.file,
+            env=environment.for_worker(
+                worker, num_workers=self._num_workers, gpus_per_worker=self._gpus_per_worker, given=self._env
+            ),
+            log=log,
+        )
+
+    def _taken_spare(self) -> Process | None:
+        """Return a spare that lives, the oldest, which is none any more."""
+        while self._spares:
+            spare = self._spares.pop(0)
+            if spare.child.poll() is None:
+                return spare
+            self._leave(spare)
+        return None
+
+    def _keep_spares(self) -> None:
+        """Start a spare if one is missing, a while after a worker has joined and while few processes are starting."""
+        now, starting = self.time(), sum(process.joined is None for process in self._workers.values())
+        if now < self._spare_at or len(self._spares) >= self._most_spares or starting >= self.at_once:
+            return
+        self._spare_at = now + _SPARE_AFTER if len(self._spares) + 1 < self._most_spares else math.inf
+        with contextlib.suppress(OSError):  # it is only a spare
+            self._spares.append(self._new_process(0, None if self._logs is None else self._logs / "spare.log"))
 
     def _heard(self, worker: int) -> list[tuple[int, Message]]:
         """Return messages of a worker, each with the number of its question."""
         process = self._workers[worker]
         said, ended = process.heard()
         where = lambda: process.gradients[0]
+        if any(one["kind"] == "joined" for one in said):
+            self._spare_at = self.time() + _SPARE_AFTER
         found = [(one.get("ticket", process.question), self._message(worker, process, one, where)) for one in said]
         if ended:
             self._forget(worker)
@@ -150,8 +201,23 @@ class Processes(Workers):
     def _forget(self, worker: int) -> None:
         process = self._workers.pop(worker)
         self._selector.unregister(process.line.socket)
+        self._leave(process)
+
+    def _leave(self, process: Process) -> None:
         process.leave()
         self._dying.append(process.child)
 
     def _reap(self) -> None:
         self._dying = [child for child in self._dying if child.poll() is None]
+
+
+def _check_files(workers: int, spares: int) -> None:
+    """Check that this process may have as many files open as workers take; ValueError if it may not."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    listed = pathlib.Path("/dev/fd")
+    needed = (len(os.listdir(listed)) if listed.is_dir() else 0) + _FILES * (workers + spares) + _OTHER_FILES
+    if allowed not in (resource.RLIM_INFINITY, -1) and needed > allowed:
+        raise ValueError(
+            f"num_workers={workers} need {needed:,} open files, and `ulimit -n` allows {allowed:,}: set `ulimit -n "
+            f"{needed}`, or have fewer workers"
+        )

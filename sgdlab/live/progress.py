@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, TextIO
 
 from sgdlab.live.status import Status, WorkerStatus
-from sgdlab.report.words import counted, listed
+from sgdlab.report.words import listed
 
 LATE = 1.5
 """A worker is called late whose time is this many times the others' median, or"""
@@ -187,7 +187,8 @@ def block(status: Status) -> list[str]:
         ("model", _quality(status)),
         ("waits for", _waiting(status)),
         ("late", _listed([f"{worker.worker} ({_lateness(worker)})" for worker in late(status)])),
-        ("lost", _listed([_loss_of(worker) for worker in status.workers if worker.state in ("lost", "gone")])),
+        ("workers", _presence(status)),
+        ("lost", _listed([_loss_of(worker) for worker in _in(status, "lost")])),
         ("starting", _listed([f"{worker.worker} for {_seconds(worker.since)}" for worker in _in(status, "starting")])),
     ]
     head = f"{_plain(status.title) or 'live run'}, {'finished after' if status.finished else 'running for'} "
@@ -196,8 +197,7 @@ def block(status: Status) -> list[str]:
 
 def line_of(status: Status) -> str:
     """Return a run in one line, for files and pipes."""
-    missing = [str(worker.worker) for worker in status.workers if worker.state in ("lost", "gone")]
-    starting = [str(worker.worker) for worker in _in(status, "starting")]
+    missing = [str(worker.worker) for worker in _in(status, "lost")]
     parts = [
         _counts(status),
         f"{_number(status.gradients_per_second)} {status.unit}s/s",
@@ -205,8 +205,8 @@ def line_of(status: Status) -> str:
         _quality(status),
         _waiting(status) and f"waiting for {_waiting(status)}",
         f"late: {_listed([str(worker.worker) for worker in late(status)])}" if late(status) else "",
+        _presence(status),
         f"lost: {_listed(missing)}" if missing else "",
-        f"starting: {_listed(starting)}" if starting else "",
     ]
     return f"{_clock(status.seconds)}  " + ", ".join(part for part in parts if part)
 
@@ -268,10 +268,19 @@ def _lateness(worker: WorkerStatus) -> str:
     return ", ".join(f"{score:.1f} x {whose}" for score, least, whose in scores if score is not None and score >= least)
 
 
+def _presence(status: Status) -> str:
+    """Return how many workers are there while some are to come; '' if none is."""
+    starting, queued = (len(_in(status, state)) for state in ("starting", "queued"))
+    if not starting and not queued:
+        return ""
+    there = len(status.workers) - starting - queued - len(_in(status, "lost"))
+    verb = lambda number: "is" if number == 1 else "are"
+    said = f"{there} of {len(status.workers)} workers are there, {starting} {verb(starting)} starting"
+    return said + (f", {queued} wait{'s' * (queued == 1)} for them" if queued else "")
+
+
 def _loss_of(worker: WorkerStatus) -> str:
     why = f" ({_plain(worker.error)})" if worker.error else ""
-    if worker.state == "gone":
-        return f"{worker.worker} for good after {counted(worker.respawns, 'start')}{why}"
     return f"{worker.worker} for {_seconds(worker.since)}{why}"
 
 

@@ -84,8 +84,8 @@ def serve(
       ValueError: if policy and steps do not fit together.
       LogError: (a ValueError) if the log cannot be followed, or written.
       UsageError: (a ValueError) if the log was deleted meanwhile; it says where it and the state are saved now.
-      HostLost: if fewer than `settings.min_workers` are there, for too long or for good; it says why.
-      RunFailed: if gradients of all workers fail, or are not finite, again and again.
+      HostLost: if fewer than `settings.min_workers` are there for too long; it says why.
+      RunFailed: if gradients of all workers fail, or are not finite, or their processes end, again and again.
       Stopped: if `stop` said so.
     """
     single = getattr(steps, "single", policy.single)
@@ -142,6 +142,7 @@ class _Loop:
         self.log: Any = log
         self.on_update, self.watch, self.stop = on_update, watch, stop
         engine.on_update = self.updated
+        engine.fleet.at_once = getattr(self.transport, "at_once", engine.num_workers)
         self.view, self.clock = View(engine), Clock(self.transport.time)
         self.looked = self.watched = self.saved_at = -math.inf
         self.saved = 0  # updates, of the last checkpoint
@@ -158,6 +159,7 @@ class _Loop:
         engine.gradient, engine.reading = self.gradient, self.reading
         self.clock.start()
         if resumed:
+            engine.bad, engine.failure = 0, ""
             if others := self.log.other_versions(engine.later_versions):
                 self.happens(Resumed(others))
             self.restart()
@@ -187,7 +189,6 @@ class _Loop:
         """Count all processes of before as gone, and with them what was in flight."""
         engine, flying = self.engine, self.engine.flying
         engine.connect(Nobody())
-        engine.bad, engine.failure = 0, ""
         # Those that wait go first: a loss of one that they wait for would let them begin.
         for worker in sorted(engine.fleet.there(), key=lambda worker: (worker in flying.current, worker)):
             if not engine.finished:
@@ -200,9 +201,10 @@ class _Loop:
         engine.connect(self.transport)
 
     def gather(self) -> list[Joined]:
-        """Return the workers that are there when the run begins: all, or enough after a while. The clock stands."""
+        """Return the workers that are there when the run begins: all whose first process came. The clock stands."""
         fleet, patience, settings = self.engine.fleet, self.engine.patience, self.settings
-        began, ready = self.clock.now(), {}
+        ready: dict[int, Joined] = {}
+        since = self.clock.now()  # when the last process was to come, or came
         while True:
             now = self.clock.now()
             patience.look(now)
@@ -213,26 +215,35 @@ class _Loop:
             for worker in fleet:
                 if worker.state == "starting" and patience.hopeless(worker.worker, starting=True):
                     self.transport.kill(worker.worker)
-                    fleet.ended(worker.worker, "it did not start", now)
-                    self.engine.notes.append((self.clock.last, lost(worker, now)))
-            if len(ready) == fleet.can_come() or now - began >= settings.join_seconds:
-                if len(ready) >= settings.min_workers:
-                    break
-                if fleet.can_come() < settings.min_workers or now - began >= settings.wait_seconds:
-                    raise HostLost(self.too_few(len(ready)))
+                    patience.double(worker.worker)
+                    self.fell(worker.worker, _not_started(patience.silence(worker.worker)))
+            if not all(worker.deaths or worker.worker in ready for worker in fleet):
+                since = now
+            elif len(ready) >= settings.min_workers:
+                break
+            elif now - since > settings.wait_seconds:
+                raise HostLost(self.too_few(len(ready)))
             self.show(now)
             self.stop_if_asked()
             for message in self.transport.next(settings.turn_seconds):
                 if isinstance(message, Joined):
-                    ready[message.worker] = message
+                    ready[message.worker], since = message, self.clock.now()
                     patience.heard(message.worker)
+                    fleet[message.worker].enters("ready", since)
                 elif isinstance(message, Lost):
                     ready.pop(message.worker, None)
-                    now = self.clock.now()
-                    fleet.ended(message.worker, message.error, now)
-                    self.engine.notes.append((self.clock.last, lost(fleet[message.worker], now)))
+                    self.fell(message.worker, message.error)
         fleet.shift(self.clock.last - self.clock.now())
         return [ready[worker] for worker in sorted(ready)]
+
+    def fell(self, worker: int, error: str) -> None:
+        """Count a process as gone before the run begins."""
+        engine, now = self.engine, self.clock.now()
+        engine.patience.heard(worker)
+        engine.fleet.ended(worker, error, now)
+        engine.notes.append((self.clock.last, lost(engine.fleet[worker], now)))
+        if why := engine.fleet.hopeless(worker):
+            raise RunFailed(f"error: {why}")
 
     def begin(self, joined: list[Joined], *, resumed: bool) -> None:
         """Let the clock run, and the workers begin."""
@@ -247,8 +258,8 @@ class _Loop:
     def turn(self) -> None:
         """Wait for messages, and see to what is due."""
         engine, now = self.engine, self.clock.now()
-        due = [worker.respawn_at for worker in engine.fleet if worker.state == "down"] + engine.wakes[:1]
-        timeout = max(min(self.settings.turn_seconds, min(due, default=math.inf) - now), 0.0)
+        due = [engine.fleet.next_start(), *engine.wakes[:1]]
+        timeout = max(min(self.settings.turn_seconds, min(due) - now), 0.0)
         self.receive(self.transport.next(timeout))
         now = self.clock.now()
         engine.patience.look(now)
@@ -316,19 +327,23 @@ class _Loop:
             self.receive(self.transport.next(0.0))  # it may have spoken, and nobody has listened
         for worker in sorted(engine.flying.current):
             if not engine.finished and worker in engine.flying.current and patience.overdue(worker):
-                self.happens(Silent(worker))
+                self.happens(Silent(worker, patience.silence(worker)))
         for worker in engine.fleet:
-            silent, starting = worker.state == "silent", worker.state == "starting"
-            hopeless = (silent or starting) and patience.hopeless(worker.worker, starting=starting)
+            starting, silence = worker.state == "starting", patience.silence(worker.worker)
+            hopeless = worker.state in ("silent", "starting") and patience.hopeless(worker.worker, starting=starting)
             if hopeless and not engine.finished:
-                self.happens(Killed(worker.worker))
+                why = _not_started(silence) if starting else f"silent for {silence:.0f} s, and killed"
+                self.happens(Killed(worker.worker, why))
+        for worker, why in engine.fleet.spoiling():
+            if not engine.finished:
+                self.happens(Killed(worker, why))
         there, least = len(engine.fleet.there()), self.settings.min_workers
         if there >= least:
             self.short_since = None
             return
         self.short_since = patience.awake if self.short_since is None else self.short_since
         waited = patience.awake - self.short_since
-        if engine.fleet.can_come() < least or waited > self.settings.wait_seconds:
+        if waited > self.settings.wait_seconds:
             raise HostLost(self.too_few(there))
 
     def too_few(self, there: int) -> str:
@@ -381,3 +396,7 @@ class _Loop:
             f"log={str(lost)!r} was deleted, moved or unmounted while the run wrote there, and so the run has ended; "
             f"its log and its state are saved in {self.log.folder}: {moved}the same command continues"
         )
+
+
+def _not_started(seconds: float) -> str:
+    return f"it was not ready {seconds:.0f} s after its start, and was killed"

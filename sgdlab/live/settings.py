@@ -16,16 +16,23 @@ class LiveSettings:
       unit: what workers send, for the same: a "gradient", or a "message" of several local steps.
       min_workers: how many workers a run needs. It begins, and goes on, with fewer than all of them, but ends with an
         error if fewer than these are there for `wait_seconds`.
-      join_seconds: how long the start waits for all workers; then those that are there begin, if they are enough.
-      wait_seconds: how long the run waits for `min_workers`, at the start and whenever workers are lost.
+      join_seconds: how long a worker's process may take until it is ready; then it is given up and started anew, and
+        may take twice as long, and so on, at last 8 times as long. The start waits for the first process of every
+        worker; then those that are there begin, if they are enough.
+      wait_seconds: how long the run waits for `min_workers` whenever workers are lost; at the start, once every worker
+        had a process, since the last one was ready.
       patience: a worker that says nothing for this many times its own usual time is lost.
       least_patience: seconds; no worker is lost earlier than this, however fast it usually is.
-      first_patience: seconds; patience with a worker whose usual time is not known yet, or that is starting.
+      first_patience: seconds; patience with a worker whose usual time is not known yet.
       kill_patience: a worker that says nothing for this many times as long is killed and started anew.
-      respawns: how often in a row a worker's process is started anew without a gradient in between.
-      respawn_seconds: time before the first of these; each further one takes twice as long, at most a minute.
-      failures: gradients in a row that may raise or be refused before their worker is started anew. If all workers
-        together fail so often on average, without one good gradient in between, the run fails.
+      respawns: how often in a row all workers' processes are started anew without a gradient in between before the run
+        fails. A worker alone is started anew for ever while another is fine; and so are all that do not get ready where
+        gradients have come before, until `wait_seconds` are over.
+      respawn_seconds: time before a process is started anew; each further time in a row it is twice as long, at most a
+        minute.
+      failures: gradients in a row that may raise or be refused before their worker is started anew; so it is too if so
+        many of its last 4 times as many were bad, and its share is 3 times that of the others. If all workers together
+        fail so often on average, without one good gradient in between, the run fails.
       checkpoint_updates: updates between two checkpoints, at least.
       checkpoint_seconds: time between two checkpoints, at least.
       turn_seconds: longest time between two looks at the clock, at `stop` and at workers that are silent.
@@ -38,7 +45,7 @@ class LiveSettings:
     title: str = ""
     unit: str = "gradient"
     min_workers: int = 1
-    join_seconds: float = 120.0
+    join_seconds: float = 60.0
     wait_seconds: float = 300.0
     patience: float = 20.0
     least_patience: float = 10.0
@@ -59,13 +66,15 @@ class LiveSettings:
         arguments.whole("checkpoint_updates", self.checkpoint_updates)
         arguments.real("patience", self.patience, above=1)
         arguments.real("kill_patience", self.kill_patience, least=1)
-        for name in ("join_seconds", "wait_seconds", "respawn_seconds", "checkpoint_seconds", "watch_seconds"):
+        for name in ("wait_seconds", "respawn_seconds", "checkpoint_seconds", "watch_seconds"):
             arguments.real(name, getattr(self, name), least=0)
-        for name in ("least_patience", "first_patience", "turn_seconds"):
+        for name in ("join_seconds", "least_patience", "first_patience", "turn_seconds"):
             arguments.real(name, getattr(self, name), above=0)
 
 
 _REMEMBERED = 15
+_DOUBLED = 3
+"""So often, at most, is the time doubled in which a process must have started."""
 _LEAST_PAUSE = 1.0
 """Seconds between two looks that count in any case."""
 
@@ -152,5 +161,6 @@ class Patience:
 
     def hopeless(self, worker: int, *, starting: bool = False) -> bool:
         """Return True if it has been silent, or starting, for so long that its process is to be killed."""
-        allowed = self._settings.first_patience if starting else self.allowed(worker)
-        return self.silence(worker) > self._settings.kill_patience * allowed
+        if starting:
+            return self.silence(worker) > self._settings.join_seconds * 2 ** min(self._doubled[worker], _DOUBLED)
+        return self.silence(worker) > self._settings.kill_patience * self.allowed(worker)

@@ -112,7 +112,10 @@ def own(memory: np.ndarray) -> np.ndarray:
 
 
 class Pieces:
-    """Pieces of one size in a file without a name; a process maps a piece when it first asks for it.
+    """Pieces of one size in a file without a name; a process maps them when it first asks for one.
+
+    Each mapping takes a descriptor: the first is of one piece, and each further one of twice as many, so that there are
+    few. Memory is taken for pieces that were asked for, and no others.
 
     Args:
       size: bytes of a piece.
@@ -124,24 +127,34 @@ class Pieces:
         self._stride = -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         self._owner = file is None
         self.file = _nameless() if file is None else file
-        self._mapped: dict[int, np.ndarray] = {}
+        self._mapped: dict[int, np.ndarray] = {}  # block b has pieces 2^b - 1, ..., 2^(b + 1) - 2
+        self._taken: set[int] = set()
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Return piece `index`, uint8[size]; the process that has made the file makes it longer where it must."""
-        if index not in self._mapped:
-            start = index * self._stride
-            if self._owner and os.fstat(self.file).st_size < start + self._stride:
-                _lengthen(self.file, start, self._stride)
-            mapped = mmap.mmap(self.file, self._stride, offset=start)
-            self._mapped[index] = np.frombuffer(mapped, np.uint8, self.size)
-        return self._mapped[index]
+        block = (index + 1).bit_length() - 1
+        first, pieces = (1 << block) - 1, 1 << block
+        if block not in self._mapped:
+            start, length = first * self._stride, pieces * self._stride
+            if self._owner and os.fstat(self.file).st_size < start + length:
+                os.ftruncate(self.file, start + length)
+            self._mapped[block] = np.frombuffer(mmap.mmap(self.file, length, offset=start), np.uint8)
+        if self._owner and index not in self._taken:
+            _take(self.file, index * self._stride, self._stride)
+            self._taken.add(index)
+        start = (index - first) * self._stride
+        return self._mapped[block][start : start + self.size]
+
+    def leave_file(self) -> None:
+        """Close the descriptor, when other processes have inherited it: what is mapped stays, and no more follows."""
+        if self.file >= 0:
+            os.close(self.file)
+        self.file = -1
 
     def close(self) -> None:
         """Give the memory back, once no array aliases it."""
         self._mapped.clear()
-        if self.file >= 0:
-            os.close(self.file)
-        self.file = -1
+        self.leave_file()
 
 
 def _nameless() -> int:
@@ -151,12 +164,10 @@ def _nameless() -> int:
         return os.dup(file.fileno())
 
 
-def _lengthen(file: int, start: int, size: int) -> None:
-    """Add `size` bytes at `start`; that there is no room for them is an error now, not a signal at the first write."""
+def _take(file: int, start: int, size: int) -> None:
+    """Take memory for `size` bytes; that there is none is an error now, not a signal at the first write."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, start, size)
-    else:
-        os.ftruncate(file, start + size)
 
 
 class Versions:

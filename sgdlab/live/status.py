@@ -13,7 +13,7 @@ from sgdlab.live.fleet import Worker
 _LAST = 50
 """Gradients whose loss and staleness are averaged."""
 _RATE_SECONDS = 10.0
-_WORDS = {"there": "waiting", "silent": "lost", "down": "lost", "starting": "starting", "gone": "gone"}
+_WORDS = {"there": "waiting", "ready": "waiting", "silent": "lost", "down": "lost", "starting": "starting"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,20 +21,21 @@ class WorkerStatus:
     """A worker at one instant."""
 
     worker: int  # its number
-    state: str  # "computing", "waiting" (for others), "lost", "starting" or "gone" (for good)
+    state: str  # "computing", "waiting" (for others), "lost", "starting" or "queued" (to start when others have)
     since: float  # seconds since it is in that state
     process: int | None  # number of its process; None before it has joined
     host: str
     gradients: int  # how many of its gradients have come
     applied: int  # how many of them entered an update
     dropped: int  # how many were thrown away because they were late or interrupted
-    lost: int  # how many were lost with it, refused, or failed
+    lost: int  # how many were lost with it
     seconds: float | None  # median time of its last gradients, as the server waits for them; None before the first
     against_fleet: float | None  # `seconds` over the median of all workers; 1 is as fast as the others
     against_itself: float | None  # newest time over own median; it rises while a gradient is overdue
     idle_share: float  # share of the run that it has waited for others
     respawns: int  # how often its process was started again
     error: str  # the last thing that went wrong with it; empty if nothing did
+    refused: int = 0  # how many failed, or were refused since they were not finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Status:
     wanted: int | None  # how many gradients the open update wants; None where the protocol does not say
     staleness: float  # mean of the last gradients used
     idle_share: float  # mean share of the run that workers have waited for others
-    ledger: dict[str, int]  # number of gradients begun, applied, dropped, lost and in flight
+    ledger: dict[str, int]  # number of gradients begun, applied, dropped, lost, refused and in flight
     workers: tuple[WorkerStatus, ...]  # by number
     events: tuple[tuple[float, str], ...]  # the last things that went wrong or were mended: (seconds, words)
     finished: bool
@@ -134,7 +135,7 @@ class View:
         idle = worker.idle + (now - worker.since) * waits
         return WorkerStatus(
             worker=number,
-            state="computing" if computing else _WORDS[worker.state],
+            state="computing" if computing else "queued" if worker.queued else _WORDS[worker.state],
             since=max(now - worker.since, 0.0),
             process=worker.process,
             host=worker.host,
@@ -149,4 +150,5 @@ class View:
             idle_share=min(max(idle / now, 0.0), 1.0) if now > 0 else 0.0,
             respawns=worker.respawns,
             error=worker.error,
+            refused=counts["refused"],
         )

@@ -1,5 +1,6 @@
 """Messages between a server and a worker: JSON behind its length, over a socket that the worker inherits."""
 
+import contextlib
 import json
 import linecache
 import os
@@ -14,6 +15,10 @@ from sgdlab.errors import is_library
 
 _LENGTH = 4
 """Bytes of a message's length, the most significant first."""
+MOST = 16 << 20
+"""Bytes of a message, at most; arrays are not in messages."""
+MOST_UNSENT = 4 << 20
+"""Bytes that wait for a side that does not read; more than it can have been asked for in good order."""
 
 
 def packed(message: dict[str, Any]) -> bytes:
@@ -30,6 +35,9 @@ def packed(message: dict[str, Any]) -> bytes:
 def unpacked(received: bytearray) -> Iterator[dict[str, Any]]:
     """Yield the messages that are whole, and take them off the front.
 
+    Raises:
+      ValueError: where what has come is no message.
+
     Example:
       >>> received = bytearray(packed({"ticket": 1}) + packed({"ticket": 2})[:-1])
       >>> list(unpacked(received)), len(received)
@@ -37,11 +45,19 @@ def unpacked(received: bytearray) -> Iterator[dict[str, Any]]:
     """
     while len(received) >= _LENGTH:
         end = _LENGTH + int.from_bytes(received[:_LENGTH], "big")
+        if end > MOST:
+            raise ValueError(f"a message has {end:,} bytes; {MOST:,} is most")
         if len(received) < end:
             return
         body = bytes(received[_LENGTH:end])
         del received[:end]
-        yield json.loads(body)
+        try:
+            message = json.loads(body)
+        except RecursionError as error:
+            raise ValueError("a message is nested too deeply") from error
+        if not isinstance(message, dict):
+            raise ValueError(f"a message must be an object; it is a {type(message).__name__}")
+        yield message
 
 
 def heard(line: socket.socket) -> Iterator[dict[str, Any]]:
@@ -59,11 +75,15 @@ def heard(line: socket.socket) -> Iterator[dict[str, Any]]:
 
 
 class BufferedSocket:
-    """The server's side of a socket, which never blocks: what it cannot send at once it keeps."""
+    """The server's side of a socket, which never blocks: what it cannot send at once it keeps.
+
+    Attributes:
+      error: why nothing is sent or heard any more; '' while it is.
+    """
 
     def __init__(self, line: socket.socket):
         line.setblocking(False)
-        self.socket = line
+        self.socket, self.error = line, ""
         self._received, self._unsent = bytearray(), bytearray()
 
     @property
@@ -72,9 +92,14 @@ class BufferedSocket:
         return bool(self._unsent)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message, or keep it; nothing is sent to a side that is gone."""
+        """Send a message, or keep it; nothing is sent to a side that is gone, or has not read for too long."""
+        if self.error:
+            return
         self._unsent += packed(message)
         self.flush()
+        if len(self._unsent) > MOST_UNSENT:
+            self._unsent.clear()
+            self._ends(f"it has not read what it was sent: {MOST_UNSENT >> 20} MiB wait for it")
 
     def flush(self) -> None:
         """Send what the socket takes now."""
@@ -88,7 +113,7 @@ class BufferedSocket:
 
     def receive(self) -> tuple[list[dict[str, Any]], bool]:
         """Return the messages that have come, and True if they were the last."""
-        ended = False
+        ended = bool(self.error)
         try:
             while some := self.socket.recv(1 << 16):
                 self._received += some
@@ -97,7 +122,20 @@ class BufferedSocket:
             pass
         except OSError:
             ended = True
-        return list(unpacked(self._received)), ended
+        messages: list[dict[str, Any]] = []
+        try:
+            messages.extend(unpacked(self._received))
+        except ValueError as error:
+            self._ends(f"what it has sent is no message: {error}")
+            self._received.clear()
+            ended = True
+        return messages, ended
+
+    def _ends(self, error: str) -> None:
+        """Hear and send nothing any more; the side that waits for this socket finds it ended."""
+        self.error = error
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
 
 
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)

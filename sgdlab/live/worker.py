@@ -1,11 +1,13 @@
 """A worker's process: one gradient after another, as the server asks for them.
 
-    python -m sgdlab.live.worker WORKER SOCKET VERSIONS GRADIENTS
+    python -m sgdlab.live.worker SOCKET VERSIONS GRADIENTS
 
-The last three are file descriptors that it inherits from the server, which starts it: nobody else does. It ends when
-the server does, however that ends.
+These are file descriptors that it inherits from the server, which starts it: nobody else does. It ends when the server
+does, however that ends. The server says, at once or when another worker is lost, which worker it is: until then it is
+a spare, which has imported and compiled what takes time.
 """
 
+import contextlib
 import ctypes
 import faulthandler
 import os
@@ -36,6 +38,10 @@ class _Asked:
     def next(self) -> dict[str, Any]:
         return self._begun.get()
 
+    def waits(self) -> bool:
+        """Return True if there is something to do."""
+        return not self._begun.empty()
+
     def _listen(self) -> None:
         for message in self._messages:
             if message["kind"] == "interrupt":
@@ -45,7 +51,7 @@ class _Asked:
         os._exit(0)  # the server is gone, and whatever is being computed is of no use
 
 
-def main(worker: int, line: socket.socket, versions: int, gradients: int) -> None:
+def main(line: socket.socket, versions: int, gradients: int) -> None:
     """Compute gradients until the server is gone."""
     messages = wire.heard(line)
     start = next(messages, None)
@@ -57,10 +63,17 @@ def main(worker: int, line: socket.socket, versions: int, gradients: int) -> Non
     sys.path[:] = start["path"]
     try:
         # After the server's end is listened for: these take seconds.
-        from sgdlab.live.gradients import Computer  # noqa: PLC0415
+        from sgdlab.live.gradients import Computer, warm  # noqa: PLC0415
         from sgdlab.live.shared_arrays import Pieces  # noqa: PLC0415
+        from sgdlab.live.work import WorkSource  # noqa: PLC0415
 
-        computer = Computer(start["source"], start["layout"], worker)
+        work = WorkSource(**start["source"]).make()
+        if not asked.waits():
+            warm(work)
+        told = asked.next()
+        if told["log"] is not None:
+            _print_to(told["log"])
+        computer = Computer(start["source"], start["layout"], told["worker"], work)
         pieces = Pieces(computer.params.size, versions)
         views = computer.sent.views(Pieces(computer.sent.size, gradients)[0])
         _say(line, {"kind": "joined", "process": os.getpid(), "host": socket.gethostname()})
@@ -71,6 +84,13 @@ def main(worker: int, line: socket.socket, versions: int, gradients: int) -> Non
     memory = lambda begun: pieces[begun["slot"]]
     while True:
         _say(line, computer.answer(asked.next(), memory, views, lambda: asked.void))
+
+
+def _print_to(log: str) -> None:
+    """Print into a worker's file from now on; where that is lost, where it was."""
+    with contextlib.suppress(OSError), open(log, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
 
 
 def _end_with_parent() -> None:
@@ -89,7 +109,7 @@ def _say(line: socket.socket, message: dict[str, Any]) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's affair
     faulthandler.enable()
-    number, *files = map(int, sys.argv[1:])
+    files = list(map(int, sys.argv[1:]))
     for file in files:
         os.set_inheritable(file, False)  # a child of the user's code would keep the server's socket open
-    main(number, socket.socket(fileno=files[0]), *files[1:])
+    main(socket.socket(fileno=files[0]), *files[1:])

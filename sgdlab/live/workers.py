@@ -36,6 +36,10 @@ class Workers:
 
     Raises:
       ValueError: if the source cannot be found by another process, or there are not GPUs enough.
+
+    Attributes:
+      at_once: how many processes may start at the same time: more than two for each core make all of them late. A
+        cluster has cores enough.
     """
 
     FIRST: int | None = 0
@@ -57,6 +61,7 @@ class Workers:
         environment.devices(self.FIRST, num_workers, gpus_per_worker)
         self._source, self._num_workers, self._env, self._gpus_per_worker = source, num_workers, env, gpus_per_worker
         self._logs = None if logs is None else pathlib.Path(logs)
+        self.at_once = num_workers if self.FIRST is None else 2 * environment.own_cores()
         self._params = MemoryLayout(params_like)
         self._answer = MemoryLayout({"params": params_like if sent_like is None else sent_like, "aux": aux_like})
         self._workers: dict[int, Any] = {}

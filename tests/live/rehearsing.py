@@ -107,7 +107,7 @@ class Creeping(Rehearsal):
 
 def rehearse(make, runtimes, *, num_gradients, faults=(), settings=QUICK, join_seconds=0.0, transport=None, **given):
     """A run: (recording, steps, transport, policy)."""
-    workers = np.shape(runtimes)[1]
+    workers = np.shape(runtimes if transport is None else transport._times)[1]
     policy = make(num_workers=workers)
     steps = NaiveSteps(policy.single)
     if transport is None:

@@ -3,17 +3,20 @@
 import concurrent.futures
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
 import process_works
 import psutil
 import pytest
-from pools import SLOW, Pool, assert_answers, heard, made, wait_until_gone
+from pools import PATIENCE, SLOW, Pool, assert_answers, heard, made, wait_until_gone
 
+from sgdlab.live import processes
 from sgdlab.live.messages import Came, GaveUp, Joined, Lost
 
 
@@ -98,6 +101,25 @@ def test_a_process_that_dies_between_two_runs(pool):
     assert pool.processes[0] != before
 
 
+def test_an_event_of_a_worker_that_is_gone_by_then_is_passed_over(pool, monkeypatch):
+    transport, heard_of = pool.transport, pool.transport._heard
+
+    def kill_the_other(worker):
+        transport.kill(1 - worker)
+        return heard_of(worker)
+
+    transport.kill(SLOW)  # the first gradient of the next one takes no longer than others
+    pool.ready(SLOW)
+    tickets = {worker: pool.begin(worker) for worker in (0, SLOW)}
+    pool.answered(0, SLOW)
+    with monkeypatch.context() as patched:
+        patched.setattr(transport, "_heard", kill_the_other)
+        (came,) = transport.next(PATIENCE)
+    assert came.ticket == tickets[came.worker]
+    assert transport.next(0.0) == []
+    pool.ready(1 - came.worker)
+
+
 def test_workers_that_cannot_start_say_why(tmp_path):
     wrong = process_works.params() | {"matrix": jnp.zeros([2, 4], jnp.float32)}
     cases = {
@@ -133,6 +155,65 @@ def test_a_worker_loads_nothing_that_it_does_not_need():
             raise KeyError("an error of the server")
         wait_until_gone(*pool.processes.values())
     transport.close()  # a third time
+
+
+def with_spare(transport):
+    """The process number of the spare of a transport, which is there soon after a worker."""
+    end = time.monotonic() + PATIENCE
+    while not transport._spares:
+        assert transport.next(0.01) == []
+        assert time.monotonic() < end
+    return transport._spares[0].child.pid
+
+
+@pytest.mark.long("workers and a spare are processes")
+def test_a_spare_takes_the_place_of_a_worker_that_is_lost(monkeypatch, tmp_path):
+    monkeypatch.setattr(processes, "_SPARE_AFTER", 0.0)
+    with made(argument={"prints": "it is worker"}, logs=tmp_path) as transport:
+        pool = Pool(transport)
+        pool.ready(1)
+        spare = with_spare(transport)
+        os.kill(pool.processes[1], signal.SIGKILL)
+        assert type(pool.heard(1)[0]) is Lost
+        pool.ready(1)
+        assert pool.processes[1] == spare
+        ticket = pool.begin(1)
+        (came,) = pool.heard(1)
+        assert_answers(came, pool.params, ticket)
+        # What it prints is where its predecessor has printed.
+        assert "it is worker 1" in (tmp_path / "worker_1.log").read_text()
+        dead = with_spare(transport)
+        os.kill(dead, signal.SIGKILL)
+        os.waitid(os.P_PID, dead, os.WEXITED | os.WNOWAIT)
+        pool.ready(0)  # not by the one that is dead
+        assert pool.processes[0] != dead
+        left = with_spare(transport)
+    wait_until_gone(left, *pool.processes.values())
+
+
+def open_files():
+    return len(os.listdir("/dev/fd"))
+
+
+def test_too_few_open_files_are_refused_before_anything_starts(monkeypatch):
+    allowed = open_files() + 2 * 300
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (allowed, 1 << 20))
+    words = r"^num_workers=300 need [\d,]+ open files, and `ulimit -n` allows [\d,]+: set `ulimit -n \d+`, or"
+    with pytest.raises(ValueError, match=words):
+        made(argument={}, num_workers=300)
+    made(argument={}, num_workers=250).close()
+
+
+def test_no_spare_is_started_where_none_is_wanted(monkeypatch):
+    monkeypatch.setattr(processes, "_SPARE_AFTER", 0.0)
+    with pytest.raises(ValueError, match=r"^spares=-1 must be"):
+        made(argument={}, spares=-1)
+    with made(argument={}, spares=0) as transport:
+        pool, before = Pool(transport), open_files()
+        pool.ready(0)
+        assert open_files() - before == processes._FILES
+        assert transport.next(0.0) == []
+        assert not transport._spares
 
 
 SERVER = """

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lib.rehearsal import Rehearsal, dyadic
+from lib.rehearsal import Fault, Rehearsal, dyadic
 from rehearsing import (
     FAULTS,
     POLICIES,
@@ -30,7 +30,7 @@ from rehearsing import (
 from sgdlab import policies, predictors
 from sgdlab.errors import RunFailed, Stopped
 from sgdlab.live import checkpoint
-from sgdlab.live.log import LogError, read
+from sgdlab.live.log import LogError, line_of, read
 from sgdlab.live.recording import versions
 from sgdlab.live.resume import examined
 
@@ -371,6 +371,32 @@ def test_a_policy_that_begins_when_somebody_is_lost(tmp_path):
         after = [entry[0] for entry in read(folder / "log.jsonl")[0][kept:]]
         eager += ("restart", "begun", "restart") in zip(after, after[1:], after[2:], strict=False)
     assert eager
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_what_went_wrong_is_said_again_in_the_same_words(tmp_path, old):
+    """Logs of before 1.1 do not say for how long a worker was silent, and can be followed nevertheless."""
+    statuses, faults = [], [Fault("stop", 1, 5.0, 1000.0)]
+    given = {"watch": statuses.append, "settings": dataclasses.replace(QUICK, watch_seconds=0.0)}
+    with pytest.raises(Stopped):
+        asynchronous(900, faults=faults, log=opened(tmp_path), stop=after(260), **given)
+    before = [words for _, words in statuses[-1].events]
+    assert sum(words.startswith("worker 1 is lost: silent for ") for words in before) == 2  # then it was killed
+    if old:
+        entries, chain, lines = read(tmp_path / "log.jsonl")[0], 0, []
+        for entry in entries:
+            short = {"silent": entry[:3], "killed": entry[:3]}.get(entry[0], entry)
+            line, chain = line_of(short, chain)
+            lines.append(line)
+        (tmp_path / "log.jsonl").write_bytes(b"".join(lines))
+    with pytest.raises(Stopped):
+        asynchronous(900, log=opened(tmp_path), stop=after(3), **given)
+    again = [words for _, words in statuses[-1].events]
+    if old:
+        assert "worker 1 is lost: silent" in again
+        assert sum(words.startswith("worker 1 is lost: silent, and killed; started") for words in again) == 1
+    else:
+        assert again[: len(before)] == before
 
 
 def test_a_worker_that_joins_a_resumed_run(tmp_path):

@@ -11,6 +11,7 @@ import psutil
 
 from experiments.benchmarks.faults import work
 from experiments.benchmarks.faults.disordered import Disordered
+from sgdlab.live.messages import Lost
 from sgdlab.live.transport import Transport
 
 STORM_MEAN = 20.0
@@ -57,6 +58,7 @@ class Acts(Disordered):
         """As the other does, unless the worker does not come yet."""
         if worker in self._absent:
             self._held_back.add(worker)
+            self._held.append((self._calls, Lost(worker, "it is not there yet")))
         else:
             self.inner.spawn(worker)
 
@@ -154,10 +156,8 @@ class Acts(Disordered):
         return self._tell(worker, "nan")
 
     def come(self, worker: int) -> bool:
-        """Return a worker that was absent comes."""
+        """Return a worker that was absent comes, when it is next started."""
         self._absent.discard(worker)
-        if worker in self._held_back:
-            self.inner.spawn(worker)
         return worker in self._held_back
 
     def replace(self, worker: int) -> bool:

@@ -1,6 +1,5 @@
 """One live run with faults of its workers: what is observed, and what must hold of it."""
 
-import dataclasses
 import functools
 import os
 import pathlib
@@ -44,7 +43,6 @@ POLICIES: Mapping[str, Callable[..., Any]] = {
 }
 SETTINGS = LiveSettings(
     min_workers=1,
-    join_seconds=20.0,
     wait_seconds=120.0,
     least_patience=4.0,
     respawn_seconds=0.25,
@@ -127,8 +125,6 @@ def observed(
     lasts = PATIENCE + sum(step.seconds for step in scenario.steps)
     begin = time.monotonic()
     wrong = ""
-    # A run does not wait long for those that are absent.
-    settings = dataclasses.replace(SETTINGS, join_seconds=0.5) if scenario.absent else SETTINGS
     try:
         serve(
             policy,
@@ -136,7 +132,7 @@ def observed(
             faulty,
             num_workers=workers,
             num_gradients=MANY,
-            settings=settings,
+            settings=SETTINGS,
             log=Log(lines, {"scenario": scenario.name}, say=lambda line: None),
             on_update=lambda update: updates.append(update.number),
             watch=shown.show,
