@@ -117,6 +117,7 @@ OF_HOSTS = (
     "coordinator_address",
     "devices",
     "heartbeat_seconds",
+    "hosts_secret_file",
     "num_processes",
     "process_id",
     "start_seconds",
@@ -125,6 +126,7 @@ OF_HOSTS = (
 
 _NOT_SHARED = (
     "hosts",
+    "hosts_secret_file",
     "coordinator_address",
     "num_processes",
     "process_id",
@@ -145,7 +147,7 @@ _SETTINGS_OF_JAX = (
 
 
 def define_hosts() -> None:
-    """Defines them; the first four can be set by variables of the environment, such as SGDLAB_HOSTS, too."""
+    """Defines them; the first five can be set by variables of the environment, such as SGDLAB_HOSTS, too."""
     times = hosts.Timeouts()
     flags.DEFINE_string(
         "hosts",
@@ -153,6 +155,9 @@ def define_hosts() -> None:
         "One run over many processes: none, auto (SLURM, Open MPI, TPU, GKE) or HOST:PORT of process 0.",
     )
     flags.DEFINE_string("coordinator_address", None, "HOST:PORT of process 0: the same as --hosts=HOST:PORT.")
+    flags.DEFINE_string(
+        "hosts_secret_file", None, "A file with a secret that all processes of the run prove to have when they meet."
+    )
     flags.DEFINE_integer("num_processes", None, "Number of processes of the run; detected by --hosts=auto.")
     flags.DEFINE_integer("process_id", None, "Number of this process, from 0; detected by --hosts=auto.")
     flags.DEFINE_integer(
@@ -183,12 +188,14 @@ def mesh() -> "Mesh | None":
       HostLost: where others do not come.
     """
     given = flags.FLAGS
+    secret_file = given.hosts_secret_file or os.environ.get(_variable("hosts_secret_file"))
     hosts.connect(
         _where(),
         num_processes=_number("num_processes"),
         process_id=_number("process_id"),
         facts=_facts(),
         timeouts=hosts.Timeouts(given.start_seconds, given.heartbeat_seconds, given.barrier_seconds),
+        secret=hosts.secret.read(secret_file) if secret_file and _where() != "none" else b"",
     )
     return hosts.mesh(given.devices)
 

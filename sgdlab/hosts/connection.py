@@ -54,6 +54,7 @@ def connect(
     process_id: int | None = None,
     facts: Mapping[str, str] = MappingProxyType({}),
     timeouts: Timeouts = Timeouts(),
+    secret: bytes = b"",
 ) -> None:
     """Connect this process with the others of its run, before JAX is asked for a device.
 
@@ -66,6 +67,8 @@ def connect(
       process_id: which of them this is, from 0; detected with "auto".
       facts: what must be equal on all processes, such as versions and entries of the configuration: name -> value.
       timeouts: how long to wait.
+      secret: that all processes prove to have when they meet (`sgdlab.hosts.secret.read`); b"" for none. It guards the
+        meeting and the watch over each other, not what JAX sends afterwards.
 
     Raises:
       UsageError: where arguments are impossible, the address cannot be used, or processes do not belong together.
@@ -95,7 +98,7 @@ def connect(
         raise RuntimeError("connect must be called before JAX is asked for a device")
     own_address = addresses.check_own_name()
     own = rendezvous.Member(found.process_id, found.num_processes, facts, socket.gethostname(), own_address)
-    met = rendezvous.meet(own, given, timeouts.start)
+    met = rendezvous.meet(own, given, timeouts.start, secret)
     _begin(found, given, met, timeouts)
 
 

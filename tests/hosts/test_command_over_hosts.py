@@ -82,7 +82,13 @@ def test_processes_of_different_configurations_refuse_to_begin(tmp_path, monkeyp
     monkeypatch.chdir(ROOT)
     commands = over_two("main", f"--workdir={tmp_path}/runs")
     commands[1].append("--config.optimizer.learning_rate=0.3")
-    with Processes(tmp_path, commands) as processes:
+    # Both prove the same secret, of which one is told by a flag.
+    secrets = [tmp_path / "a", tmp_path / "b"]
+    for secret, end in zip(secrets, ("", "\n"), strict=True):
+        secret.write_text(f"0123456789abcdef{end}")
+    commands[0].append(f"--hosts_secret_file={secrets[0]}")
+    environment = [{}, {"SGDLAB_HOSTS_SECRET_FILE": str(secrets[1])}]
+    with Processes(tmp_path, commands, environment=environment) as processes:
         assert processes.codes(allowed=()) == [2, 2], processes.output()
         for index in range(2):
             (line,) = printed(processes.log(index))

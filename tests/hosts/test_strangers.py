@@ -173,4 +173,4 @@ def test_an_answer_is_waited_for_as_long_as_said_even_where_it_drips():
     with near, far:
         far.sendall(b"{")
         with pytest.raises(TimeoutError):
-            rendezvous._line_from(near, 0.0, messages.LONGEST)
+            next(rendezvous._lines_from(near, 0.0, messages.LONGEST))
