@@ -52,6 +52,7 @@ def connect(
     *,
     num_processes: int | None = None,
     process_id: int | None = None,
+    least_processes: int | None = None,
     facts: Mapping[str, str] = MappingProxyType({}),
     timeouts: Timeouts = Timeouts(),
     secret: bytes = b"",
@@ -65,6 +66,8 @@ def connect(
         (SLURM, Open MPI, TPU pods, GKE). Nothing is detected unless it is asked for.
       num_processes: how many there are; detected with "auto".
       process_id: which of them this is, from 0; detected with "auto".
+      least_processes: how many must have come after `timeouts.start` for the run to go on without the others, process 0
+        among them; those that have come are numbered anew then. None: all must.
       facts: what must be equal on all processes, such as versions and entries of the configuration: name -> value.
       timeouts: how long to wait.
       secret: that all processes prove to have when they meet (`sgdlab.hosts.secret.read`); b"" for none. It guards the
@@ -87,17 +90,23 @@ def connect(
     if _connection is not None:
         raise RuntimeError("this process is connected already")
     if where == "auto":
+        if least_processes is not None:
+            raise UsageError(
+                f"--num_processes={least_processes}:{num_processes} needs --hosts=HOST:PORT: a cluster that is asked "
+                "has one number of processes"
+            )
         found = addresses.detect(num_processes, process_id, timeouts.start)
     else:
         found = addresses.Detected(str(addresses.parse(where)), *_checked(where, num_processes, process_id), None)
     given = addresses.parse(found.address)
-    _check_range(found.num_processes, found.process_id)
+    _check_range(found.num_processes, found.process_id, least_processes)
     if found.num_processes == 1:
         return
     if _uses_devices():
         raise RuntimeError("connect must be called before JAX is asked for a device")
     own_address = addresses.check_own_name()
-    own = rendezvous.Member(found.process_id, found.num_processes, facts, socket.gethostname(), own_address)
+    least = least_processes or 0
+    own = rendezvous.Member(found.process_id, found.num_processes, facts, socket.gethostname(), own_address, least)
     met = rendezvous.meet(own, given, timeouts.start, secret)
     _begin(found, given, met, timeouts)
 
@@ -113,9 +122,11 @@ def _checked(where: str, num_processes: int | None, process_id: int | None) -> t
     return num_processes, process_id
 
 
-def _check_range(count: int, index: int) -> None:
+def _check_range(count: int, index: int, least: int | None) -> None:
     if count < 1:
         raise UsageError(f"--num_processes={count} must be at least 1")
+    if least is not None and not 1 <= least <= count:
+        raise UsageError(f"--num_processes={least}:{count} must be the least number, from 1, and the largest")
     if not 0 <= index < count:
         raise UsageError(f"--process_id={index} must be from 0 to {count - 1}, below --num_processes={count}")
 
@@ -131,11 +142,11 @@ def _begin(found: addresses.Detected, given: addresses.Address, met: rendezvous.
     late = threading.Timer(timeouts.start, _too_late, (given, timeouts.start))
     late.daemon = True
     late.start()
-    lifeline = Lifeline(found.process_id, met.hosts, met.connections, timeouts.heartbeat)
+    lifeline = Lifeline(met.index, met.hosts, met.connections, timeouts.heartbeat)
     jax.distributed.initialize(
         str(given),
-        found.num_processes,
-        found.process_id,
+        len(met.hosts),
+        met.index,
         local_device_ids=found.local_device_ids,
         cluster_detection_method="deactivate",
         initialization_timeout=int(2 * timeouts.start) + 1,
@@ -145,7 +156,7 @@ def _begin(found: addresses.Detected, given: addresses.Address, met: rendezvous.
         coordinator_bind_address=str(given.resolved()),
     )
     late.cancel()
-    _connection = _Connection(found.process_id, met.hosts, lifeline, state.client, timeouts)
+    _connection = _Connection(met.index, met.hosts, lifeline, state.client, timeouts)
 
 
 def _delay_aborts() -> None:

@@ -18,8 +18,8 @@ from sgdlab.hosts.callers import Caller, Callers
 from sgdlab.hosts.messages import shown
 from sgdlab.hosts.secret import NotProven, Seal
 
-_HELLO = {"index": int, "count": int, "facts": dict, "host": str, "own_address": str}
-_MET, _REFUSED, _NONCE = {"hosts": list}, {"why": str, "lost": bool}, {"nonce": str}
+_HELLO = {"index": int, "count": int, "facts": dict, "host": str, "own_address": str, "least": int}
+_MET, _REFUSED, _NONCE = {"hosts": list, "index": int}, {"why": str, "lost": bool}, {"nonce": str}
 _LONGEST_ANSWER = 1 << 20
 """Bytes of the answer of process 0, which names all hosts."""
 _WAIT_BEFORE_LINE = 5.0
@@ -39,6 +39,12 @@ class Member:
     facts: Mapping[str, str]  # what must be equal on all processes: name -> value
     host: str  # the name of its host
     own_address: str  # what that name resolves to
+    least: int = 0  # of processes with which the run goes on where others do not come; 0: it needs all
+
+    @property
+    def counts(self) -> str:
+        """Return how many processes there are, as it was given: 4, or 2:4."""
+        return f"{self.least}:{self.count}" if self.least else str(self.count)
 
     def hello(self) -> dict[str, Any]:
         """Return its message to process 0."""
@@ -48,14 +54,17 @@ class Member:
 
 @dataclasses.dataclass(frozen=True)
 class Members:
-    """All processes have come."""
+    """The processes of the run, which have come; where some have not, the others are numbered anew, in their order."""
 
+    index: int  # the number of this process
     hosts: tuple[str, ...]  # the name of the host of each process
     connections: dict[int, socket.socket]  # by number: process 0 has one to each other, each has one to process 0
 
 
 def meet(own: Member, address: Address, seconds: float, secret: bytes = b"") -> Members:
     """Wait until all processes have come, and check that they belong together.
+
+    Where `own.least` is set, and at least so many have come when the time is over, they go on without the others.
 
     Args:
       own: this process.
@@ -155,7 +164,7 @@ def _join(own: Member, address: Address, attempts: _Attempts, secret: bytes) -> 
     if "hosts" not in answer:
         connection.close()
         raise (HostLost if answer["lost"] else UsageError)(answer["why"])
-    return Members(tuple(answer["hosts"]), {0: connection})
+    return Members(answer["index"], tuple(answer["hosts"]), {0: connection})
 
 
 def _connected(number: Address, seconds: float) -> socket.socket:
@@ -187,7 +196,7 @@ class _FirstProcess:
     def wait(self, secret: bytes) -> Members:
         """Wait until all have come, and tell them so."""
         if self._own.count == 1:
-            return Members((self._own.host,), {})
+            return Members(0, (self._own.host,), {})
         with listen(self._number, self._address) as listener, Callers(listener, secret) as callers:
             self._callers = callers
             while True:
@@ -200,16 +209,26 @@ class _FirstProcess:
                     break
                 if self._attempts.over():
                     why = f"waited {self._attempts.seconds:g} s for {self._missing()} did not come{self._hint()}"
+                    if 0 < self._own.least <= len(self._came()) + 1:
+                        self._go_on(why)
+                        break
                     self._tell(why, lost=True)
                     raise HostLost(why)
                 self._attempts.say(f"{self._missing()} did not come yet")
-        came = self._came()
-        hosts = (self._own.host, *(shown(came[i].hello["host"]) for i in sorted(came)))
+        came = [caller for _, caller in sorted(self._came().items())]
+        hosts = (self._own.host, *(shown(caller.hello["host"]) for caller in came))
         self._warn(hosts)
-        for caller in came.values():
+        for index, caller in enumerate(came, 1):
             with contextlib.suppress(OSError):  # one that has gone meanwhile is noticed at once by those that watch
-                caller.connection.sendall(caller.seal.sealed({"hosts": hosts}))
-        return Members(hosts, {i: came[i].connection for i in sorted(came)})
+                caller.connection.sendall(caller.seal.sealed({"hosts": hosts, "index": index}))
+        return Members(0, hosts, {index: caller.connection for index, caller in enumerate(came, 1)})
+
+    def _go_on(self, why: str) -> None:
+        """Say that the run goes on without some, and which numbers the others have now."""
+        numbers = [
+            f"--process_id={old} is process {new}" for new, old in enumerate(sorted(self._came()), 1) if new != old
+        ]
+        print("; ".join([f"{why}; going on without", *numbers]), file=sys.stderr, flush=True)
 
     def _came(self) -> dict[int, Caller]:
         """Return the processes that are there, by their numbers."""
@@ -267,8 +286,9 @@ class _FirstProcess:
         if not all(isinstance(value, str) for value in facts.values()):
             raise ValueError("it sent facts that are not text")
         own, name, first = self._own, f"process {index} on {host}", f"process 0 on {self._own.host}"
-        if count != own.count:
-            self._other_count = messages.cut(f"--num_processes is {own.count} for {first}, and {count} for {name}")
+        other = f"{hello['least']}:{count}" if hello["least"] else str(count)
+        if other != own.counts:
+            self._other_count = messages.cut(f"--num_processes is {own.counts} for {first}, and {other} for {name}")
             raise ValueError(self._other_count)
         if not 0 < index < count:
             raise ValueError(f"--process_id={index} must be from 1 to {count - 1}")

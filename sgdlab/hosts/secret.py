@@ -12,7 +12,7 @@ from typing import Any
 from sgdlab.errors import UsageError
 from sgdlab.hosts import messages
 
-_NONCE = {"nonce": str}
+_ANY: Mapping[str, type] = {}
 _LEAST = 16
 _MOST = 4096
 
@@ -80,14 +80,14 @@ class Seal:
         """Take in the other side's first line, its greeting; return False for later ones, and without a secret.
 
         Raises:
-          NotProven: where the first line is none.
+          ValueError: where it is no message; `NotProven` where it is another one.
         """
         if not self._secret or self._other:
             return False
-        try:
-            self._other = messages.read(line, _NONCE)["nonce"]
-        except ValueError:
-            raise NotProven from None
+        found = messages.read(line, _ANY).get("nonce")
+        if not isinstance(found, str):
+            raise NotProven
+        self._other = found
         return True
 
     def sealed(self, message: Mapping[str, Any]) -> bytes:
@@ -103,11 +103,8 @@ class Seal:
         """
         if not self._secret:
             return messages.read(line, *kinds)
-        try:
-            message = messages.read(line, {"proof": str})
-            proof = message.pop("proof").encode()
-        except ValueError:
-            raise NotProven from None
+        message = messages.read(line, _ANY)
+        proof = str(message.pop("proof", "")).encode(errors="replace")
         if not self._other or not hmac.compare_digest(proof, self._proof(message, own=False).encode()):
             raise NotProven
         return messages.read(messages.line_of(message), *kinds)

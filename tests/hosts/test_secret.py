@@ -85,8 +85,9 @@ def test_the_proof_is_an_hmac_over_both_nonces_and_the_message():
         file.write(b'{"nonce": "' + b"ab" * 16 + b'"}\n' + json.dumps(hello | {"proof": proof}).encode() + b"\n")
         file.flush()
         answer = json.loads(file.readline())
-        content = json.dumps([True, theirs, "ab" * 16, {"hosts": ["host0", "host1"]}], sort_keys=True).encode()
-        assert answer == {"hosts": ["host0", "host1"], "proof": hmac.digest(SECRET, content, hashlib.sha256).hex()}
+        met = {"hosts": ["host0", "host1"], "index": 1}
+        content = json.dumps([True, theirs, "ab" * 16, met], sort_keys=True).encode()
+        assert answer == met | {"proof": hmac.digest(SECRET, content, hashlib.sha256).hex()}
         for end in first.result(PATIENCE).connections.values():
             end.close()
 
@@ -135,6 +136,18 @@ def test_nobody_is_believed_who_sends_ones_own_messages_back():
     own.meet(own.greeting)
     with pytest.raises(secret.NotProven):
         own.opened(own.sealed({"hosts": []}), {"hosts": list})
+
+
+def test_another_protocol_on_the_port_is_not_taken_for_another_secret():
+    """Process 0's port is JAX's once the meeting is over: who comes late has lost it, and comes again."""
+    with socket.create_server(("127.0.0.1", 0)) as other, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        own = address.Address("127.0.0.1", other.getsockname()[1])
+        last = pool.submit(rendezvous.meet, member(1), own, PATIENCE, SECRET)
+        connection, _ = other.accept()
+        with connection:
+            connection.sendall(b"\0\0\x0a\4\0\n")
+            with pytest.raises(HostLost, match="did not answer"):
+                last.result(PATIENCE)
 
 
 def test_why_there_is_no_run_is_proven_too_also_to_the_late():

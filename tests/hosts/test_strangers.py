@@ -69,6 +69,7 @@ def come(where, first):
         (hello(index=True), "it sent no message with index"),
         (hello(facts=[]), "it sent no message with index"),
         (hello(facts={"a": [1]}), "it sent facts that are not text"),
+        (hello(least=1), "--num_processes is 2 for process 0 on host0, and 1:2 for process 1 on host1"),
         (hello(index=0), "--process_id=0 must be from 1 to 1"),
         (hello(index=7), "--process_id=7 must be from 1 to 1"),
         (hello(count=99), "--num_processes is 2 for process 0 on host0, and 99 for process 1 on host1"),
