@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from sgdlab.errors import HostLost, UsageError
 from sgdlab.hosts import address as addresses
-from sgdlab.hosts import rendezvous
+from sgdlab.hosts import jax_private, rendezvous
 from sgdlab.hosts.lifeline import LOST, Lifeline
 
 _SHUTDOWN_SECONDS = 30
@@ -102,17 +102,13 @@ def connect(
     _check_range(found.num_processes, found.process_id, least_processes)
     if found.num_processes == 1:
         return
-    if _uses_devices():
+    if jax_private.uses_devices():
         raise RuntimeError("connect must be called before JAX is asked for a device")
     own_address = addresses.check_own_name()
     least = least_processes or 0
     own = rendezvous.Member(found.process_id, found.num_processes, facts, socket.gethostname(), own_address, least)
     met = rendezvous.meet(own, given, timeouts.start, secret)
     _begin(found, given, met, timeouts)
-
-
-def _uses_devices() -> bool:
-    return importlib.import_module("jax._src.xla_bridge").backends_are_initialized()
 
 
 def _checked(where: str, num_processes: int | None, process_id: int | None) -> tuple[int, int]:
@@ -135,7 +131,6 @@ def _begin(found: addresses.Detected, given: addresses.Address, met: rendezvous.
     """Connect JAX; all processes are there."""
     global _connection  # noqa: PLW0603 (one per process)
     jax = importlib.import_module("jax")
-    state = importlib.import_module("jax._src.distributed").global_state  # private: the key-value store is not public
     _delay_aborts()
     # Its handler of SIGTERM would take the place of `stopping`.
     jax.config.update("jax_enable_preemption_service", False)
@@ -156,7 +151,7 @@ def _begin(found: addresses.Detected, given: addresses.Address, met: rendezvous.
         coordinator_bind_address=str(given.resolved()),
     )
     late.cancel()
-    _connection = _Connection(met.index, met.hosts, lifeline, state.client, timeouts)
+    _connection = _Connection(met.index, met.hosts, lifeline, jax_private.coordination_client(), timeouts)
 
 
 def _delay_aborts() -> None:

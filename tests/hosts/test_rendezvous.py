@@ -10,7 +10,7 @@ from processes import called, free_port, member
 
 from sgdlab import hosts
 from sgdlab.errors import HostLost, UsageError
-from sgdlab.hosts import address, connection, rendezvous
+from sgdlab.hosts import address, jax_private, rendezvous
 
 
 def met(members, seconds=20.0, where="127.0.0.1", port=None):
@@ -146,7 +146,7 @@ def test_a_name_that_does_not_resolve_is_named(monkeypatch):
     assert isinstance(error, UsageError)
     assert "nowhere.invalid does not resolve: Name or service not known" in str(error)
     monkeypatch.setattr(socket, "gethostbyname", unknown)
-    monkeypatch.setattr(connection, "_uses_devices", lambda: False)
+    monkeypatch.setattr(jax_private, "uses_devices", lambda: False)
     with pytest.raises(UsageError, match=f"the name of this host, {socket.gethostname()}, does not resolve"):
         hosts.connect("127.0.0.1:4321", num_processes=2, process_id=0)
 
@@ -213,6 +213,6 @@ def test_a_single_process_is_not_connected():
 
 
 def test_a_process_that_has_used_a_device_cannot_be_connected(monkeypatch):
-    monkeypatch.setattr(connection, "_uses_devices", lambda: True)
+    monkeypatch.setattr(jax_private, "uses_devices", lambda: True)
     with pytest.raises(RuntimeError, match="before JAX is asked for a device"):
         hosts.connect("127.0.0.1:4321", num_processes=2, process_id=0)
