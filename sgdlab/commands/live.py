@@ -45,6 +45,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "address", None, "Address of the Ray cluster, such as auto; by default one of this machine alone."
     )
+    flags.DEFINE_bool("insecure", False, "Joins a Ray cluster that asks for no token, where others may run code.")
     flags.DEFINE_float("gpus_per_worker", None, "GPUs of each worker, such as 1 or 0.5; by default it has none.")
     flags.DEFINE_float(
         "emulate",
@@ -108,7 +109,7 @@ def main(argv: Sequence[str]) -> None:
                 say(line)
             unit = f"{experiment.local.unit}s"
             report = stack.enter_context(_reporting(directory, given.writers, say, unit))
-            transport = stack.enter_context(contextlib.closing(_transport(job, folder / "workers")))
+            transport = stack.enter_context(contextlib.closing(_transport(job, folder / "workers", say)))
             held.enter_context(_alone(workdir))
             run, recording = runs.live_run.execute(
                 job,
@@ -175,7 +176,7 @@ def _compute_as_workers() -> None:
     environment.for_server(flags.FLAGS.gpus_per_worker)
 
 
-def _transport(job: "Job", logs: pathlib.Path) -> "Transport":
+def _transport(job: "Job", logs: pathlib.Path, say: Callable[[str], None]) -> "Transport":
     """Workers as the flags say; none is started before the server asks for it."""
     given = flags.FLAGS
     kind: Any
@@ -184,7 +185,7 @@ def _transport(job: "Job", logs: pathlib.Path) -> "Transport":
         # Ray is told to listen on this machine alone before it is imported.
         from sgdlab.live.ray import Ray  # noqa: PLC0415
 
-        kind, own = Ray, own | {"address": given.address or "local"}
+        kind, own = Ray, own | {"address": given.address or "local", "insecure": given.insecure, "say": say}
     elif given.address is not None:
         raise UsageError(f"--address={given.address} is of a Ray cluster; set --transport=ray")
     else:
@@ -290,6 +291,7 @@ COMMAND = launch.Command(
         "checkpoint_updates",
         "first_patience",
         "gpus_per_worker",
+        "insecure",
         "join_seconds",
         "least_patience",
         "min_workers",
