@@ -57,6 +57,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "address", None, "Address of the Ray cluster, such as auto; by default one of this machine alone."
     )
+    flags.DEFINE_bool("insecure", False, "Joins a Ray cluster that asks for no token, where others may run code.")
     flags.DEFINE_float("gpus_per_worker", None, "GPUs of each worker, such as 1 or 0.5; by default it has none.")
     flags.DEFINE_float(
         "emulate",
@@ -111,7 +112,7 @@ def main(argv: Sequence[str]) -> None:
                 say(line)
             place = runs.train.Place(directory, NAME, given.writers)
             report = stack.enter_context(place.reporting(functools.partial(_say, say, job.plan)))
-            transport = stack.enter_context(contextlib.closing(_transport(job, folder / "workers")))
+            transport = stack.enter_context(contextlib.closing(_transport(job, folder / "workers", say)))
             held.enter_context(_alone(workdir))
             run, recording = runs.live_run.execute(
                 job,
@@ -159,7 +160,7 @@ def _config() -> "ConfigDict":
     return config
 
 
-def _transport(job: "Job", logs: pathlib.Path) -> "Transport":
+def _transport(job: "Job", logs: pathlib.Path, say: Callable[[str], None]) -> "Transport":
     """Workers as the flags say; none is started before the server asks for it."""
     given = flags.FLAGS
     kind: Any
@@ -168,7 +169,7 @@ def _transport(job: "Job", logs: pathlib.Path) -> "Transport":
         # Ray is told to listen on this machine alone before it is imported.
         from sgdlab.live.ray import Ray  # noqa: PLC0415
 
-        kind, own = Ray, own | {"address": given.address or "local"}
+        kind, own = Ray, own | {"address": given.address or "local", "insecure": given.insecure, "say": say}
     elif given.address is not None:
         raise UsageError(f"--address={given.address} is of a Ray cluster; set --transport=ray")
     else:
@@ -249,5 +250,5 @@ COMMAND = launch.Command(
     main=main,
     usage=__doc__,
     define=define_flags,
-    unlisted=(*_SETTINGS, "address", "gpus_per_worker", "rerun", "spares", "writers"),
+    unlisted=(*_SETTINGS, "address", "gpus_per_worker", "insecure", "rerun", "spares", "writers"),
 )

@@ -113,6 +113,7 @@ OF_HOSTS = (
     "coordinator_address",
     "devices",
     "heartbeat_seconds",
+    "hosts_secret_file",
     "num_processes",
     "process_id",
     "start_seconds",
@@ -131,7 +132,7 @@ _SETTINGS_OF_JAX = (
 
 
 def define_hosts() -> None:
-    """Defines them; the first four can be set by variables of the environment, such as SGDLAB_HOSTS, too."""
+    """Defines them; the first five can be set by variables of the environment, such as SGDLAB_HOSTS, too."""
     times = hosts.Timeouts()
     flags.DEFINE_string(
         "hosts",
@@ -139,7 +140,15 @@ def define_hosts() -> None:
         "One run over many processes: none, auto (SLURM, Open MPI, TPU, GKE) or HOST:PORT of process 0.",
     )
     flags.DEFINE_string("coordinator_address", None, "HOST:PORT of process 0: the same as --hosts=HOST:PORT.")
-    flags.DEFINE_integer("num_processes", None, "Number of processes of the run; detected by --hosts=auto.")
+    flags.DEFINE_string(
+        "hosts_secret_file", None, "A file with a secret that all processes of the run prove to have when they meet."
+    )
+    flags.DEFINE_string(
+        "num_processes",
+        None,
+        "Number of processes of the run; detected by --hosts=auto. 2:4: four, or as many as have come after "
+        "--start_seconds if they are at least two.",
+    )
     flags.DEFINE_integer("process_id", None, "Number of this process, from 0; detected by --hosts=auto.")
     flags.DEFINE_integer(
         "devices", None, "Number of devices that each process uses; by default one of a single process, all of several."
@@ -163,12 +172,16 @@ def mesh() -> "Mesh | None":
       HostLost: where others do not come.
     """
     given = flags.FLAGS
+    secret_file = given.hosts_secret_file or os.environ.get(_variable("hosts_secret_file"))
+    least, count = _counts()
     hosts.connect(
         _where(),
-        num_processes=_number("num_processes"),
-        process_id=_number("process_id"),
+        num_processes=count,
+        process_id=_process_id(),
+        least_processes=least,
         facts=_facts(),
         timeouts=hosts.Timeouts(given.start_seconds, given.heartbeat_seconds, given.barrier_seconds),
+        secret=hosts.secret.read(secret_file) if secret_file and _where() != "none" else b"",
     )
     return hosts.mesh(given.devices)
 
@@ -183,14 +196,29 @@ def _where() -> str:
     return flag or address or "none"
 
 
-def _number(name: str) -> int | None:
-    """A number from its flag, or from the environment unless --hosts=none says that this process is alone."""
-    if flags.FLAGS[name].value is not None or flags.FLAGS.hosts == "none":
-        return flags.FLAGS[name].value
-    text = os.environ.get(_variable(name)) or None
-    if text is not None and not text.isdecimal():
-        raise UsageError(f"{_variable(name)}={text} must be a whole number")
+def _given(name: str) -> tuple[str, str | None]:
+    """Return where a number was given and its text: its flag, or the environment unless --hosts=none was given."""
+    value = flags.FLAGS[name].value
+    if value is not None or flags.FLAGS.hosts == "none":
+        return f"--{name}", None if value is None else str(value)
+    return _variable(name), os.environ.get(_variable(name)) or None
+
+
+def _process_id() -> int | None:
+    name, text = _given("process_id")
+    if text is not None and not text.removeprefix("-").isdecimal():
+        raise UsageError(f"{name}={text} must be a whole number")
     return None if text is None else int(text)
+
+
+def _counts() -> tuple[int | None, int | None]:
+    """Return the least number of processes, where one is given, and the number of all."""
+    name, text = _given("num_processes")
+    numbers = [] if text is None else text.split(":")
+    if len(numbers) > 2 or not all(number.removeprefix("-").isdecimal() for number in numbers):
+        raise UsageError(f"{name}={text} must be a whole number, or the least and the largest one, such as 2:4")
+    found = [int(number) for number in numbers]
+    return found[0] if len(found) > 1 else None, found[-1] if found else None
 
 
 def _variable(name: str) -> str:

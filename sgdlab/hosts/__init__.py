@@ -1,5 +1,6 @@
 """Many processes as one: start-up, agreement through the coordination service, failures, stopping, and the mesh."""
 
+from sgdlab.hosts import secret
 from sgdlab.hosts.connection import (
     Timeouts,
     announce,
@@ -33,6 +34,7 @@ __all__ = [
     "mesh",
     "num_processes",
     "process_id",
+    "secret",
     "stop_requested",
     "stopping",
     "wait_for_reason",

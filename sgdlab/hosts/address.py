@@ -2,12 +2,12 @@
 
 import dataclasses
 import errno
-import importlib
 import ipaddress
 import os
 import socket
 
 from sgdlab.errors import UsageError
+from sgdlab.hosts import jax_private
 
 _LARGEST_PORT = 65535
 _BACKLOG = 1024
@@ -87,9 +87,9 @@ def detect(num_processes: int | None, process_id: int | None, seconds: float) ->
     Raises:
       UsageError: where this process does not run on a cluster that is known.
     """
-    clusters = importlib.import_module("jax._src.clusters")  # private: there is no public way to ask
+    clusters = jax_private.clusters()
     try:
-        address, count, own, devices = clusters.ClusterEnv.auto_detect_unset_distributed_params(
+        address, count, own, devices = clusters.auto_detect_unset_distributed_params(
             None, num_processes, process_id, None, None, int(seconds)
         )
     except Exception as error:

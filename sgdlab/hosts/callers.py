@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sgdlab.hosts import messages
+from sgdlab.hosts.secret import Seal
 
 _MOST_STRANGERS = 64
 """Connections of those that have not said who they are; more close the oldest of them."""
@@ -28,15 +29,22 @@ class Caller:
     connection: socket.socket
     address: str  # of its host
     inbox: messages.Inbox  # what comes from it
+    seal: Seal  # what proves messages to it, and its own
     since: float = dataclasses.field(default_factory=time.monotonic)
-    hello: Any = None  # its message, once it has come and belongs to this run; until then it is a stranger
+    said: bool = False  # a message of its has come, with the proof where one is asked for
+    hello: Any = None  # that message, where it belongs to this run; until then it is a stranger
 
 
 class Callers:
-    """Takes in connections, and reads what comes over them; `all` has those that are open, the oldest first."""
+    """Takes in connections, and reads what comes over them; `all` has those that are open, the oldest first.
 
-    def __init__(self, listener: socket.socket):
-        self._listener, self._selector = listener, selectors.DefaultSelector()
+    Args:
+      listener: to whom they connect.
+      secret: that they have to prove, one after the other; b"" for none.
+    """
+
+    def __init__(self, listener: socket.socket, secret: bytes = b""):
+        self._listener, self._selector, self._secret = listener, selectors.DefaultSelector(), secret
         self.all: list[Caller] = []
         self._said: set[str] = set()
         listener.setblocking(False)
@@ -45,7 +53,9 @@ class Callers:
     def __enter__(self) -> "Callers":
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
+        for caller in self.strangers() if kind is None else self.all:
+            caller.connection.close()
         self._selector.close()
 
     def strangers(self) -> list[Caller]:
@@ -71,8 +81,8 @@ class Callers:
         why = messages.cut(why)
         self._say(f"refused {caller.address}: {why}")
         with contextlib.suppress(OSError):
-            caller.connection.sendall(messages.line_of({"why": why, "lost": False}))
-        self._forget(caller)
+            caller.connection.sendall(caller.seal.sealed({"why": why, "lost": False}))
+        self.forget(caller)
 
     def _accept(self) -> None:
         try:
@@ -82,11 +92,13 @@ class Callers:
         except OSError as error:
             self._say(f"a connection cannot be accepted: {error.strerror}")
             for caller in self.strangers()[:1]:  # its descriptor may be the one that is lacking
-                self._forget(caller)
+                self.forget(caller)
             time.sleep(_PAUSE)
             return
         connection.settimeout(1.0)
-        caller = Caller(connection, address, messages.Inbox(connection))
+        caller = Caller(connection, address, messages.Inbox(connection), Seal(self._secret, is_first=True))
+        with contextlib.suppress(OSError):  # one that has gone meanwhile is noticed by reading
+            connection.sendall(caller.seal.greeting)
         self.all.append(caller)
         self._selector.register(connection, selectors.EVENT_READ, caller)
 
@@ -95,13 +107,14 @@ class Callers:
         try:
             lines = caller.inbox.lines() if caller in self.all else []
         except OSError:
-            self._forget(caller)  # it ended, such as one that is started again
+            self.forget(caller)  # it ended, such as one that is started again
         except ValueError as error:
             self.refuse(caller, str(error))
         else:
             yield from ((caller, line) for line in lines if caller in self.all)
 
-    def _forget(self, caller: Caller) -> None:
+    def forget(self, caller: Caller) -> None:
+        """End a connection."""
         self._selector.unregister(caller.connection)
         self.all.remove(caller)
         caller.connection.close()

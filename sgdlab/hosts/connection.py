@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from sgdlab.errors import HostLost, UsageError
 from sgdlab.hosts import address as addresses
-from sgdlab.hosts import rendezvous
+from sgdlab.hosts import jax_private, rendezvous
 from sgdlab.hosts.lifeline import LOST, Lifeline
 
 _SHUTDOWN_SECONDS = 30
@@ -52,8 +52,10 @@ def connect(
     *,
     num_processes: int | None = None,
     process_id: int | None = None,
+    least_processes: int | None = None,
     facts: Mapping[str, str] = MappingProxyType({}),
     timeouts: Timeouts = Timeouts(),
+    secret: bytes = b"",
 ) -> None:
     """Connect this process with the others of its run, before JAX is asked for a device.
 
@@ -64,8 +66,12 @@ def connect(
         (SLURM, Open MPI, TPU pods, GKE). Nothing is detected unless it is asked for.
       num_processes: how many there are; detected with "auto".
       process_id: which of them this is, from 0; detected with "auto".
+      least_processes: how many must have come after `timeouts.start` for the run to go on without the others, process 0
+        among them; those that have come are numbered anew then. None: all must.
       facts: what must be equal on all processes, such as versions and entries of the configuration: name -> value.
       timeouts: how long to wait.
+      secret: that all processes prove to have when they meet (`sgdlab.hosts.secret.read`); b"" for none. It guards the
+        meeting and the watch over each other, not what JAX sends afterwards.
 
     Raises:
       UsageError: where arguments are impossible, the address cannot be used, or processes do not belong together.
@@ -84,23 +90,25 @@ def connect(
     if _connection is not None:
         raise RuntimeError("this process is connected already")
     if where == "auto":
+        if least_processes is not None:
+            raise UsageError(
+                f"--num_processes={least_processes}:{num_processes} needs --hosts=HOST:PORT: a cluster that is asked "
+                "has one number of processes"
+            )
         found = addresses.detect(num_processes, process_id, timeouts.start)
     else:
         found = addresses.Detected(str(addresses.parse(where)), *_checked(where, num_processes, process_id), None)
     given = addresses.parse(found.address)
-    _check_range(found.num_processes, found.process_id)
+    _check_range(found.num_processes, found.process_id, least_processes)
     if found.num_processes == 1:
         return
-    if _uses_devices():
+    if jax_private.uses_devices():
         raise RuntimeError("connect must be called before JAX is asked for a device")
     own_address = addresses.check_own_name()
-    own = rendezvous.Member(found.process_id, found.num_processes, facts, socket.gethostname(), own_address)
-    met = rendezvous.meet(own, given, timeouts.start)
+    least = least_processes or 0
+    own = rendezvous.Member(found.process_id, found.num_processes, facts, socket.gethostname(), own_address, least)
+    met = rendezvous.meet(own, given, timeouts.start, secret)
     _begin(found, given, met, timeouts)
-
-
-def _uses_devices() -> bool:
-    return importlib.import_module("jax._src.xla_bridge").backends_are_initialized()
 
 
 def _checked(where: str, num_processes: int | None, process_id: int | None) -> tuple[int, int]:
@@ -110,9 +118,11 @@ def _checked(where: str, num_processes: int | None, process_id: int | None) -> t
     return num_processes, process_id
 
 
-def _check_range(count: int, index: int) -> None:
+def _check_range(count: int, index: int, least: int | None) -> None:
     if count < 1:
         raise UsageError(f"--num_processes={count} must be at least 1")
+    if least is not None and not 1 <= least <= count:
+        raise UsageError(f"--num_processes={least}:{count} must be the least number, from 1, and the largest")
     if not 0 <= index < count:
         raise UsageError(f"--process_id={index} must be from 0 to {count - 1}, below --num_processes={count}")
 
@@ -121,18 +131,17 @@ def _begin(found: addresses.Detected, given: addresses.Address, met: rendezvous.
     """Connect JAX; all processes are there."""
     global _connection  # noqa: PLW0603 (one per process)
     jax = importlib.import_module("jax")
-    state = importlib.import_module("jax._src.distributed").global_state  # private: the key-value store is not public
     _delay_aborts()
     # Its handler of SIGTERM would take the place of `stopping`.
     jax.config.update("jax_enable_preemption_service", False)
     late = threading.Timer(timeouts.start, _too_late, (given, timeouts.start))
     late.daemon = True
     late.start()
-    lifeline = Lifeline(found.process_id, met.hosts, met.connections, timeouts.heartbeat)
+    lifeline = Lifeline(met.index, met.hosts, met.connections, timeouts.heartbeat)
     jax.distributed.initialize(
         str(given),
-        found.num_processes,
-        found.process_id,
+        len(met.hosts),
+        met.index,
         local_device_ids=found.local_device_ids,
         cluster_detection_method="deactivate",
         initialization_timeout=int(2 * timeouts.start) + 1,
@@ -142,7 +151,7 @@ def _begin(found: addresses.Detected, given: addresses.Address, met: rendezvous.
         coordinator_bind_address=str(given.resolved()),
     )
     late.cancel()
-    _connection = _Connection(found.process_id, met.hosts, lifeline, state.client, timeouts)
+    _connection = _Connection(met.index, met.hosts, lifeline, jax_private.coordination_client(), timeouts)
 
 
 def _delay_aborts() -> None:

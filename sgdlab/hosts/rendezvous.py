@@ -8,7 +8,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sgdlab.errors import HostLost, UsageError
@@ -16,9 +16,10 @@ from sgdlab.hosts import messages
 from sgdlab.hosts.address import Address, listen
 from sgdlab.hosts.callers import Caller, Callers
 from sgdlab.hosts.messages import shown
+from sgdlab.hosts.secret import NotProven, Seal
 
-_HELLO = {"index": int, "count": int, "facts": dict, "host": str, "own_address": str}
-_MET, _REFUSED = {"hosts": list}, {"why": str, "lost": bool}
+_HELLO = {"index": int, "count": int, "facts": dict, "host": str, "own_address": str, "least": int}
+_MET, _REFUSED, _NONCE = {"hosts": list, "index": int}, {"why": str, "lost": bool}, {"nonce": str}
 _LONGEST_ANSWER = 1 << 20
 """Bytes of the answer of process 0, which names all hosts."""
 _WAIT_BEFORE_LINE = 5.0
@@ -38,6 +39,12 @@ class Member:
     facts: Mapping[str, str]  # what must be equal on all processes: name -> value
     host: str  # the name of its host
     own_address: str  # what that name resolves to
+    least: int = 0  # of processes with which the run goes on where others do not come; 0: it needs all
+
+    @property
+    def counts(self) -> str:
+        """Return how many processes there are, as it was given: 4, or 2:4."""
+        return f"{self.least}:{self.count}" if self.least else str(self.count)
 
     def hello(self) -> dict[str, Any]:
         """Return its message to process 0."""
@@ -47,31 +54,35 @@ class Member:
 
 @dataclasses.dataclass(frozen=True)
 class Members:
-    """All processes have come."""
+    """The processes of the run, which have come; where some have not, the others are numbered anew, in their order."""
 
+    index: int  # the number of this process
     hosts: tuple[str, ...]  # the name of the host of each process
     connections: dict[int, socket.socket]  # by number: process 0 has one to each other, each has one to process 0
 
 
-def meet(own: Member, address: Address, seconds: float) -> Members:
+def meet(own: Member, address: Address, seconds: float, secret: bytes = b"") -> Members:
     """Wait until all processes have come, and check that they belong together.
+
+    Where `own.least` is set, and at least so many have come when the time is over, they go on without the others.
 
     Args:
       own: this process.
       address: of process 0, as it was given, which listens there and nowhere else.
       seconds: how long to wait.
+      secret: that all processes prove to have, before anything else of them is believed; b"" for none.
 
     Raises:
       HostLost: where some do not come in time; it says which.
       UsageError: where the address cannot be used, or processes do not belong together: two of one number, another
-        number of processes, facts that differ.
+        number of processes, facts that differ, another secret than process 0's.
     """
     attempts = _Attempts(seconds)
     if own.index:
-        return _join(own, address, attempts)
+        return _join(own, address, attempts, secret)
     while (number := _resolved(address, attempts)) is None:
         pass
-    return _FirstProcess(own, address, number, attempts).wait()
+    return _FirstProcess(own, address, number, attempts).wait(secret)
 
 
 def _resolved(address: Address, attempts: "_Attempts") -> Address | None:
@@ -113,7 +124,7 @@ class _Attempts:
             print(f"still waiting for {what}", file=sys.stderr, flush=True)
 
 
-def _join(own: Member, address: Address, attempts: _Attempts) -> Members:
+def _join(own: Member, address: Address, attempts: _Attempts, secret: bytes) -> Members:
     """Call process 0, say who this process is, and wait for the answer."""
     connection: Any = None
     while connection is None:
@@ -128,19 +139,32 @@ def _join(own: Member, address: Address, attempts: _Attempts) -> Members:
                     f"waited {attempts.seconds:g} s for process 0 at {address}; it did not come ({why})"
                 ) from None
             attempts.wait(f"process 0 at {address}")
+    seal = Seal(secret, is_first=False)
+    # Process 0 waits as long for the others, from an earlier moment on.
+    lines = _lines_from(connection, attempts.seconds + _LATE + _WAIT_BEFORE_LINE, _LONGEST_ANSWER)
     try:
-        connection.sendall(messages.line_of(own.hello()))
-        # Process 0 waits as long for the others, from an earlier moment on.
-        line = _line_from(connection, attempts.seconds + _LATE + _WAIT_BEFORE_LINE, _LONGEST_ANSWER)
-        answer = messages.read(line, _MET, _REFUSED)
+        if secret:
+            connection.sendall(seal.greeting)
+            seal.meet(next(lines))
+        connection.sendall(seal.sealed(own.hello()))
+        answer = seal.opened(next(lines), _MET, _REFUSED, _NONCE)
+    except NotProven:
+        connection.close()
+        raise UsageError(
+            f"process 0 at {address} does not prove that it has the secret of --hosts_secret_file: give every process "
+            "the same file"
+        ) from None
     except (OSError, ValueError) as error:
         connection.close()
         why = getattr(error, "strerror", None) or error
         raise HostLost(f"process 0 at {address} did not answer ({why})") from None
+    if "nonce" in answer:
+        connection.close()
+        raise UsageError(f"process 0 at {address} asks for a secret: give every process the same --hosts_secret_file")
     if "hosts" not in answer:
         connection.close()
         raise (HostLost if answer["lost"] else UsageError)(answer["why"])
-    return Members(tuple(answer["hosts"]), {0: connection})
+    return Members(answer["index"], tuple(answer["hosts"]), {0: connection})
 
 
 def _connected(number: Address, seconds: float) -> socket.socket:
@@ -154,13 +178,12 @@ def _connected(number: Address, seconds: float) -> socket.socket:
     return connection
 
 
-def _line_from(connection: socket.socket, seconds: float, longest: int) -> bytes:
-    """Return the first line that comes over a connection, within some seconds; OSError, ValueError as of `Inbox`."""
+def _lines_from(connection: socket.socket, seconds: float, longest: int) -> Iterator[bytes]:
+    """Yield the lines that come over a connection within some seconds in all; OSError, ValueError as of `Inbox`."""
     inbox, ends = messages.Inbox(connection, longest), time.monotonic() + seconds
     while True:
         connection.settimeout(max(ends - time.monotonic(), 1e-3))
-        if lines := inbox.lines():
-            return lines[0]
+        yield from inbox.lines()
 
 
 class _FirstProcess:
@@ -170,35 +193,42 @@ class _FirstProcess:
         self._own, self._address, self._number, self._attempts = own, address, number, attempts
         self._other_count = ""
 
-    def wait(self) -> Members:
+    def wait(self, secret: bytes) -> Members:
         """Wait until all have come, and tell them so."""
         if self._own.count == 1:
-            return Members((self._own.host,), {})
-        with listen(self._number, self._address) as listener, Callers(listener) as callers:
+            return Members(0, (self._own.host,), {})
+        with listen(self._number, self._address) as listener, Callers(listener, secret) as callers:
             self._callers = callers
             while True:
                 try:
                     self._step()
                 except UsageError as error:
-                    self._tell(listener, str(error), lost=False)
+                    self._tell(str(error), lost=False)
                     raise
                 if len(self._came()) == self._own.count - 1:
                     break
                 if self._attempts.over():
                     why = f"waited {self._attempts.seconds:g} s for {self._missing()} did not come{self._hint()}"
-                    self._tell(listener, why, lost=True)
+                    if 0 < self._own.least <= len(self._came()) + 1:
+                        self._go_on(why)
+                        break
+                    self._tell(why, lost=True)
                     raise HostLost(why)
                 self._attempts.say(f"{self._missing()} did not come yet")
-            for caller in callers.strangers():
-                caller.connection.close()
-        came = self._came()
-        hosts = (self._own.host, *(shown(came[i].hello["host"]) for i in sorted(came)))
+        came = [caller for _, caller in sorted(self._came().items())]
+        hosts = (self._own.host, *(shown(caller.hello["host"]) for caller in came))
         self._warn(hosts)
-        answer = messages.line_of({"hosts": hosts})
-        for caller in came.values():
+        for index, caller in enumerate(came, 1):
             with contextlib.suppress(OSError):  # one that has gone meanwhile is noticed at once by those that watch
-                caller.connection.sendall(answer)
-        return Members(hosts, {i: came[i].connection for i in sorted(came)})
+                caller.connection.sendall(caller.seal.sealed({"hosts": hosts, "index": index}))
+        return Members(0, hosts, {index: caller.connection for index, caller in enumerate(came, 1)})
+
+    def _go_on(self, why: str) -> None:
+        """Say that the run goes on without some, and which numbers the others have now."""
+        numbers = [
+            f"--process_id={old} is process {new}" for new, old in enumerate(sorted(self._came()), 1) if new != old
+        ]
+        print("; ".join([f"{why}; going on without", *numbers]), file=sys.stderr, flush=True)
 
     def _came(self) -> dict[int, Caller]:
         """Return the processes that are there, by their numbers."""
@@ -246,13 +276,19 @@ class _FirstProcess:
         """Take in who a process says it is; ValueError: it is none of this run's; UsageError: it is, with a mistake."""
         if caller.hello is not None:
             raise ValueError("it said twice who it is")
-        hello = messages.read(line, _HELLO)
+        if caller.seal.meet(line):
+            return
+        hello = caller.seal.opened(line, _HELLO, _NONCE)
+        if "index" not in hello:
+            raise ValueError("it asks for a secret, and process 0 has no --hosts_secret_file")
+        caller.said = True
         index, count, facts, host = hello["index"], hello["count"], hello["facts"], shown(hello["host"])
         if not all(isinstance(value, str) for value in facts.values()):
             raise ValueError("it sent facts that are not text")
         own, name, first = self._own, f"process {index} on {host}", f"process 0 on {self._own.host}"
-        if count != own.count:
-            self._other_count = messages.cut(f"--num_processes is {own.count} for {first}, and {count} for {name}")
+        other = f"{hello['least']}:{count}" if hello["least"] else str(count)
+        if other != own.counts:
+            self._other_count = messages.cut(f"--num_processes is {own.counts} for {first}, and {other} for {name}")
             raise ValueError(self._other_count)
         if not 0 < index < count:
             raise ValueError(f"--process_id={index} must be from 1 to {count - 1}")
@@ -267,24 +303,23 @@ class _FirstProcess:
                 )
         caller.hello = hello
 
-    def _tell(self, listener: socket.socket, why: str, *, lost: bool) -> None:
+    def _tell(self, why: str, *, lost: bool) -> None:
         """Tell everybody why there is no run, also those that come within a few seconds."""
-        answer, ends, answered = messages.line_of({"why": why, "lost": lost}), time.monotonic() + _LATE, 0
-        waiting = [caller.connection for caller in self._callers.all]
-        listener.settimeout(_SHORTEST_PAUSE)
+        message, ends, told = {"why": why, "lost": lost}, time.monotonic() + _LATE, 0
+        coming = [caller for caller in self._callers.all if caller.said]
         while True:
-            for connection in waiting:
-                with contextlib.suppress(OSError), connection:
-                    connection.sendall(answer)
-                    connection.shutdown(socket.SHUT_WR)
-                    answered += 1
-            if answered >= self._own.count - 1 or time.monotonic() > ends:
+            for caller in coming:
+                with contextlib.suppress(OSError):
+                    caller.connection.sendall(caller.seal.sealed(message))
+                    told += 1
+                self._callers.forget(caller)
+            if told >= self._own.count - 1 or time.monotonic() > ends:
                 return
-            try:
-                accepted, _ = listener.accept()
-                with contextlib.suppress(OSError, ValueError):
-                    # What is unread when a connection is closed would take the answer with it.
-                    _line_from(accepted, 1.0, messages.LONGEST)
-                waiting = [accepted]
-            except OSError:
-                waiting = []
+            coming = []
+            for caller, line in self._callers.next(_SHORTEST_PAUSE):
+                try:
+                    if not caller.seal.meet(line):
+                        caller.seal.opened(line, _HELLO)
+                        coming.append(caller)
+                except ValueError as error:
+                    self._callers.refuse(caller, str(error))

@@ -11,6 +11,7 @@ recording is replayed to the bit where the kinds of processor agree too. Only th
 import re
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,13 @@ from sgdlab.live.transport import ANEW
 from sgdlab.live.workers import Workers
 from sgdlab.types import Tree
 
+_UNREACHED = ("ActorUnavailableError", "NodeDiedError", "OwnerDiedError")
+_LONGEST = 200
+"""Letters of what else Ray says."""
 INLINE = 100 * 1024
 """Bytes. Parameters that are smaller are sent with each call; larger ones once a version, to each node's memory."""
+_LOOK = 1.0
+"""Seconds between two looks at whether the cluster has lost its head."""
 _AHEAD = 2
 """Gradients that an actor is asked for at once: each keeps its parameters in memory, also of one that is stopped."""
 
@@ -38,6 +44,7 @@ class _Worker:
         self.run = 0  # how many runs it has served before
         self.void = -1  # largest ticket of this run that it was told to give up
         self.joined: Any = None  # `Joined`, once it is there
+        self.unlogged = ""  # why what it prints is not in the file for that
         self.asked = 0  # gradients that it has not answered
         self.waiting: deque[tuple[dict[str, int], Any]] = (
             deque()
@@ -54,29 +61,40 @@ class _Call:
 class Ray(Workers):
     """Workers that are actors of Ray: a `sgdlab.live.transport.Transport`.
 
-    Other arguments are as of `Workers`; the folder of `logs` is on the machine of each worker, and None leaves what
-    they print to Ray.
+    Other arguments are as of `Workers`; where a worker's machine does not have the folder of `logs`, or may not write
+    there, and where it is None, what it prints is left to Ray.
 
     Args:
       address: "local" starts a cluster on this machine that nobody else can reach; "auto" joins the one that runs on
         this machine; or its address.
+      insecure: join a cluster that asks for no token, too.
+      say: called with a line about a node: what its workers print cannot be written, or it has no worker.
 
     Raises:
-      ValueError: if the source cannot be found by another process, `gpus_per_worker` is impossible, Ray is missing, or
-        there is no such cluster.
+      ValueError: if the source cannot be found by another process, `gpus_per_worker` is impossible, Ray is missing,
+        there is no such cluster, or it asks for no token.
+      HostLost: from `next`, once the head of the cluster has not answered for 10 seconds.
     """
 
     FIRST = None
 
-    def __init__(self, *given: Any, address: str = "local", **named: Any):
+    def __init__(
+        self,
+        *given: Any,
+        address: str = "local",
+        insecure: bool = False,
+        say: Callable[[str], None] = print,
+        **named: Any,
+    ):
         super().__init__(*given, **named)
-        self._logs = self._logs and self._logs.absolute()
+        self._logs, self._say = self._logs and self._logs.absolute(), say
+        self._named: set[str] = set()  # lines about nodes that have been said
         self._calls: dict[Any, _Call] = {}  # in the order of their questions
         self._memory = np.empty(self._params.size, np.uint8)
         num_workers, gpus_per_worker = self._num_workers, self._gpus_per_worker
         # Each worker has one gradient under way and reads one version; the server keeps some more for a while.
         memory = (64 << 20) + 4 * (num_workers + 2) * (self._params.size + self._answer.size)
-        self._cluster = Cluster(address, memory=memory)
+        self._cluster = Cluster(address, memory=memory, insecure=insecure)
         self._ray = self._cluster.ray
         where = {"cores": self._cluster.cores, "local": self._cluster.local}
         self._remote = self._ray.remote(
@@ -101,6 +119,8 @@ class Ray(Workers):
             old.waiting.clear()
             self._said.append(old.joined)
             return
+        if self._logs is not None:
+            self._logs.mkdir(parents=True, exist_ok=True)
         new = self._workers[worker] = _Worker(self._remote.remote(worker))
         start = new.actor.start.remote(self._start(), self._log(worker))
         self._calls |= {start: _Call(worker, new), new.actor.exist.remote(): _Call(worker, new)}
@@ -133,7 +153,11 @@ class Ray(Workers):
             self._end(gone)
 
     def next(self, timeout: float | None) -> list[Message]:
-        """Return all messages that have come, the earlier question's answer first; [] after `timeout` seconds."""
+        """Return all messages that have come, the earlier question's answer first; [] after `timeout` seconds.
+
+        Raises:
+          HostLost: if the head of the cluster is lost.
+        """
         end = None if timeout is None else time.monotonic() + timeout
         found, self._said = self._said, []
         found += self._answers(0)
@@ -141,7 +165,9 @@ class Ray(Workers):
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 break
-            found += self._answers(left)
+            self._cluster.head.check()
+            found += self._answers(_LOOK if left is None else min(left, _LOOK))
+        self._cluster.head.check()
         return found
 
     def close(self) -> None:
@@ -199,16 +225,34 @@ class Ray(Workers):
             return Lost(call.worker, f"it could not start: {said['error']}")
         message = self._message(call.worker, call.of, said, lambda: own(computed))
         if said["kind"] == "joined":
+            call.of.unlogged = str(said["unlogged"])
             self._cluster.note()
+            self._name_nodes(call.of)
         return message
 
+    def _name_nodes(self, of: _Worker) -> None:
+        """Say of which nodes the work directory cannot be written, and, when all workers are there, which have none."""
+        lines = []
+        if of.unlogged:
+            lines = [f"{of.joined.host}: {of.unlogged}; what its workers print is in Ray's own logs"]
+        hosts = [worker.joined.host for worker in self._workers.values() if worker.joined is not None]
+        if len(hosts) == self._num_workers:
+            lines += [f"{node}: no worker" for node in sorted(self._cluster.nodes().difference(hosts))]
+        for line in lines:
+            if line not in self._named:
+                self._named.add(line)
+                self._say(line)
+
     def _why(self, error: Exception, call: _Call) -> str:
-        before = "" if call.of.joined else " before its first gradient"
-        log = self._log(call.worker)
-        see = f"; see {log}" if log else ""
-        return f"its process has ended{before} ({type(error).__name__}: {_detail(error)}){see}"
+        joined, log = call.of.joined, self._log(call.worker)
+        before = "" if joined else " before its first gradient"
+        on = "" if joined is None or self._cluster.local else f" on {joined.host}"
+        see = "" if log is None or call.of.unlogged else f"; see {log}{on}"
+        return f"{_words(error)}{before}{see}"
 
     def _end(self, worker: _Worker) -> None:
+        if self._cluster.head.lost:
+            return  # nobody carries it out
         self._ray.kill(worker.actor, no_restart=True)
         if worker.joined is not None:
             self._cluster.kill(worker.joined.process)
@@ -229,10 +273,19 @@ def _grouped(ray: Any) -> type[Actor]:
     return GroupedActor
 
 
-def _detail(error: Exception) -> str:
-    """Return what Ray knows of a process's end; that its exit code is unknown to Ray is why it is vague."""
-    found = re.search(r"exit detail: (.+?)(?: Some common causes|$)", str(error), re.MULTILINE)
-    return found[1] if found else _first_line(error)
+def _words(error: Exception) -> str:
+    """Return what Ray knows of a worker that is lost, in a few words: of one that cannot be reached it knows no end."""
+    text = str(error)
+    detail = re.search(r"exit detail: (.+?)(?: Some common causes|$)", text, re.MULTILINE)
+    if detail and "unexpectedly" in detail[1]:
+        return "its process has ended without a message (killed?)"
+    if detail:
+        return f"its process has ended ({detail[1].rstrip('.')})"
+    if "node has died" in text or "marked dead" in text:
+        return "its node counts as lost"
+    if type(error).__name__ in _UNREACHED:
+        return "it cannot be reached: its process, its node or the network between has failed"
+    return f"it is lost ({_first_line(error)[:_LONGEST]})"
 
 
 def _first_line(error: object) -> str:

@@ -27,11 +27,10 @@ class Actor:
 
         Args:
           start: what a worker is told first; modules are looked for in its "path" beside the actor's own places.
-          log: a file for what it prints; None leaves it to Ray.
+          log: a file for what it prints, where its folder is there; None leaves it to Ray.
         """
         sys.path += [entry for entry in start["path"] if entry not in sys.path]
-        if log is not None:
-            _print_to(log)
+        unlogged = "" if log is None else _print_to(log)
         # Here, so that the server, which imports this module, can be without it until it needs it.
         from sgdlab.live.gradients import Computer  # noqa: PLC0415
 
@@ -42,7 +41,7 @@ class Actor:
             return {"kind": "broken", "error": wire.in_one_line(error)}, None
         # The same memory each time: Ray has copied it before it asks for the next gradient.
         self._memory = np.empty(self._computer.sent.size, np.uint8)
-        return {"kind": "joined", "process": os.getpid(), "host": socket.gethostname()}, None
+        return {"kind": "joined", "process": os.getpid(), "host": socket.gethostname(), "unlogged": unlogged}, None
 
     def compute(self, asked: Mapping[str, int], params: np.ndarray | None) -> tuple[dict[str, Any], np.ndarray | None]:
         """Compute a gradient on a version of the parameters, both as bytes; without parameters it is given up."""
@@ -62,8 +61,12 @@ class Actor:
         threading.Event().wait()
 
 
-def _print_to(log: pathlib.Path) -> None:
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+def _print_to(log: pathlib.Path) -> str:
+    """Let this process print to a file; return why it cannot, in a few words, or ""."""
+    try:
+        with log.open("ab") as file:  # no folder is made: a machine without this one does not share the work directory
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+    except OSError as error:
+        return f"{log.parent} cannot be written ({error.strerror})"
+    return ""

@@ -5,6 +5,7 @@ import ipaddress
 import logging
 import math
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -16,6 +17,10 @@ from types import ModuleType
 from typing import Any
 
 import psutil
+
+from sgdlab.errors import HostLost
+from sgdlab.live import ray_private
+from sgdlab.live.ray_head import Head, call
 
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """At 0, Ray binds all its ports to 127.0.0.1, on Linux too; it is read when Ray is imported. The documented
@@ -48,10 +53,10 @@ def imported(*, local: bool) -> ModuleType:
         os.environ.setdefault(_TOKEN, secrets.token_hex(32))
     try:
         import ray  # noqa: PLC0415
-        from ray._private import ray_constants  # noqa: PLC0415
     except ImportError as error:
         raise ValueError(f"transport=ray needs Ray, which `pip install 'sgdlab[ray]'` installs: {error}") from error
-    if local and getattr(ray_constants, "ENABLE_RAY_CLUSTER", True):
+    ray_private.check(ray)
+    if local and ray_private.may_open_ports(ray):
         raise ValueError(
             f"address='local' needs {_LOOPBACK}=0 in the environment before Ray is imported, or its ports would be "
             "open to the network; Ray has been imported already"
@@ -64,19 +69,23 @@ class Cluster:
 
     On this machine: on loopback only, with a token that no other user knows, silent, without a dashboard; another
     cluster is not joined, even if there is one.
-    A cluster elsewhere is joined as it is: see that its network is private, and that it asks for a token
-    (`RAY_AUTH_MODE=token`).
+    A cluster elsewhere is joined as it is, if it asks for a token (`RAY_AUTH_MODE=token`): see that its network is
+    private, too.
 
     Args:
       address: "local" starts one; "auto" joins the one that runs on this machine; or its address.
       memory: bytes of the memory that workers and server share, of a cluster that is started.
+      insecure: join a cluster that asks for no token, too.
 
     Raises:
-      ValueError: if Ray is missing, is connected already, or there is no such cluster.
+      ValueError: if Ray is missing, is another version, or is connected already, there is no such cluster, or it asks
+        for no token.
+      HostLost: if nobody answers at HOST:PORT.
     """
 
-    def __init__(self, address: str = "local", *, memory: int = 256 << 20):
+    def __init__(self, address: str = "local", *, memory: int = 256 << 20, insecure: bool = False):
         self.local = address == "local"
+        self.head: Any = None  # `Head`, once it is connected
         self.ray = imported(local=self.local)
         if self.ray.is_initialized():
             raise ValueError(
@@ -84,6 +93,11 @@ class Cluster:
             )
         self.processes: set[psutil.Process] = set()  # all of its own, if it was started here
         self._folder = _short_folder() if self.local else None
+        if re.fullmatch(r"[^/]+:\d+", address):
+            try:
+                call(address)  # Ray itself takes minutes to give up
+            except OSError as error:
+                raise HostLost(f"no head of a Ray cluster answers at {address} ({error.strerror or error})") from None
         settings: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
         if self.local:
             os.environ.pop("RAY_ADDRESS", None)
@@ -95,6 +109,14 @@ class Cluster:
             }
         try:
             self._connect(settings)
+            found = self.ray.get_runtime_context().gcs_address
+            if not (self.local or insecure or self._asks_for_token(found)):
+                raise ValueError(
+                    f"address={address!r} is a cluster that asks for no token: whoever reaches its ports can run code "
+                    "there and here. Start it with RAY_AUTH_MODE=token on all nodes, or say insecure (--insecure) to "
+                    "join it as it is"
+                )
+            self.head = Head(found, end=self._end)
         except BaseException:
             self.close()
             raise
@@ -112,9 +134,23 @@ class Cluster:
             raise ValueError(f"address={settings['address']!r} is no cluster of Ray: {error}") from error
         finally:
             self.note(_descendants(own) - before)
-        _silence(self.ray)
+        ray_private.silence(self.ray)
         if self.local and (ports := _open(self.processes | own) - open_before):
             raise ValueError(f"address='local': this version of Ray opens ports to the network, {sorted(ports)}")
+
+    def _asks_for_token(self, address: str) -> bool:
+        return os.environ.get("RAY_AUTH_MODE") == "token" and ray_private.asks_for_token(self.ray, address)
+
+    def nodes(self) -> set[str]:
+        """Return the names of the hosts of a cluster elsewhere that are there; none of one that was started here."""
+        return set() if self.local else {str(node["NodeManagerHostname"]) for node in self.ray.nodes() if node["Alive"]}
+
+    def _end(self, code: int) -> None:
+        """End this process at once, and the cluster if it was started here."""
+        self.note()
+        for process in self.processes:
+            self.kill(process.pid)
+        os._exit(code)
 
     @property
     def cores(self) -> float | None:
@@ -138,6 +174,8 @@ class Cluster:
         self.note()
         with contextlib.suppress(Exception):
             self.ray.shutdown()
+        if self.head is not None:
+            self.head.close()  # not before: without a head, Ray may hold up its own end
         _, alive = psutil.wait_procs(self.processes, PATIENCE if self.local else 0)
         for process in alive:
             self.kill(process.pid)
@@ -167,12 +205,6 @@ def _descendants(processes: set[psutil.Process]) -> set[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):
             found |= set(process.children(recursive=True))
     return found
-
-
-def _silence(ray: ModuleType) -> None:
-    # Ray prints a paragraph about each worker that has ended, whatever `log_to_driver` is. There is no public switch;
-    # without this one the paragraphs are back, and nothing else.
-    ray._private.worker._worker_logs_enabled = False
 
 
 @contextlib.contextmanager

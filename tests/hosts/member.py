@@ -2,6 +2,8 @@
 
     python member.py WHERE NUM_PROCESSES PROCESS_ID ACTION
 
+NUM_PROCESSES may be the least and the largest number, as 2:3; it then waits 12 seconds.
+
 The last process is the one that fails.
 """
 
@@ -21,10 +23,11 @@ def main(argv):
     where, count, index, action = argv[1:5]
     hosts.connect(
         where,
-        num_processes=int(count) if count else None,
+        num_processes=int(count.rpartition(":")[2]) if count else None,
+        least_processes=int(count.partition(":")[0]) if ":" in count else None,
         process_id=int(index) if index else None,
         timeouts=hosts.Timeouts(
-            start=60.0,
+            start=12.0 if ":" in count else 60.0,
             heartbeat=3.0 if action == "freezes" else 60.0,
             barrier=1.0 if action == "late" else 1800.0,
         ),

@@ -29,9 +29,17 @@ def called(port, seconds=60.0):
             time.sleep(0.01)
 
 
-def member(index, count=2, facts={"--config.epochs": "1.0"}, host=None):  # noqa: B006 (nobody changes it)
+def until(condition, seconds=60.0):
+    """Wait until something is so."""
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends, f"not so within {seconds:g} s"
+        time.sleep(0.02)
+
+
+def member(index, count=2, facts={"--config.epochs": "1.0"}, host=None, least=0):  # noqa: B006 (nobody changes it)
     """A process that comes to a meeting."""
-    return rendezvous.Member(index, count, facts, host or f"host{index}", "10.0.0.1")
+    return rendezvous.Member(index, count, facts, host or f"host{index}", "10.0.0.1", least)
 
 
 class Processes:

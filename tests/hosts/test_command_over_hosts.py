@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import records
-from processes import Processes, free_port
+from processes import Processes, free_port, until
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = (
@@ -60,6 +60,30 @@ def test_a_run_is_stopped_by_a_signal_to_one_process_and_continued(tmp_path, mon
 
 
 @pytest.mark.full
+def test_a_host_that_is_gone_for_good_is_left_out_and_the_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    """The other two are supervised, and find each other anew."""
+    monkeypatch.chdir(ROOT)
+    command = [sys.executable, "-m", "experiments.main", *TINY, "--config.epochs=4.0"]
+    given = f"--hosts=127.0.0.1:{free_port()}", "--num_processes=2:3", "--start_seconds=20", "--checkpoint_seconds=0"
+    three = [[*command, *given, f"--workdir={tmp_path}/three", f"--process_id={index}"] for index in range(3)]
+    supervised = [[str(ROOT / "scripts" / "supervise"), "--wait=0", *each] for each in (three[0], three[2])]
+    with Processes(tmp_path, [supervised[0], three[1], supervised[1]]) as processes:
+        processes.wait_for(" of 176 gradients", 0)
+        until(lambda: list(tmp_path.glob("three/states/run/[1-9]*[0-9]")))
+        os.killpg(processes.children[1].pid, signal.SIGKILL)
+        codes = processes.codes(allowed=(0, -signal.SIGKILL))
+        assert codes == [0, -signal.SIGKILL, 0], processes.output()
+        for index in (0, 2):
+            assert "ended without a message (killed?)" in processes.log(index)
+            assert "starting again in 0 s (restart 1 of 10)" in processes.log(index)
+        assert "1 did not come; going on without; --process_id=2 is process 1" in processes.log(0)
+        assert "Continued from checkpoint" in processes.log(0)
+    with Processes(tmp_path, [[*command, f"--workdir={tmp_path}/one"]]) as processes:
+        assert processes.codes() == [0], processes.output()
+    records.same(records.read(tmp_path / "one"), records.read(tmp_path / "three"))
+
+
+@pytest.mark.full
 def test_a_comparison_is_run_over_two_processes(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     given = (
@@ -82,7 +106,13 @@ def test_processes_of_different_configurations_refuse_to_begin(tmp_path, monkeyp
     monkeypatch.chdir(ROOT)
     commands = over_two("main", f"--workdir={tmp_path}/runs")
     commands[1].append("--config.optimizer.learning_rate=0.3")
-    with Processes(tmp_path, commands) as processes:
+    # Both prove the same secret, of which one is told by a flag.
+    secrets = [tmp_path / "a", tmp_path / "b"]
+    for secret, end in zip(secrets, ("", "\n"), strict=True):
+        secret.write_text(f"0123456789abcdef{end}")
+    commands[0].append(f"--hosts_secret_file={secrets[0]}")
+    environment = [{}, {"SGDLAB_HOSTS_SECRET_FILE": str(secrets[1])}]
+    with Processes(tmp_path, commands, environment=environment) as processes:
         assert processes.codes(allowed=()) == [2, 2], processes.output()
         for index in range(2):
             (line,) = printed(processes.log(index))

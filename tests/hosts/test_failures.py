@@ -18,9 +18,10 @@ HOST = socket.gethostname()
 def begun(tmp_path):
     started = []
 
-    def begin(action, count, *, devices=1, environment=(), where=None):
-        address = where or f"127.0.0.1:{free_port()}"
-        commands = [[sys.executable, MEMBER, address, str(count), str(i), action] for i in range(count)]
+    def begin(action, count, *, devices=1, environment=(), where=None, there=None, counts=None):
+        address, told = where or f"127.0.0.1:{free_port()}", counts or str(count)
+        indices = range(count) if there is None else there
+        commands = [[sys.executable, MEMBER, address, told, str(i), action] for i in indices]
         if where == "auto":
             commands = [[sys.executable, MEMBER, "auto", "", "", action]] * count
         path = {"PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
@@ -41,6 +42,17 @@ def test_processes_agree_and_share_their_devices(begin):
         for i in range(3):
             assert f"['0.{i}', '1.{i}']" in lines
         assert f"sum {float(sum(range(4)))}" in lines
+
+
+@pytest.mark.parametrize(("there", "counts"), [((0, 2), "2:3"), ((0,), "1:3")])
+def test_those_that_are_there_go_on_with_all_their_devices(begin, there, counts):
+    processes = begin("agrees", 3, devices=2, there=there, counts=counts)
+    assert processes.codes() == [0] * len(there), processes.output()
+    for index in range(len(there)):
+        lines = processes.log(index).splitlines()
+        assert f"connected {index} of {len(there)}" in lines
+        assert str([f"{i}.2" for i in range(len(there))]) in lines
+        assert f"sum {float(sum(range(2 * len(there))))}" in lines
 
 
 def test_slurms_variables_are_enough(begin, tmp_path):

@@ -14,7 +14,13 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
 )
 MODULES = {"train": train, "compare": compare}
-VARIABLES = ("SGDLAB_HOSTS", "SGDLAB_COORDINATOR_ADDRESS", "SGDLAB_NUM_PROCESSES", "SGDLAB_PROCESS_ID")
+VARIABLES = (
+    "SGDLAB_HOSTS",
+    "SGDLAB_HOSTS_SECRET_FILE",
+    "SGDLAB_COORDINATOR_ADDRESS",
+    "SGDLAB_NUM_PROCESSES",
+    "SGDLAB_PROCESS_ID",
+)
 TINY = (
     "--config.epochs=0.5",
     "--config.evaluations=2",
@@ -58,8 +64,15 @@ def test_the_first_page_has_one_of_them_and_all_have_all(call, name):
         ("", {"SGDLAB_PROCESS_ID": "0"}, "--process_id=0 needs --hosts=HOST:PORT"),
         ("", {"SGDLAB_HOSTS": "node7"}, "--hosts=node7 must be"),
         ("", {"SGDLAB_HOSTS": "auto", "SGDLAB_NUM_PROCESSES": "two"}, "SGDLAB_NUM_PROCESSES=two must be a whole"),
+        (
+            "--hosts=a:1 --process_id=0 --num_processes=1:2:3",
+            {},
+            "--num_processes=1:2:3 must be a whole number, or the",
+        ),
+        ("--hosts=a:1 --process_id=0", {"SGDLAB_NUM_PROCESSES": "4:2"}, "--num_processes=4:2 must be the least"),
         ("--hosts=a:1 --process_id=5", {"SGDLAB_NUM_PROCESSES": "2"}, "--process_id=5 must be from 0 to 1"),
         ("--hosts=a:1 --coordinator_address=b:1", {}, "--coordinator_address=b:1 differs from --hosts=a:1"),
+        ("--hosts=a:1 --hosts_secret_file=no/such", {}, "--hosts_secret_file=no/such cannot be read: No such file"),
         ("--devices=5", {}, "--devices=5 must be from 1 to 4"),
         ("--devices=2 --config.mode=event", {}, "--config.mode=event must be left out with several devices"),
         ("--config.layout=both", {}, "--config.layout='both' must be"),

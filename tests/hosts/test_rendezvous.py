@@ -10,7 +10,7 @@ from processes import called, free_port, member
 
 from sgdlab import hosts
 from sgdlab.errors import HostLost, UsageError
-from sgdlab.hosts import address, connection, rendezvous
+from sgdlab.hosts import address, jax_private, rendezvous
 
 
 def met(members, seconds=20.0, where="127.0.0.1", port=None):
@@ -47,6 +47,40 @@ def test_who_does_not_come_is_named():
     line = refused(met([member(0, 4), member(2, 4)], seconds=0.5), HostLost)
     assert line.startswith("waited 0.5 s for 2 processes at 127.0.0.1:")
     assert line.endswith("; 1 and 3 did not come")
+
+
+def test_the_run_goes_on_with_those_that_are_there_if_they_are_enough(capsys):
+    answers = met([member(index, 5, least=3) for index in (3, 0, 4)], seconds=0.5)
+    assert [(answer.index, answer.hosts) for answer in answers] == [
+        (new, ("host0", "host3", "host4")) for new in (1, 0, 2)
+    ]
+    third, first, fourth = (answer.connections for answer in answers)
+    assert sorted(first) == [1, 2]
+    for index, own in ((1, third), (2, fourth)):
+        own[0].sendall(b"hello")
+        assert first[index].recv(5) == b"hello"
+    for ends in (first, third, fourth):
+        for end in ends.values():
+            end.close()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("waited 0.5 s for 2 processes at 127.0.0.1:")
+    assert line.endswith(
+        "; 1 and 2 did not come; going on without; --process_id=3 is process 1; --process_id=4 is process 2"
+    )
+
+
+def test_it_does_not_go_on_with_fewer_and_does_not_wait_for_more(capsys):
+    line = refused(met([member(index, 4, least=3) for index in (0, 2)], seconds=0.5), HostLost)
+    assert line.endswith("; 1 and 3 did not come")
+    begun = time.monotonic()
+    for answer in met([member(index, 3, least=1) for index in range(3)], seconds=60.0):
+        assert answer.hosts == ("host0", "host1", "host2")
+        for end in answer.connections.values():
+            end.close()
+    assert time.monotonic() - begun < 30
+    assert capsys.readouterr().err == ""
+    (alone,) = met([member(0, 2, least=1)], seconds=0.1)
+    assert (alone.index, alone.hosts, alone.connections) == (0, ("host0",), {})
 
 
 def test_without_the_first_process_the_others_say_so():
@@ -112,7 +146,7 @@ def test_a_name_that_does_not_resolve_is_named(monkeypatch):
     assert isinstance(error, UsageError)
     assert "nowhere.invalid does not resolve: Name or service not known" in str(error)
     monkeypatch.setattr(socket, "gethostbyname", unknown)
-    monkeypatch.setattr(connection, "_uses_devices", lambda: False)
+    monkeypatch.setattr(jax_private, "uses_devices", lambda: False)
     with pytest.raises(UsageError, match=f"the name of this host, {socket.gethostname()}, does not resolve"):
         hosts.connect("127.0.0.1:4321", num_processes=2, process_id=0)
 
@@ -157,6 +191,19 @@ def test_impossible_arguments_are_refused(where, count, index, words):
     assert words in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("where", "least", "words"),
+    [
+        ("127.0.0.1:4321", 3, "--num_processes=3:2 must be the least number, from 1, and the largest"),
+        ("127.0.0.1:4321", 0, "--num_processes=0:2 must be"),
+        ("auto", 1, "--num_processes=1:2 needs --hosts=HOST:PORT"),
+    ],
+)
+def test_impossible_least_numbers_are_refused(where, least, words):
+    with pytest.raises(UsageError, match=words):
+        hosts.connect(where, num_processes=2, process_id=0, least_processes=least)
+
+
 def test_a_single_process_is_not_connected():
     hosts.connect("127.0.0.1:4321", num_processes=1, process_id=0)
     assert not hosts.connected()
@@ -166,6 +213,6 @@ def test_a_single_process_is_not_connected():
 
 
 def test_a_process_that_has_used_a_device_cannot_be_connected(monkeypatch):
-    monkeypatch.setattr(connection, "_uses_devices", lambda: True)
+    monkeypatch.setattr(jax_private, "uses_devices", lambda: True)
     with pytest.raises(RuntimeError, match="before JAX is asked for a device"):
         hosts.connect("127.0.0.1:4321", num_processes=2, process_id=0)

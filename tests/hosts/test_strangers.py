@@ -69,6 +69,7 @@ def come(where, first):
         (hello(index=True), "it sent no message with index"),
         (hello(facts=[]), "it sent no message with index"),
         (hello(facts={"a": [1]}), "it sent facts that are not text"),
+        (hello(least=1), "--num_processes is 2 for process 0 on host0, and 1:2 for process 1 on host1"),
         (hello(index=0), "--process_id=0 must be from 1 to 1"),
         (hello(index=7), "--process_id=7 must be from 1 to 1"),
         (hello(count=99), "--num_processes is 2 for process 0 on host0, and 99 for process 1 on host1"),
@@ -173,4 +174,4 @@ def test_an_answer_is_waited_for_as_long_as_said_even_where_it_drips():
     with near, far:
         far.sendall(b"{")
         with pytest.raises(TimeoutError):
-            rendezvous._line_from(near, 0.0, messages.LONGEST)
+            next(rendezvous._lines_from(near, 0.0, messages.LONGEST))

@@ -1,5 +1,8 @@
 """A worker of a Ray cluster, called here without one: parameters and gradients as bytes, and what it says of errors."""
 
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import process_works
@@ -53,6 +56,21 @@ def test_it_gives_up_what_was_interrupted_and_what_has_no_parameters(bytes_of):
         for ticket, memory in ((3, bytes_of), (4, None), (4, bytes_of))
     ]
     assert kinds == ["gave_up", "gave_up", "came"]
+
+
+def test_what_it_prints_goes_to_a_file_where_its_folder_is_there(tmp_path):
+    """In a process of its own, whose output is moved for good."""
+    program = (
+        "import pathlib, sys; from sgdlab.live.ray_actor import _print_to; why = _print_to(pathlib.Path(sys.argv[1])); "
+        "print('printed', why)"
+    )
+    for name, why in (("there.log", ""), ("missing/own.log", f"{tmp_path}/missing cannot be written (No such file or")):
+        command = [sys.executable, "-c", program, tmp_path / name]
+        told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+        assert (told == "") == (why == "")
+        assert why in told
+    assert (tmp_path / "there.log").read_text() == "printed \n"
+    assert not (tmp_path / "missing").exists()  # nothing is left on the machines of a cluster
 
 
 def test_its_errors_are_one_line(bytes_of, capfd):

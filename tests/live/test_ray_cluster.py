@@ -1,13 +1,16 @@
 """Test what of Ray's transport needs no Ray."""
 
 import os
+import socket
 import sys
 import types
 
 import pytest
 
+from sgdlab.errors import HostLost
 from sgdlab.live import environment, ray_cluster
 from sgdlab.live import ray as transports
+from sgdlab.live.messages import Joined
 from sgdlab.live.work import WorkSource
 
 
@@ -74,7 +77,128 @@ def test_only_this_user_can_use_a_cluster_of_this_machine(monkeypatch):
     assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
 
 
-def test_of_a_death_the_detail_is_kept_and_the_speculation_left_out():
-    text = "The actor died.\nWorker exit detail: it is gone. Some common causes include: (1) this (2) that."
-    assert transports._detail(RuntimeError(text)) == "it is gone."
-    assert transports._detail(RuntimeError("first\nsecond")) == "RuntimeError: first"
+@pytest.mark.parametrize(
+    ("kind", "text", "words"),
+    [  # as Ray 2.60 says them
+        (
+            "ActorDiedError",
+            "The actor died unexpectedly before finishing this task.\n\tpid: 7\nThe actor is dead because its worker "
+            "process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a "
+            "connection error code 2. End of file. Some common causes include: (1) this (2) that.",
+            "its process has ended without a message (killed?)",
+        ),
+        (
+            "ActorDiedError",
+            "The actor died.\nWorker exit detail: it is gone. Some common causes include: (1) this (2) that.",
+            "its process has ended (it is gone)",
+        ),
+        ("ActorDiedError", "The actor died because its node has died. Node Id: 4f", "its node counts as lost"),
+        (
+            "ActorUnavailableError",
+            "The actor 7f84 is unavailable: The actor is temporarily unavailable: RpcError: RPC error: Socket closed "
+            "rpc_code: 14. The task may or may not have been executed on the actor.",
+            "it cannot be reached: its process, its node or the network between has failed",
+        ),
+        ("RayError", "first\nsecond", "it is lost (RayError: first)"),
+    ],
+)
+def test_a_lost_worker_has_few_words_and_none_of_an_end_that_nobody_knows(kind, text, words):
+    error = type(kind, (Exception,), {})(text)
+    assert transports._words(error) == words
+
+
+class _Joining(transports.Ray):
+    """Workers whose hosts are told, on a cluster of three nodes."""
+
+    def __init__(self, num_workers):
+        self._num_workers, self._workers, self._named, self.said = num_workers, {}, set(), []
+        self._say = self.said.append
+        self._cluster = types.SimpleNamespace(nodes=lambda: {"node1", "node2", "node3"})
+
+    def joins(self, worker, host, unlogged=""):
+        of = self._workers[worker] = transports._Worker(None)
+        of.joined, of.unlogged = Joined(worker, 7, host), unlogged
+        self._name_nodes(of)
+
+
+def test_nodes_without_a_worker_are_named_when_all_are_there_and_each_once():
+    joining = _Joining(3)
+    joining.joins(0, "node1")
+    joining.joins(1, "node1")
+    assert joining.said == []
+    joining.joins(2, "node2")
+    assert joining.said == ["node3: no worker"]
+    joining.joins(2, "node1")  # as after a loss
+    joining.joins(1, "node1")
+    assert joining.said == ["node3: no worker", "node2: no worker"]
+
+
+def test_a_node_that_cannot_write_the_work_directory_is_named_once():
+    joining = _Joining(4)
+    for worker in (0, 1):
+        joining.joins(worker, "node3", "/work/logs cannot be written (Read-only file system)")
+    (line,) = joining.said
+    assert line == (
+        "node3: /work/logs cannot be written (Read-only file system); what its workers print is in Ray's own logs"
+    )
+
+
+def test_names_of_nodes_are_those_that_are_alive():
+    nodes = [{"NodeManagerHostname": name, "Alive": alive} for name, alive in (("a", True), ("b", False))]
+    cluster = object.__new__(ray_cluster.Cluster)
+    cluster.local, cluster.ray = False, types.SimpleNamespace(nodes=lambda: nodes)
+    assert cluster.nodes() == {"a"}
+    cluster.local = True
+    assert cluster.nodes() == set()
+
+
+class _Ray:
+    """Stands in for Ray."""
+
+    def __init__(self):
+        self.connected = False
+
+    def is_initialized(self):
+        return self.connected
+
+    def get_runtime_context(self):
+        return types.SimpleNamespace(gcs_address="127.0.0.1:9")
+
+    def shutdown(self):
+        self.connected = False
+
+
+@pytest.mark.parametrize(
+    ("mode", "asks", "insecure", "joined"),
+    [
+        ("token", True, False, True),
+        ("token", False, False, False),
+        ("token", False, True, True),
+        (None, None, False, False),  # what can be joined without a token asks for none
+        (None, None, True, True),
+    ],
+)
+def test_a_cluster_without_a_token_is_refused(monkeypatch, mode, asks, insecure, joined):
+    ray = _Ray()
+    monkeypatch.setattr(ray_cluster, "imported", lambda *, local: ray)
+    monkeypatch.setattr(ray_cluster.Cluster, "_connect", lambda self, settings: setattr(ray, "connected", True))
+    monkeypatch.setattr(ray_cluster.ray_private, "asks_for_token", lambda found, address: asks)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    if joined:
+        cluster = ray_cluster.Cluster("auto", insecure=insecure)
+        assert ray.connected
+        cluster.close()
+    else:
+        with pytest.raises(ValueError, match=r"^address='auto' is a cluster that asks for no token"):
+            ray_cluster.Cluster("auto", insecure=insecure)
+    assert not ray.connected
+
+
+def test_an_address_at_which_nobody_answers_is_a_lost_host_at_once(monkeypatch):
+    monkeypatch.setattr(ray_cluster, "imported", lambda **named: _Ray())
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(HostLost, match=rf"^no head of a Ray cluster answers at 127\.0\.0\.1:{port} \(Conn"):
+        ray_cluster.Cluster(f"127.0.0.1:{port}")

@@ -1,20 +1,30 @@
 """`scripts/supervise`: what is started again, how often, and where signals go."""
 
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from fakes import SCRIPTS, answer, is_running, until
+
+from sgdlab.checkpoints import Checkpoints
+from sgdlab.live import checkpoint
 
 ENDS = """
 import os, pathlib, sys
 count = pathlib.Path(sys.argv[1])
 times = int(count.read_text()) + 1 if count.exists() else 1
 count.write_text(str(times))
-how = sys.argv[1 + times]
+how, _, leaves = sys.argv[1 + times].partition("+")
+if leaves:
+    left = pathlib.Path(sys.argv[-1].partition("=")[2]) / leaves
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.touch()
 if how.startswith("SIG"):
     import signal
     os.kill(os.getpid(), getattr(signal, how))
@@ -73,6 +83,53 @@ def test_restarts_have_a_limit(tmp_path):
     assert (code, times) == (69, 4)
     assert "given up after 3 restarts" in lines[-1]
     assert ["SIGKILL" in line for line in lines] == [True, False, True, False]
+
+
+LATER = [f"69+states/run/{name}" for name in ("10", "checkpoint-20.npz", "30")]
+
+
+@pytest.mark.parametrize(
+    ("ways", "times"),
+    [
+        ([*LATER, "69"], 4),  # one restart is left after each that gets on, and none after one that does not
+        (["69+checkpoint-7.npz", "69+checkpoint-8.npz", "69"], 3),  # a loop of one's own
+        (["69+metrics/a.jsonl", "SIGKILL+metrics/b.jsonl", "69"], 3),  # a comparison's finished runs
+        ([LATER[0], LATER[0], "0"], 2),  # the same checkpoint again is no progress
+        (["69+states/run/log.jsonl", "69+states/run/log.jsonl", "0"], 2),
+        (["69+states/run/10.orbax-checkpoint-tmp-1", "69+states/run/11.part", "0"], 2),  # unfinished
+    ],
+)
+def test_a_restart_that_left_a_later_checkpoint_counts_anew(ways, times, tmp_path):
+    command = *ways, f"--workdir={tmp_path / 'work'}"
+    code, lines, run = supervised(tmp_path, *command, restarts=1)
+    assert (code, run) == (69, times)
+    assert "given up after 1 restarts" in lines[-1]
+    assert all(line.endswith("starting again in 0 s (restart 1 of 1)") for line in lines[:-1])
+
+
+def test_a_work_directory_can_be_named_to_the_supervisor(tmp_path):
+    flags = "--restarts=1", "--wait=0", f"--workdir={tmp_path}"
+    command = sys.executable, "-I", "-c", ENDS, tmp_path / "count", "69", "69+checkpoint-1.npz", "69", "0"
+    leaves = f"x={tmp_path}"  # no flag of the command's
+    assert answer(SCRIPTS / "supervise", *flags, *command, leaves).returncode == 69
+    assert (tmp_path / "count").read_text() == "3"
+    (tmp_path / "count").unlink()  # and what is there from the beginning is no progress
+    assert answer(SCRIPTS / "supervise", *flags, *command, leaves).returncode == 69
+    assert (tmp_path / "count").read_text() == "2"
+
+
+def test_checkpoints_of_both_kinds_are_known(tmp_path):
+    loader = importlib.machinery.SourceFileLoader("supervise", str(SCRIPTS / "supervise"))
+    script = importlib.util.module_from_spec(importlib.util.spec_from_loader("supervise", loader))
+    loader.exec_module(script)
+    own = tmp_path / "states" / "own"
+    with Checkpoints(own, {}) as kept:
+        kept.save(3, {"step": np.zeros(1)})
+    live = tmp_path / "states" / "run"
+    live.mkdir()
+    checkpoint.save(live, checkpoint.Checkpoint(12, 0, 0, {}, {}))
+    assert script.progress(str(tmp_path)) == {own / "3", live / "checkpoint-12.npz"}
+    assert script.progress(str(tmp_path / "missing")) == script.progress(None) == set()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
