@@ -247,6 +247,11 @@ def lost(worker: Worker, now: float) -> str:
     return f"worker {worker.worker} is lost: {worker.error}; started again in {worker.respawn_at - now:.1f} s"
 
 
+def not_started(seconds: float) -> str:
+    """Say why a process was given up before it was ready."""
+    return f"it was not ready {seconds:.0f} s after its start, and was killed"
+
+
 def failing(bad: int, worker: int, error: str, fate: str) -> str:
     """Say why a run cannot go on whose last gradients were all bad; `error` and `fate` are of the last one."""
     if fate == "refused":

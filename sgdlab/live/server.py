@@ -11,7 +11,7 @@ import optax
 
 from sgdlab.errors import HostLost, RunFailed, Stopped, UsageError
 from sgdlab.live.engine import LiveEngine, Updated
-from sgdlab.live.fleet import lost
+from sgdlab.live.fleet import lost, not_started
 from sgdlab.live.log import SYNC_SECONDS, Log
 from sgdlab.live.messages import (
     BEGUN,
@@ -216,7 +216,7 @@ class _Loop:
                 if worker.state == "starting" and patience.hopeless(worker.worker, starting=True):
                     self.transport.kill(worker.worker)
                     patience.double(worker.worker)
-                    self.fell(worker.worker, _not_started(patience.silence(worker.worker)))
+                    self.fell(worker.worker, not_started(patience.silence(worker.worker)))
             if not all(worker.deaths or worker.worker in ready for worker in fleet):
                 since = now
             elif len(ready) >= settings.min_workers:
@@ -332,7 +332,7 @@ class _Loop:
             starting, silence = worker.state == "starting", patience.silence(worker.worker)
             hopeless = worker.state in ("silent", "starting") and patience.hopeless(worker.worker, starting=starting)
             if hopeless and not engine.finished:
-                why = _not_started(silence) if starting else f"silent for {silence:.0f} s, and killed"
+                why = not_started(silence) if starting else f"silent for {silence:.0f} s, and killed"
                 self.happens(Killed(worker.worker, why))
         for worker, why in engine.fleet.spoiling():
             if not engine.finished:
@@ -396,7 +396,3 @@ class _Loop:
             f"log={str(lost)!r} was deleted, moved or unmounted while the run wrote there, and so the run has ended; "
             f"its log and its state are saved in {self.log.folder}: {moved}the same command continues"
         )
-
-
-def _not_started(seconds: float) -> str:
-    return f"it was not ready {seconds:.0f} s after its start, and was killed"
