@@ -1,5 +1,6 @@
 """Uses what Ray does not promise to keep: all of it is here, and each use names the version of Ray where it fails."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -38,9 +39,7 @@ def check(ray: ModuleType) -> None:
 def may_open_ports(ray: ModuleType) -> bool:
     """Return False if this process's Ray binds all its ports to loopback, as a variable of the environment has it."""
     try:
-        from ray._private import ray_constants  # noqa: PLC0415
-
-        return bool(ray_constants.ENABLE_RAY_CLUSTER)
+        return bool(importlib.import_module("ray._private.ray_constants").ENABLE_RAY_CLUSTER)
     except (ImportError, AttributeError):
         raise _changed(ray, "ray._private.ray_constants.ENABLE_RAY_CLUSTER") from None
 

@@ -49,8 +49,8 @@ def workers_on_a_clock_that_is_not_real(monkeypatch):
     """`sgdlab live` takes the times of the configuration's cluster; returns the faults that befall its workers."""
     faults = []
 
-    def transport(job, logs):
-        del logs
+    def transport(job, logs, say):
+        del logs, say
         times = job.plan.experiment.cluster.law.draw(100, seed=0)[:, : job.num_workers]
         return Rehearsal(times, job.compute_of(0), faults=faults)
 
