@@ -128,7 +128,7 @@ def token_of(given: Token) -> str:
     make = "python -c 'import secrets; print(secrets.token_urlsafe())' > token"
     if given is None and VARIABLE not in os.environ:
         raise UsageError(
-            f"token=None must be a token, a pathlib.Path of its file, or in {VARIABLE}; to make one: {make}"
+            f"token=None must be a token, the pathlib.Path of its file, or in {VARIABLE}; to make one: {make}"
         )
     found = os.environ[VARIABLE] if given is None else given
     token = found if isinstance(found, str) else read(found, "token").decode("utf-8", "replace")

@@ -9,7 +9,6 @@ import os
 import queue
 import random
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -108,6 +107,8 @@ class JoinedWorker:
                 if self._line.ended:
                     raise StopIteration
                 self._line.close()
+                if self._line.refused:
+                    raise ConnectionError(f"{self._address} {self._line.refused}")
                 self._connect()
             elif self._line.is_void(found):
                 self._line.answer(found, "gave_up", 0.0)
@@ -194,7 +195,7 @@ class _Line:
     """One connection to the server, from its welcome to its end; a thread of its own hears what comes."""
 
     def __init__(self, address: str, token: str, certificate: Any):
-        self.lost, self.ended = False, False
+        self.lost, self.ended, self.refused = False, False, ""
         self._void = (0, -1)  # (run, ticket): the last that was interrupted; both only grow
         self._news = threading.Condition()
         self._begun: collections.deque[_Question] = collections.deque()
@@ -311,9 +312,13 @@ class _Line:
                     if said.get("void"):
                         self._void = max(self._void, (said["run"], said["ticket"]))
                     self._news.notify_all()
-        except Exception as error:  # of gRPC's, or of a server that is none: either way it is lost
-            if not isinstance(error, grpc_or_error().RpcError | EOFError):
-                print(f"sgdlab: the server is left: {error}", file=sys.stderr)
+        except EOFError:
+            pass
+        except grpc_or_error().RpcError as error:
+            if error.code().name in _FINAL:
+                self.refused = f"has refused this worker: {error.details()}"
+        except Exception as error:  # of what a server has said that is none
+            self.refused = f"is no server of sgdlab: {type(error).__name__}: {error}"
         with self._news:
             self.lost = True
             self._out.put(None)

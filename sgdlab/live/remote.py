@@ -42,7 +42,7 @@ _WORDS, _REASONS = 2000, 100
 class _Stream:
     """One worker's stream, from its beginning to its end.
 
-    Threads of gRPC change `gone` and `error` under the lock of `Remote`, the server's thread all else.
+    Threads of gRPC change the last three, the server's thread all else.
     """
 
     def __init__(self, worker: int, context: Any, size: int):
@@ -52,7 +52,7 @@ class _Stream:
         self.asked: collections.deque[tuple[int, int]] = collections.deque()  # (run, ticket), unanswered
         self.joined: Any = None  # `Joined`, once it is there
         self.run, self.void, self.question = 0, -1, -1
-        self.gone, self.error = False, "its connection has ended"
+        self.gone, self.error, self.refused = False, "its connection has ended", False
 
     def begin(self, ticket: int, version: "_Version", number: dict[str, int]) -> None:
         self.question = ticket
@@ -281,6 +281,8 @@ class Remote(Workers):
             yield from frames.chunks(np.frombuffer(self._welcome, np.uint8))
             threading.Thread(target=self._listen, args=(stream, reader, hello), daemon=True).start()
             yield from stream.sent()
+            if stream.refused:
+                context.abort(self._grpc.StatusCode.INVALID_ARGUMENT, stream.error)
         finally:
             self._leave(stream)
 
@@ -336,11 +338,13 @@ class Remote(Workers):
                 said["error"] = words(said, "error", _WORDS)
                 self._hear(stream, {"seconds": 0.0, **said})
         except FrameError as error:
-            stream.error = f"it was refused: {error}"
+            stream.error, stream.refused = f"it was refused: {error}", True
         except Exception:  # of gRPC's: the stream is cut, or has ended
             pass
         self._leave(stream)
-        stream.context.cancel()
+        cut = threading.Timer(PATIENCE if stream.refused else 0.0, stream.context.cancel)  # it may not read why
+        cut.daemon = True
+        cut.start()
 
     def _hear(self, stream: _Stream, said: dict[str, Any]) -> None:
         with self._news:

@@ -32,7 +32,7 @@ def served(work, folder, policy=policies.asynchronous, *, num_workers=2, num_gra
 
 
 def ended(processes):
-    """What workers have printed, once they have ended by themselves."""
+    """Returns what workers have printed, once they have ended by themselves."""
     said = [process.communicate(timeout=60) for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes), said
     return [out for out, _ in said]
