@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,18 +74,16 @@ class Fields:
         """Return the arrays in a piece of memory, uint8[size], which they alias."""
         return [np.ndarray(field.shape, field.dtype, memory, field.offset) for field in self.fields]
 
-    def write_arrays(self, views: Sequence[np.ndarray], arrays: Sequence[Any]) -> None:
-        """Copy arrays into `views`; ValueError if one has another shape or dtype."""
-        if len(arrays) != len(views):
-            raise ValueError(f"{len(arrays)} arrays have come where {len(views)} were expected")
-        for field, view, leaf in zip(self.fields, views, arrays, strict=True):
-            array = np.asarray(leaf)
+    def check_arrays(self, arrays: Sequence[np.ndarray]) -> None:
+        """Check that arrays are those; ValueError, which names the place, if one has another shape or dtype."""
+        if len(arrays) != len(self.fields):
+            raise ValueError(f"{len(arrays)} arrays have come where {len(self.fields)} were expected")
+        for field, array in zip(self.fields, arrays, strict=True):
             if (array.shape, array.dtype) != (field.shape, field.dtype):
                 raise ValueError(
                     f"{field.path} must be {field.dtype.name}{list(field.shape)}; it is "
                     f"{array.dtype.name}{list(array.shape)}"
                 )
-            np.copyto(view, array)
 
 
 def aligned(size: int) -> np.ndarray:

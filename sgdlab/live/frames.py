@@ -5,10 +5,12 @@ Both sides import this module, workers without JAX.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
+from sgdlab.live.fields import Fields
 
 FORMAT = 1
 """Of these messages; each side's first one names it."""
@@ -52,14 +54,44 @@ def header(kind: str, **values: Any) -> bytes:
     return json.dumps({"kind": kind, **values}, separators=(",", ":")).encode()
 
 
-def chunks(memory: np.ndarray) -> list[bytes]:
-    """Return a copy of bytes, uint8[size], in messages.
+def chunks(fields: Fields, arrays: Sequence[np.ndarray]) -> Iterator[bytes]:
+    """Yield arrays as they lie in memory, in messages; a byte is copied once, when its message is asked for.
+
+    Args:
+      fields: where the arrays lie.
+      arrays: of their shapes and dtypes.
 
     Example:
-      >>> [len(chunk) for chunk in chunks(np.zeros(CHUNK + 3, np.uint8))]
+      >>> fields = Fields([["a", "uint8[2]"], ["b", "uint8[3]"]])
+      >>> [len(message) for message in chunks(fields, [np.ones(2, np.uint8), np.ones(3, np.uint8)])]
+      [128]
+    """
+    flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
+    first = 0  # of those that have not ended before a message
+    for start in range(0, fields.size, CHUNK):
+        end = min(start + CHUNK, fields.size)
+        while first < len(flat) and fields.fields[first].offset + len(flat[first]) <= start:
+            first += 1
+        if first < len(flat) and start >= (offset := fields.fields[first].offset) and offset + len(flat[first]) >= end:
+            yield flat[first][start - offset : end - offset].tobytes()
+            continue
+        message = bytearray(end - start)
+        for field, array in zip(fields.fields[first:], flat[first:], strict=True):
+            if field.offset >= end:
+                break
+            begin, stop = max(field.offset, start), min(field.offset + len(array), end)
+            message[begin - start : stop - start] = array[begin - field.offset : stop - field.offset].data
+        yield bytes(message)
+
+
+def cut(text: bytes) -> list[bytes]:
+    """Return bytes in messages.
+
+    Example:
+      >>> [len(message) for message in cut(bytes(CHUNK + 3))]
       [1048576, 3]
     """
-    return [memory[start : start + CHUNK].tobytes() for start in range(0, len(memory), CHUNK)]
+    return [text[start : start + CHUNK] for start in range(0, len(text), CHUNK)]
 
 
 class Frames:

@@ -11,7 +11,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +25,9 @@ from sgdlab.live.frames import FORMAT, Frames, header
 Tree = Any
 _PAUSES = (0.25, 15.0)
 """Seconds before the first attempt to come back, and at most: each takes twice as long as the one before."""
+_AHEAD = 4
+"""Messages that wait to be sent."""
+_LOOK_SECONDS = 1.0
 _FINAL = ("UNAUTHENTICATED", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "UNIMPLEMENTED", "PERMISSION_DENIED")
 """Answers that are the same however often one asks."""
 
@@ -202,10 +205,10 @@ class _Line:
         self._hand: _Question | None = None
         self._newest: Any = None  # memory of the version that has come last
         self._memories: list[np.ndarray] = []
-        self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._out: queue.Queue[bytes | None] = queue.Queue(_AHEAD)
         self._channel = channel(address, certificate, [*frames.OPTIONS, ("grpc.enable_retries", 0)])
         call = self._channel.stream_stream(f"/{frames.SERVICE}/{frames.METHOD}")
-        self._call = call(iter(self._out.get, None), metadata=((frames.TOKEN, token),))
+        self._call = call(self._messages(), metadata=((frames.TOKEN, token),))
         self._frames = Frames(self._call)
 
     def welcome(self) -> dict[str, Any] | None:
@@ -236,8 +239,6 @@ class _Line:
         self._trees["sent"] = _Tree(trees["sent"], own, "params_like")
         if like is not None:
             self._trees["params"].check(self._params, like)
-        self._memory = aligned(self._answer.size)
-        self._views = self._answer.views(self._memory)
         self._say("ready")
         threading.Thread(target=self._listen, name="sgdlab-join", daemon=True).start()
 
@@ -260,40 +261,62 @@ class _Line:
         """Return the parameters that lie there."""
         return self._trees["params"].made(self._params.views(memory))
 
-    def packed(self, grads: Tree, aux: Tree) -> list[bytes]:
+    def packed(self, grads: Tree, aux: Tree) -> Iterator[bytes]:
         """Return a gradient's bytes, and those of what comes with it, in messages."""
-        arrays = [*self._trees["aux"].arrays(aux, "aux"), *self._trees["sent"].arrays(grads, "grads")]
-        if len(arrays) == len(self._answer.fields):
-            arrays = [np.asarray(array, field.dtype) for array, field in zip(arrays, self._answer.fields, strict=True)]
-        self._answer.write_arrays(self._views, arrays)
-        return frames.chunks(self._memory)
+        found = [*self._trees["aux"].arrays(aux, "aux"), *self._trees["sent"].arrays(grads, "grads")]
+        arrays = [np.asarray(array) for array in found]
+        if len(arrays) == len(self._answer.fields):  # a gradient may be of another precision
+            dtypes = [field.dtype for field in self._answer.fields]
+            arrays = [array.astype(dtype, copy=False) for array, dtype in zip(arrays, dtypes, strict=True)]
+        self._answer.check_arrays(arrays)
+        return frames.chunks(self._answer, arrays)
 
     def answer(
-        self, asked: _Question, kind: str, seconds: float, *, error: str = "", body: Sequence[bytes] = ()
+        self, asked: _Question, kind: str, seconds: float, *, error: str = "", body: Iterable[bytes] = ()
     ) -> None:
         """Say what has come of a ticket."""
         self._say(kind, run=asked.run, ticket=asked.ticket, seconds=seconds, error=error[: frames.HEADER // 16])
         for message in body:
-            self._out.put(message)
+            self._put(message)
 
     def leave(self, error: str) -> None:
         """Say that this worker leaves, and why, if there is somebody to hear it."""
         if not self.lost:
             self._say("left", error=error[: frames.HEADER // 16])
-            self._out.put(None)
+            self._put(None)
             with self._news:
                 self._news.wait_for(lambda: self.lost, timeout=2.0)
         self.close()
 
     def close(self) -> None:
         """End the connection."""
-        self._out.put(None)
+        self.lost = True
         self._call.cancel()
         self._channel.close()
 
     def _say(self, kind: str, **values: Any) -> None:
         if not self.lost:
-            self._out.put(header(kind, **values))
+            self._put(header(kind, **values))
+
+    def _put(self, message: bytes | None) -> None:
+        """Wait until a message can be sent: few of them take memory that is used again, many would take new memory."""
+        while not self.lost:
+            try:
+                self._out.put(message, timeout=_LOOK_SECONDS)
+                return
+            except queue.Full:
+                pass
+
+    def _messages(self) -> Iterator[bytes]:
+        """Yield what is to be sent, in a thread of gRPC, until nothing more can be."""
+        while not self.lost:
+            try:
+                message = self._out.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                continue
+            if message is None:
+                return
+            yield message
 
     def _listen(self) -> None:
         try:
@@ -321,7 +344,6 @@ class _Line:
             self.refused = f"is no server of sgdlab: {type(error).__name__}: {error}"
         with self._news:
             self.lost = True
-            self._out.put(None)
             self._news.notify_all()
         if not self.ended:
             self._call.cancel()

@@ -23,6 +23,7 @@ from sgdlab.live.endpoint import Endpoint, grpc_or_error, token_of
 from sgdlab.live.fields import aligned
 from sgdlab.live.frames import FORMAT, FrameError, Frames, header, whole, words
 from sgdlab.live.messages import Lost, Message
+from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.transport import ANEW
 from sgdlab.live.workers import Workers
 from sgdlab.types import Tree
@@ -82,7 +83,7 @@ class _Stream:
             else:
                 yield header(**told, size=0 if version is there else version.size)
                 if version is not there:
-                    yield from version.chunks
+                    yield from version.sent()
                 there = version
 
     def answered(self, said: dict[str, Any]) -> None:
@@ -97,10 +98,16 @@ class _Stream:
 
 
 class _Version:
-    """Parameters as they are sent: the same bytes to all workers."""
+    """Parameters as they are sent: arrays that do not change, cut into messages by who sends them."""
 
-    def __init__(self, memory: np.ndarray):
-        self.size, self.chunks = len(memory), frames.chunks(memory)
+    def __init__(self, layout: MemoryLayout, tree: Tree):
+        fixed = lambda leaf: leaf.copy() if leaf.flags.writeable else leaf
+        self._layout, self._arrays = layout, [fixed(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)]
+        self.size = layout.size
+        layout.check_arrays(self._arrays)
+
+    def sent(self) -> Iterator[bytes]:
+        return frames.chunks(self._layout, self._arrays)
 
 
 class Remote(Workers):
@@ -134,7 +141,6 @@ class Remote(Workers):
         layout = {"params": self._params.described(), "answer": self._answer.described()}
         trees = {"params": params_like, "sent": params_like if sent_like is None else sent_like, "aux": aux_like}
         self._welcome = json.dumps({**layout, "trees": {name: numbered(tree) for name, tree in trees.items()}}).encode()
-        self._memory = aligned(self._params.size)
         self._news = threading.Condition()  # for all that threads of gRPC change
         self._free: set[int] = set()
         self._taken: dict[int, _Stream] = {}  # those that have joined, and those that are not ready yet
@@ -177,9 +183,8 @@ class Remote(Workers):
             self._said.append(stream.joined)
 
     def publish(self, tree: Tree) -> _Version:
-        """Copy a version of the parameters into the messages in which workers get it, and return these."""
-        self._params.write(self._params.views(self._memory), tree)
-        return _Version(self._memory)
+        """Keep a version of the parameters, from which it is sent; arrays of JAX are not copied."""
+        return _Version(self._params, tree)
 
     def release(self, handle: _Version) -> None:
         """Do nothing: who gives a version up holds its handle no longer."""
@@ -278,7 +283,7 @@ class Remote(Workers):
         try:
             numbers = {"format": FORMAT, "worker": stream.worker, "workers": self._num_workers}
             yield header("welcome", **numbers, size=len(self._welcome))
-            yield from frames.chunks(np.frombuffer(self._welcome, np.uint8))
+            yield from frames.cut(self._welcome)
             threading.Thread(target=self._listen, args=(stream, reader, hello), daemon=True).start()
             yield from stream.sent()
             if stream.refused:

@@ -35,7 +35,10 @@ class MemoryLayout(Fields):
 
     def write(self, views: Sequence[np.ndarray], tree: Tree) -> None:
         """Copy a tree's arrays into `views`; ValueError if an array has another shape or dtype."""
-        self.write_arrays(views, jax.tree.leaves(tree))
+        arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+        self.check_arrays(arrays)
+        for view, array in zip(views, arrays, strict=True):
+            np.copyto(view, array)
 
     def tree(self, memory: np.ndarray) -> Tree:
         """Return the tree in a piece of memory, of arrays that alias it."""
