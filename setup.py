@@ -33,6 +33,7 @@ DOCS = [
     "mkdocstrings>=1,<2",
     "mkdocstrings-python>=2.0.2,<3",
 ]
+GRPC = ["grpcio>=1.62,<2"]
 PANDAS = ["pandas>=2.2,<4"]
 PHOTOGRAPHS = ["scikit-learn>=1.5,<2"]
 EXPERIMENTS = ["annotated-types>=0.7,<1", "jsonschema>=4.20,<5", *PANDAS]
@@ -96,6 +97,7 @@ setup(
         "docs": DOCS,
         "experiments": EXPERIMENTS,
         "gpu": ["jax[cuda12]>=0.10,<0.12"],
+        "grpc": GRPC,
         "lint": [
             "codespell>=2.4,<3",
             "import-linter>=2.5,<3",
@@ -120,6 +122,7 @@ setup(
             "setuptools>=77,<85",  # tests build the wheel with it, and download nothing
             *DOCS,
             *EXPERIMENTS,
+            *GRPC,
             *PHOTOGRAPHS,
             *STREAM,
             *TENSORBOARD,

@@ -155,6 +155,7 @@ def test_what_the_package_imports_it_requires_and_the_other_way_round(installed)
         ("pandas", "runs/sweep.py"),
         ("sklearn", "data/photographs.py"),
         ("grain", "data/stream.py"),
+        ("grpc", "live/endpoint.py"),
         ("ray", "live/ray_cluster.py"),
         ("tensorboardX", "results/writers.py"),
         ("wandb", "results/writers.py"),
@@ -197,7 +198,7 @@ def test_the_requirements_of_extras_are_bounded(installed):
     assert all("<" in line.partition(";")[0] and ">=" in line.partition(";")[0] for line in required)
     extras = {line.removeprefix("Provides-Extra: ") for line in lines if line.startswith("Provides-Extra: ")}
     devices, tools = {"cuda13", "gpu", "tpu"}, {"docs", "lint", "test"}
-    others = {"experiments", "pandas", "photographs", "ray", "stream", "tensorboard", "wandb"}
+    others = {"experiments", "grpc", "pandas", "photographs", "ray", "stream", "tensorboard", "wandb"}
     assert extras == devices | tools | others
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     assert built == ["setuptools>=77"]  # [test] has the same, as the wheel is built without isolation here

@@ -3,7 +3,8 @@
     python -m experiments.benchmarks [schedule|compilation|replay|wave|processes]
     python -m experiments.benchmarks planted [--draws=200] [--seed=0]
     python -m experiments.benchmarks advise what_if watch workers crossings
-    python -m experiments.benchmarks live [--transport=ray]
+    python -m experiments.benchmarks live [--transport=ray|joined]
+    python -m experiments.benchmarks joined
     python -m experiments.benchmarks accelerator [--help]
     python -m experiments.benchmarks.faults [--only=WORDS]
     python -m experiments.benchmarks schedule replay --store; python -m experiments.benchmarks history
@@ -27,7 +28,7 @@ from experiments.benchmarks.accelerator import command
 
 # `compilation` stands before what compiles the same programs.
 SHORT = ("schedule", "compilation", "replay", "wave", "processes")
-LONG = ("advise", "crossings", "live", "workers", "planted", "what_if", "watch")
+LONG = ("advise", "crossings", "joined", "live", "workers", "planted", "what_if", "watch")
 """Suites, each a module, that run by default, and those that run only where they are named."""
 
 

@@ -24,9 +24,9 @@ SECONDS = 0.1
 SIZE = 1_000_000
 ROUNDS = 3
 
-TRANSPORTS = ("processes", "ray")
+TRANSPORTS = ("processes", "ray", "joined")
 
-_GOALS = {"processes": 5.0, "ray": 15.0}
+_GOALS = {"processes": 5.0, "ray": 15.0, "joined": 8.0}
 """Percent of a gradient that the loop may cost."""
 _SHARES = {"asynchronous": 0.95, "backup_workers": 0.9, "cutoff": 0.9, "synchronous": 0.9}
 """Least share of the simulated gradients per second."""
@@ -73,7 +73,7 @@ def _protocols(kind: str, workers: int = 8, slow: float = 5.0, num_gradients: in
             yield at_least(what, measured / possible, "", _SHARES[name], detail)
 
 
-def _started(kind: str, argument: dict[str, Any], workers: int) -> Transport:
+def _started(kind: str, argument: dict[str, Any], workers: int) -> Any:
     source = WorkSource("experiments.benchmarks.live_work:work", argument, {})
     work = source.make()
     aux = Gradients(work).aux
@@ -81,6 +81,10 @@ def _started(kind: str, argument: dict[str, Any], workers: int) -> Transport:
         from sgdlab.live.ray import Ray  # noqa: PLC0415 (an extra)
 
         return Ray(source, work.params, aux, num_workers=workers)
+    if kind == "joined":
+        from experiments.benchmarks import joined  # noqa: PLC0415 (an extra)
+
+        return joined.started(argument, work.params, aux, workers)
     return Processes(source, work.params, aux, num_workers=workers)
 
 

@@ -1,13 +1,20 @@
-"""Executes a policy on real processes, and records what happened; `train` does it with gradients of your own."""
+"""Executes a policy on real processes, and records what happened.
+
+`train` does it with gradients of your own, `LiveServer` with those of processes that others start, and that `join`.
+"""
 
 from sgdlab import lazy
 
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     names={
+        "endpoint": ["Endpoint"],
+        "join": ["join"],
+        "listening": ["LiveServer"],
+        "own_run": ["Trained"],
         "own_work": ["OwnWork"],
         "recording": ["LiveRecording"],
         "settings": ["LiveSettings"],
-        "train": ["Trained", "replay", "train"],
+        "train": ["replay", "train"],
     },
 )

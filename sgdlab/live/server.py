@@ -211,7 +211,8 @@ class _Loop:
             for worker in fleet.due(now):
                 self.transport.spawn(worker)
                 fleet[worker].spawned(now)
-                patience.expect(worker)
+                if getattr(self.transport, "STARTS", True):
+                    patience.expect(worker)
             for worker in fleet:
                 if worker.state == "starting" and patience.hopeless(worker.worker, starting=True):
                     self.transport.kill(worker.worker)

@@ -8,27 +8,15 @@ import mmap
 import os
 import tempfile
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from sgdlab.live.fields import Fields, aligned
 from sgdlab.types import Tree
 
-ALIGNMENT = 64
-"""Bytes; what vector instructions want, and the width of a cache line."""
 
-
-class Field(NamedTuple):
-    """Holds the place of one array."""
-
-    path: str  # its place in the tree, such as "['params']['kernel']"
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    offset: int  # bytes from the beginning, a multiple of `ALIGNMENT`
-
-
-class MemoryLayout:
+class MemoryLayout(Fields):
     """Says where the arrays of a tree lie in memory, in the order of `jax.tree.leaves`.
 
     Args:
@@ -42,56 +30,14 @@ class MemoryLayout:
 
     def __init__(self, tree: Tree):
         leaves, self.structure = jax.tree_util.tree_flatten_with_path(tree)
-        self.fields: list[Field] = []
-        offset = 0
-        for path, leaf in leaves:
-            dtype = np.dtype(leaf.dtype)
-            field = Field(jax.tree_util.keystr(path), tuple(leaf.shape), dtype, offset)
-            self.fields.append(field)
-            offset += -(-int(np.prod(field.shape, dtype=np.int64)) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
-        self.size = max(offset, ALIGNMENT)  # nothing at all cannot be mapped
-
-    def described(self) -> list[list[str]]:
-        """Return [path, dtype and shape] of each array: what both sides must agree on."""
-        return [[field.path, f"{field.dtype.name}{list(field.shape)}"] for field in self.fields]
-
-    def check(self, described: Sequence[Sequence[str]]) -> None:
-        """Check that the arrays are those of another process, where `described` has returned this.
-
-        Raises:
-          ValueError: if they are not; it names the first array that differs.
-
-        Example:
-          >>> MemoryLayout({"bias": np.zeros([2], np.float32)}).check([["['bias']", "float64[2]"]])
-          Traceback (most recent call last):
-          ...
-          ValueError: ['bias'] is float32[2] in the worker and float64[2] in the server; both must make the same task
-          with the same settings of JAX
-        """
-        ours, theirs = dict(map(tuple, self.described())), dict(map(tuple, described))
-        for path in [*theirs, *ours]:
-            if ours.get(path) != theirs.get(path):
-                raise ValueError(
-                    f"{path} is {ours.get(path, 'missing')} in the worker and {theirs.get(path, 'missing')} in the "
-                    "server; both must make the same task with the same settings of JAX"
-                )
-
-    def views(self, memory: np.ndarray) -> list[np.ndarray]:
-        """Return the arrays in a piece of memory, uint8[size], which they alias."""
-        return [np.ndarray(field.shape, field.dtype, memory, field.offset) for field in self.fields]
+        form = lambda leaf: f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}"
+        super().__init__((jax.tree_util.keystr(path), form(leaf)) for path, leaf in leaves)
 
     def write(self, views: Sequence[np.ndarray], tree: Tree) -> None:
         """Copy a tree's arrays into `views`; ValueError if an array has another shape or dtype."""
-        leaves = jax.tree.leaves(tree)
-        if len(leaves) != len(views):
-            raise ValueError(f"{len(leaves)} arrays have come where {len(views)} were expected")
-        for field, view, leaf in zip(self.fields, views, leaves, strict=True):
-            array = np.asarray(leaf)
-            if (array.shape, array.dtype) != (field.shape, field.dtype):
-                raise ValueError(
-                    f"{field.path} must be {field.dtype.name}{list(field.shape)}; it is "
-                    f"{array.dtype.name}{list(array.shape)}"
-                )
+        arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+        self.check_arrays(arrays)
+        for view, array in zip(views, arrays, strict=True):
             np.copyto(view, array)
 
     def tree(self, memory: np.ndarray) -> Tree:
@@ -105,8 +51,7 @@ class MemoryLayout:
 
 def own(memory: np.ndarray) -> np.ndarray:
     """Return a copy of bytes, uint8[size], whose first one's address is a multiple of `ALIGNMENT`."""
-    more = np.empty(len(memory) + ALIGNMENT, np.uint8)
-    copy = more[-more.ctypes.data % ALIGNMENT :][: len(memory)]
+    copy = aligned(len(memory))
     np.copyto(copy, memory)
     return copy
 

@@ -25,7 +25,7 @@ class Workers:
     Each `begin` that reaches a living worker is answered once, by `Came`, `GaveUp` or `Failed`.
 
     Args:
-      source: where a worker finds what it computes.
+      source: where a worker finds what it computes; None: it knows.
       params_like: arrays, or `jax.ShapeDtypeStruct`s, like the parameters.
       aux_like: the same of what the gradient function returns beside gradients.
       num_workers: the largest number of workers at once; their numbers are 0, ..., `num_workers` - 1.
@@ -45,9 +45,12 @@ class Workers:
     FIRST: int | None = 0
     """The worker of whose devices `sgdlab.live.environment.devices` is asked; None where a cluster gives them out."""
 
+    STARTS = True
+    """True where `spawn` starts a process, so that something is wrong if none joins."""
+
     def __init__(
         self,
-        source: WorkSource,
+        source: WorkSource | None,
         params_like: Tree,
         aux_like: Tree,
         *,
@@ -57,9 +60,11 @@ class Workers:
         gpus_per_worker: float | None = None,
         logs: str | os.PathLike[str] | None = None,
     ):
-        source.check()
+        if source is not None:
+            source.check()
         environment.devices(self.FIRST, num_workers, gpus_per_worker)
-        self._source, self._num_workers, self._env, self._gpus_per_worker = source, num_workers, env, gpus_per_worker
+        self._source: Any = source
+        self._num_workers, self._env, self._gpus_per_worker = num_workers, env, gpus_per_worker
         self._logs = None if logs is None else pathlib.Path(logs)
         self.at_once = num_workers if self.FIRST is None else 2 * environment.own_cores()
         self._params = MemoryLayout(params_like)

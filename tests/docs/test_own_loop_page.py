@@ -2,6 +2,8 @@
 
 import os
 import re
+import secrets
+import socket
 import subprocess
 import sys
 
@@ -12,20 +14,29 @@ PAGE = (ROOT / "docs/own/loop.md").read_text(encoding="utf-8")
 SCRIPTS = {code.split("\n", 1)[0][2:]: code for language, code in BLOCK.findall(PAGE) if language == "python"}
 
 
-def printed_by(name, folder):
-    """Return the output of a script, run in a folder."""
-    (folder / name).write_text(SCRIPTS[name], encoding="utf-8")
+def begun(name, folder, code=None):
+    """Return the process of a script, run in a folder."""
+    (folder / name).write_text(code or SCRIPTS[name], encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "JAX_PLATFORMS": "cpu"}
     environment.pop("JAX_ENABLE_X64", None)
-    done = subprocess.run(
-        [sys.executable, name], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, name], cwd=folder, env=environment, **pipes)
+
+
+def printed(process):
+    """Return the output of a process, when it has ended."""
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return out
+
+
+def printed_by(name, folder):
+    """Return the output of a script, run in a folder."""
+    return printed(begun(name, folder))
 
 
 def test_examples_are_short():
-    assert sorted(SCRIPTS) == ["jax_loop.py", "numpy_loop.py", "torch_loop.py"]
+    assert sorted(SCRIPTS) == ["jax_loop.py", "numpy_loop.py", "serve.py", "torch_loop.py", "worker.py"]
     assert max(len(code.splitlines()) for code in SCRIPTS.values()) <= 40
 
 
@@ -36,6 +47,21 @@ def test_numpy(tmp_path):
     weights = [float(found) for found in re.search(r"weights \[(.*?)\]", output).group(1).split()]
     assert max(abs(weight - true) for true, weight in enumerate(weights)) < 0.1
     assert (tmp_path / "runs/loop/recording.npz").exists()
+
+
+@pytest.mark.long("three scripts, two of which join the third")
+def test_workers_that_connect(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    (tmp_path / "token").write_text(f"{secrets.token_urlsafe()}\n")
+    names = ("serve.py", "worker.py", "worker.py")
+    processes = [begun(name, tmp_path, SCRIPTS[name].replace("8476", port)) for name in names]
+    output, *workers = map(printed, processes)
+    weights = [float(found) for found in re.search(r"weights \[(.*?)\]", output).group(1).split()]
+    assert max(abs(weight - true) for true, weight in enumerate(weights)) < 0.1
+    assert "lost 0" in output
+    assert sorted(line.strip()[-1] for line in workers) == ["0", "1"]
+    assert (tmp_path / "runs/joined/recording.npz").exists()
 
 
 @pytest.mark.full

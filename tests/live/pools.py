@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import process_works
 import psutil
+from joining import Joining
 
 from sgdlab.live.messages import Joined
 from sgdlab.live.processes import Processes
@@ -56,6 +57,10 @@ class Pool:
         for worker in workers:
             if isinstance(self.transport, Processes):
                 assert select.select([self.transport._workers[worker].line.socket], [], [], PATIENCE)[0]
+            elif isinstance(self.transport, Joining):
+                there = lambda worker=worker: worker in [stream.worker for stream, _ in self.transport._inbox]
+                with self.transport._news:
+                    assert self.transport._news.wait_for(there, PATIENCE)
             else:
                 asked = lambda call, worker=worker: call.worker == worker and call.asked is not None
                 calls = [each for each, call in self.transport._calls.items() if asked(call)]

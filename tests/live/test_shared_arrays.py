@@ -15,7 +15,8 @@ import pytest
 from pools import assert_equal
 
 from sgdlab.live import environment, process, wire
-from sgdlab.live.shared_arrays import ALIGNMENT, MemoryLayout, Pieces, Versions
+from sgdlab.live.fields import ALIGNMENT
+from sgdlab.live.shared_arrays import MemoryLayout, Pieces, Versions
 from sgdlab.live.work import WorkSource
 
 TREE = {

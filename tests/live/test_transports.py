@@ -1,4 +1,4 @@
-"""Workers in processes of their own, of this machine and of Ray: what they are told and answer, and how they end."""
+"""Workers in processes, of this machine, of Ray, and that join: what they are told and answer, and how they end."""
 
 import importlib.util
 import os
@@ -8,6 +8,7 @@ import signal
 import jax
 import process_works
 import pytest
+from joining import Joining
 from pools import SLOW, Pool, assert_answers, made, wait_until_gone
 
 from sgdlab.live.messages import Came, Failed, GaveUp, Lost
@@ -19,17 +20,20 @@ RAY = [
 ]
 
 
-@pytest.fixture(name="workers", scope="module", params=["processes", pytest.param("ray", marks=RAY)])
+@pytest.fixture(name="workers", scope="module", params=["processes", "joined", pytest.param("ray", marks=RAY)])
 def workers_of_a_transport(request, tmp_path_factory):
     given = {"argument": {"slow": SLOW}, "logs": tmp_path_factory.mktemp("logs")}
     if request.param == "ray":
         from sgdlab.live.ray import Ray  # noqa: PLC0415 (an extra)
 
         given["transport"] = Ray
+    if request.param == "joined":
+        given["transport"] = Joining
     with made(**given) as transport:
         pool = Pool(transport)
         pool.death = {
             "processes": ("killed by SIGKILL; see ", "worker_1.log"),
+            "joined": ("its connection has ended", ""),
             "ray": ("its process has ended (ActorDiedError: ", "worker_1.log"),
         }[request.param]
         yield pool

@@ -1,0 +1,413 @@
+"""`join`, the worker's side of a live run whose workers connect: tickets and parameters come, gradients go.
+
+What it imports is NumPy and gRPC; JAX only where parameters are of other things than dictionaries and lists.
+"""
+
+import collections
+import json
+import os
+import queue
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Self
+
+import numpy as np
+
+from sgdlab import __version__
+from sgdlab.live import frames
+from sgdlab.live.endpoint import Token, channel, check_address, grpc_or_error, token_of
+from sgdlab.live.fields import Fields, aligned
+from sgdlab.live.frames import FORMAT, Frames, header
+
+Tree = Any
+_PAUSES = (0.25, 15.0)
+"""Seconds before the first attempt to come back, and at most: each takes twice as long as the one before."""
+_AHEAD = 4
+"""Messages that wait to be sent."""
+_LOOK_SECONDS = 1.0
+_FINAL = ("UNAUTHENTICATED", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "UNIMPLEMENTED", "PERMISSION_DENIED")
+"""Answers that are the same however often one asks."""
+
+
+def join(
+    address: str,
+    token: Token = None,
+    *,
+    certificate: str | os.PathLike[str] | None = None,
+    insecure: bool = False,
+    params_like: Tree = None,
+    wait_seconds: float = 600.0,
+) -> "JoinedWorker":
+    """Join a live run of `sgdlab.live.LiveServer`, from any process that can reach it.
+
+        with sgdlab.live.join("10.0.0.1:8476", pathlib.Path("token"), certificate="server.pem") as worker:
+            for ticket, params in worker:
+                loss, grads = value_and_grad(params, batch_of(ticket))
+                worker.send(grads, loss)
+
+    The loop ends when the run has ended. If the server is lost, the loop waits until it is there again, and goes on as
+    a new worker. If more workers come than the run has places, they wait for one. An error in the block lets the server
+    know, and leaves the run.
+
+    Args:
+      address: of the server, "HOST:PORT".
+      token: of the server; a `pathlib.Path` is a file that holds it, None the environment variable SGDLAB_TOKEN.
+      certificate: a PEM file of the server's certificate, or of that by which it is signed; None: no TLS.
+      insecure: whether the token may go beyond this machine without TLS.
+      params_like: a pytree like the parameters, where these are not of dictionaries and lists alone.
+      wait_seconds: how long to look for a server that is not there.
+
+    Raises:
+      ValueError: if an argument is impossible, or `params_like` is not like the server's parameters.
+      ConnectionError: if the server refuses this worker (it says why), or is not there for `wait_seconds`.
+    """
+    check_address(address, certificate=certificate, insecure=insecure)
+    grpc_or_error()
+    return JoinedWorker(address, token_of(token), certificate, params_like, wait_seconds)
+
+
+class JoinedWorker:
+    """A worker of a run, in this process: an iterator over what it is asked for. `join` makes it.
+
+    Attributes:
+      number: of the worker, 0, 1, ...; another one after the server was lost.
+      num_workers: the largest number of workers that take part.
+    """
+
+    number, num_workers = -1, -1
+
+    def __init__(self, address: str, token: str, certificate: Any, params_like: Tree, wait_seconds: float):
+        self._address, self._token, self._certificate = address, token, certificate
+        self._like, self._wait_seconds = params_like, wait_seconds
+        self._line: Any = None
+        self._asked: Any = None  # what the caller has in hand
+        self._began = 0.0
+
+    def __enter__(self) -> Self:
+        self._connect()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._line.leave("" if error is None else f"{type(error).__name__}: {error}")
+
+    def __iter__(self) -> Iterator[tuple[int, Tree]]:
+        return self
+
+    def __next__(self) -> tuple[int, Tree]:
+        """Return the next ticket, and the parameters to compute it on; these are valid until the next call.
+
+        A ticket that was not answered is given up.
+        """
+        if self._line is None:
+            raise ValueError("a worker must be entered first: with sgdlab.live.join(...) as worker")
+        self._give_up()
+        while True:
+            found = self._line.next()
+            if found is None:
+                if self._line.ended:
+                    raise StopIteration
+                self._line.close()
+                if self._line.refused:
+                    raise ConnectionError(f"{self._address} {self._line.refused}")
+                self._connect()
+            elif self._line.is_void(found):
+                self._line.answer(found, "gave_up", 0.0)
+            else:
+                self._asked, self._began = found, time.perf_counter()
+                return found.ticket, self._line.tree(found.memory)
+
+    @property
+    def interrupted(self) -> bool:
+        """Return True if the gradient that is being computed is no longer wanted: it may be given up, or sent."""
+        return self._asked is not None and (self._line.lost or self._line.is_void(self._asked))
+
+    def send(self, grads: Tree, loss: Any = float("nan")) -> None:
+        """Send the gradient of the last ticket, arrays like the parameters, and its loss; they may be changed then.
+
+        Where the ticket is no longer wanted, or the server is lost, nothing is sent.
+
+        Raises:
+          ValueError: if they are not like the parameters, or there is no ticket to answer.
+        """
+        self.send_with(grads, {"loss": np.float32(loss)})
+
+    def send_with(self, grads: Tree, aux: Tree) -> None:
+        """Send the gradient of the last ticket, with what the server wants beside it in the place of a loss."""
+        asked = self._taken()
+        if self._line.lost or self._line.is_void(asked):
+            self._line.answer(asked, "gave_up", time.perf_counter() - self._began)
+        else:
+            body = self._line.packed(grads, aux)
+            self._line.answer(asked, "came", time.perf_counter() - self._began, body=body)
+
+    def fail(self, error: Any) -> None:
+        """Say that the gradient of the last ticket cannot be computed, and why: the server goes on with another."""
+        self._line.answer(self._taken(), "failed", time.perf_counter() - self._began, error=str(error))
+
+    def _taken(self) -> Any:
+        if self._asked is None:
+            raise ValueError("there must be a ticket to answer: each one, once")
+        asked, self._asked = self._asked, None
+        return asked
+
+    def _give_up(self) -> None:
+        if self._asked is not None:
+            self._line.answer(self._taken(), "gave_up", time.perf_counter() - self._began)
+
+    def _connect(self) -> None:
+        end, pause = time.monotonic() + self._wait_seconds, _PAUSES[0]
+        while True:
+            line = _Line(self._address, self._token, self._certificate)
+            try:
+                welcome = line.welcome()
+                break
+            except _Refused as refused:
+                line.close()
+                if refused.final or time.monotonic() >= end:
+                    raise ConnectionError(f"{self._address} {refused}") from None
+            # Not all at once, where many have lost the same server.
+            time.sleep(min(pause * random.uniform(0.5, 1.0), max(end - time.monotonic(), 0.0)))
+            pause = min(2 * pause, _PAUSES[1])
+        self._line = line
+        if welcome is not None:
+            self.number, self.num_workers = welcome["worker"], welcome["workers"]
+            try:
+                line.begin(welcome["trees"], self._like)
+            except ValueError:
+                line.close()
+                raise
+
+
+class _Refused(Exception):
+    def __init__(self, why: str, *, final: bool):
+        super().__init__(why)
+        self.final = final
+
+
+class _Question:
+    """Holds a ticket, and where the parameters to compute it on lie."""
+
+    def __init__(self, said: dict[str, Any], memory: np.ndarray | None):
+        self.run, self.ticket, self.memory = said["run"], said["ticket"], memory
+
+
+class _Line:
+    """One connection to the server, from its welcome to its end; a thread of its own hears what comes."""
+
+    def __init__(self, address: str, token: str, certificate: Any):
+        self.lost, self.ended, self.refused = False, False, ""
+        self._void = (0, -1)  # (run, ticket): the last that was interrupted; both only grow
+        self._news = threading.Condition()
+        self._begun: collections.deque[_Question] = collections.deque()
+        self._hand: _Question | None = None
+        self._newest: Any = None  # memory of the version that has come last
+        self._memories: list[np.ndarray] = []
+        self._out: queue.Queue[bytes | None] = queue.Queue(_AHEAD)
+        self._channel = channel(address, certificate, [*frames.OPTIONS, ("grpc.enable_retries", 0)])
+        call = self._channel.stream_stream(f"/{frames.SERVICE}/{frames.METHOD}")
+        self._call = call(self._messages(), metadata=((frames.TOKEN, token),))
+        self._frames = Frames(self._call)
+
+    def welcome(self) -> dict[str, Any] | None:
+        """Return what the server says of this worker and of the parameters; None if the run has ended."""
+        self._say("hello", format=FORMAT, process=os.getpid(), host=socket.gethostname(), sgdlab=__version__)
+        try:
+            said = self._frames.header()
+            if said["kind"] == "ended":
+                self.ended = self.lost = True
+                return None
+            if said["kind"] != "welcome" or said.get("format") != FORMAT:
+                theirs = said.get("format")
+                raise _Refused(f"speaks format {theirs} of messages, and this worker format {FORMAT}", final=True)
+            body = json.loads(self._frames.body(np.empty(said["size"], np.uint8)).tobytes())
+            self._params, self._answer = Fields(body["params"]), Fields(body["answer"])
+        except (EOFError, ValueError, KeyError, TypeError) as error:
+            raise _Refused(f"is no server of sgdlab: {error}", final=True) from error
+        except grpc_or_error().RpcError as error:
+            final = error.code().name in _FINAL
+            how = "has refused this worker" if final else "cannot be reached"
+            raise _Refused(f"{how}: {error.details()}", final=final) from None
+        return {**said, **body}
+
+    def begin(self, trees: dict[str, Any], like: Tree) -> None:
+        """Say that this worker is ready, if the parameters are those that it knows."""
+        self._trees = {"params": _Tree(trees["params"], like, "params_like"), "aux": _Tree(trees["aux"], None, "aux")}
+        own = like if trees["sent"] is None else None
+        self._trees["sent"] = _Tree(trees["sent"], own, "params_like")
+        if like is not None:
+            self._trees["params"].check(self._params, like)
+        self._say("ready")
+        threading.Thread(target=self._listen, name="sgdlab-join", daemon=True).start()
+
+    def next(self) -> _Question | None:
+        """Return what is asked for next, once there is something; None if the connection has ended."""
+        with self._news:
+            self._hand = None
+            while not (self._begun or self.lost):
+                self._news.wait()
+            if self.lost:
+                return None
+            self._hand = self._begun.popleft()
+            return self._hand
+
+    def is_void(self, asked: _Question) -> bool:
+        """Return True if nobody wants its gradient any more."""
+        return self._void >= (asked.run, asked.ticket)
+
+    def tree(self, memory: np.ndarray) -> Tree:
+        """Return the parameters that lie there."""
+        return self._trees["params"].made(self._params.views(memory))
+
+    def packed(self, grads: Tree, aux: Tree) -> Iterator[bytes]:
+        """Return a gradient's bytes, and those of what comes with it, in messages."""
+        found = [*self._trees["aux"].arrays(aux, "aux"), *self._trees["sent"].arrays(grads, "grads")]
+        arrays = [np.asarray(array) for array in found]
+        if len(arrays) == len(self._answer.fields):  # a gradient may be of another precision
+            dtypes = [field.dtype for field in self._answer.fields]
+            arrays = [array.astype(dtype, copy=False) for array, dtype in zip(arrays, dtypes, strict=True)]
+        self._answer.check_arrays(arrays)
+        return frames.chunks(self._answer, arrays)
+
+    def answer(
+        self, asked: _Question, kind: str, seconds: float, *, error: str = "", body: Iterable[bytes] = ()
+    ) -> None:
+        """Say what has come of a ticket."""
+        self._say(kind, run=asked.run, ticket=asked.ticket, seconds=seconds, error=error[: frames.HEADER // 16])
+        for message in body:
+            self._put(message)
+
+    def leave(self, error: str) -> None:
+        """Say that this worker leaves, and why, if there is somebody to hear it."""
+        if not self.lost:
+            self._say("left", error=error[: frames.HEADER // 16])
+            self._put(None)
+            with self._news:
+                self._news.wait_for(lambda: self.lost, timeout=2.0)
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self.lost = True
+        self._call.cancel()
+        self._channel.close()
+
+    def _say(self, kind: str, **values: Any) -> None:
+        if not self.lost:
+            self._put(header(kind, **values))
+
+    def _put(self, message: bytes | None) -> None:
+        """Wait until a message can be sent: few of them take memory that is used again, many would take new memory."""
+        while not self.lost:
+            try:
+                self._out.put(message, timeout=_LOOK_SECONDS)
+                return
+            except queue.Full:
+                pass
+
+    def _messages(self) -> Iterator[bytes]:
+        """Yield what is to be sent, in a thread of gRPC, until nothing more can be."""
+        while not self.lost:
+            try:
+                message = self._out.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                continue
+            if message is None:
+                return
+            yield message
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                said = self._frames.header()
+                if said["kind"] == "ended":
+                    self.ended = True
+                    break
+                if said["kind"] == "interrupt":
+                    self._void = max(self._void, (said["run"], said["ticket"]))
+                    continue
+                if said.get("size"):
+                    self._newest = self._frames.body(self._free())
+                with self._news:
+                    self._begun.append(_Question(said, None if said.get("void") else self._newest))
+                    if said.get("void"):
+                        self._void = max(self._void, (said["run"], said["ticket"]))
+                    self._news.notify_all()
+        except EOFError:
+            pass
+        except grpc_or_error().RpcError as error:
+            if error.code().name in _FINAL:
+                self.refused = f"has refused this worker: {error.details()}"
+        except Exception as error:  # of what a server has said that is none
+            self.refused = f"is no server of sgdlab: {type(error).__name__}: {error}"
+        with self._news:
+            self.lost = True
+            self._news.notify_all()
+        if not self.ended:
+            self._call.cancel()
+
+    def _free(self) -> np.ndarray:
+        """Return memory for a version in which nobody reads, or will."""
+        with self._news:
+            wanted = [asked for asked in self._begun if not self.is_void(asked)]
+            used = [asked.memory for asked in wanted] + ([self._hand.memory] if self._hand else [])
+            for memory in self._memories:
+                if not any(memory is one for one in used):
+                    return memory
+        self._memories.append(aligned(self._params.size))
+        return self._memories[-1]
+
+
+class _Tree:
+    """A tree's form: numbers of its arrays in dictionaries and lists, or a pytree like it, of whatever JAX knows."""
+
+    def __init__(self, form: Any, like: Tree, name: str):
+        self._form, self._like = form, like
+        if form is None and like is None:
+            raise ValueError(
+                f"{name}=None must be a pytree like the parameters: they are not of dictionaries and lists alone"
+            )
+
+    def check(self, fields: Fields, like: Tree) -> None:
+        """Check that arrays are those that the server has described."""
+        from sgdlab.live.shared_arrays import MemoryLayout  # noqa: PLC0415 (it needs JAX)
+
+        MemoryLayout(like).check(fields.described())
+
+    def made(self, arrays: list[np.ndarray]) -> Tree:
+        """Return the tree of arrays."""
+        if self._like is not None:
+            import jax  # noqa: PLC0415
+
+            return jax.tree.unflatten(jax.tree.structure(self._like), arrays)
+        return _filled(self._form, arrays)
+
+    def arrays(self, tree: Tree, name: str) -> list[Any]:
+        """Return the arrays of a tree of this form; ValueError, which names the place, if it is another."""
+        if self._like is not None:
+            import jax  # noqa: PLC0415
+
+            return jax.tree.leaves(tree)
+        found: dict[int, Any] = {}
+        _gather(self._form, tree, name, found)
+        return [found[number] for number in sorted(found)]
+
+
+def _filled(form: Any, arrays: list[np.ndarray]) -> Tree:
+    if isinstance(form, dict):
+        return {name: _filled(part, arrays) for name, part in form.items()}
+    return [_filled(part, arrays) for part in form] if isinstance(form, list) else arrays[form]
+
+
+def _gather(form: Any, tree: Tree, name: str, found: dict[int, Any]) -> None:
+    if isinstance(form, int):
+        found[form] = tree
+        return
+    keys = sorted(form) if isinstance(form, dict) else range(len(form))
+    there = sorted(tree) if isinstance(form, dict) and isinstance(tree, dict) else range(len(tree))
+    if list(keys) != list(there) or isinstance(form, dict) != isinstance(tree, dict):
+        raise ValueError(f"{name} must have {list(keys)}, like the parameters; it has {list(there)}")
+    for key in keys:
+        _gather(form[key], tree[key], f"{name}[{key!r}]", found)

@@ -1,0 +1,440 @@
+"""`Remote`, the transport over workers that connect by gRPC: processes that SLURM, Kubernetes or a person starts.
+
+The server starts no process: `spawn` frees a place, and who joins takes the lowest one. A stream that breaks is a lost
+worker. gRPC's threads read and write; the server's thread, which calls the methods, waits in `next` alone.
+"""
+
+import collections
+import concurrent.futures
+import contextlib
+import hmac
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from sgdlab.live import frames
+from sgdlab.live.endpoint import Endpoint, grpc_or_error, token_of
+from sgdlab.live.fields import aligned
+from sgdlab.live.frames import FORMAT, FrameError, Frames, header, whole, words
+from sgdlab.live.messages import Lost, Message
+from sgdlab.live.shared_arrays import MemoryLayout
+from sgdlab.live.transport import ANEW
+from sgdlab.live.workers import Workers
+from sgdlab.types import Tree
+
+HELLO_SECONDS = 10.0
+"""Seconds in which one who has connected must say what it is."""
+READY_SECONDS = 600.0
+"""Seconds in which one who has a place must be ready: to load its data, and to compile."""
+SPARE = 16
+"""Connections beside those of the workers: of who is refused, or waits for a place."""
+PATIENCE = 2.0
+"""Seconds that workers have to hear that the run has ended, before their streams are cut."""
+_LOOK_SECONDS = 1.0
+_WORDS, _REASONS = 2000, 100
+
+
+class _Stream:
+    """One worker's stream, from its beginning to its end.
+
+    Threads of gRPC change the last three, the server's thread all else.
+    """
+
+    def __init__(self, worker: int, context: Any, size: int):
+        self.worker, self.context = worker, context
+        self.out: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()  # (header, ticket, version) or ()
+        self.memory = aligned(size)
+        self.asked: collections.deque[tuple[int, int]] = collections.deque()  # (run, ticket), unanswered
+        self.joined: Any = None  # `Joined`, once it is there
+        self.run, self.void, self.question = 0, -1, -1
+        self.gone, self.error, self.refused = False, "its connection has ended", False
+
+    def begin(self, ticket: int, version: "_Version", number: dict[str, int]) -> None:
+        self.question = ticket
+        self.asked.append((self.run, ticket))
+        self.out.put(({"kind": "begin", "run": self.run, "ticket": ticket, **number}, version))
+
+    def interrupt(self, ticket: int) -> None:
+        self.void = max(self.void, ticket)
+        self.out.put(({"kind": "interrupt", "run": self.run, "ticket": ticket}, None))
+
+    def begin_run(self) -> None:
+        self.interrupt((1 << 63) - 1)
+        self.run, self.void, self.question = self.run + 1, -1, -1
+
+    def is_void(self, begun: dict[str, Any]) -> bool:
+        return begun["run"] < self.run or begun["ticket"] <= self.void
+
+    def sent(self) -> Iterator[bytes]:
+        """Yield all that the worker is told, until it is left; a version once, whoever else has it."""
+        there: Any = None
+        while item := self.out.get():
+            told, version = item
+            if version is None:
+                yield header(**told)
+            elif self.is_void(told):
+                yield header(**told, size=0, void=True)
+            else:
+                yield header(**told, size=0 if version is there else version.size)
+                if version is not there:
+                    yield from version.sent()
+                there = version
+
+    def answered(self, said: dict[str, Any]) -> None:
+        """Check that an answer is that of the earliest question, and take that off."""
+        if not self.asked:
+            raise FrameError(f"{said['kind']}: it was asked for nothing")
+        if (said.get("run"), said.get("ticket")) != self.asked.popleft():
+            raise FrameError(f"{said['kind']}: ticket={str(said.get('ticket'))[:20]} is not what it was asked for")
+        seconds = said.get("seconds", 0.0)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
+            raise FrameError(f"{said['kind']}: seconds={str(seconds)[:20]} must be a number, and not below 0")
+
+
+class _Version:
+    """Parameters as they are sent: arrays that do not change, cut into messages by who sends them."""
+
+    def __init__(self, layout: MemoryLayout, tree: Tree):
+        fixed = lambda leaf: leaf.copy() if leaf.flags.writeable else leaf
+        self._layout, self._arrays = layout, [fixed(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)]
+        self.size = layout.size
+        layout.check_arrays(self._arrays)
+
+    def sent(self) -> Iterator[bytes]:
+        return frames.chunks(self._layout, self._arrays)
+
+
+class Remote(Workers):
+    """Workers that connect: a `sgdlab.live.transport.Transport`. Other arguments are as of `Workers`.
+
+    Args:
+      endpoint: where to listen, and whom to let in.
+      say: called with a line where one who connects is refused, at most once a second.
+
+    Attributes:
+      address: where it listens, "HOST:PORT".
+
+    Raises:
+      ValueError: if gRPC is missing, there is no token, or nobody can listen there.
+    """
+
+    STARTS = False
+
+    def __init__(
+        self,
+        params_like: Tree,
+        aux_like: Tree,
+        *,
+        num_workers: int,
+        endpoint: Endpoint,
+        sent_like: Tree = None,
+        say: Callable[[str], None] = print,
+    ):
+        super().__init__(None, params_like, aux_like, num_workers=num_workers, sent_like=sent_like)
+        self._grpc, self._token, self.say = grpc_or_error(), token_of(endpoint.token).encode(), say
+        layout = {"params": self._params.described(), "answer": self._answer.described()}
+        trees = {"params": params_like, "sent": params_like if sent_like is None else sent_like, "aux": aux_like}
+        self._welcome = json.dumps({**layout, "trees": {name: numbered(tree) for name, tree in trees.items()}}).encode()
+        self._news = threading.Condition()  # for all that threads of gRPC change
+        self._free: set[int] = set()
+        self._taken: dict[int, _Stream] = {}  # those that have joined, and those that are not ready yet
+        self._inbox: collections.deque[tuple[_Stream, dict[str, Any]]] = collections.deque()
+        self._refused: collections.Counter[str] = collections.Counter()
+        self._said_at, self._closed, self._ended = -1.0, False, False
+        most = num_workers + SPARE
+        self._server = self._grpc.server(
+            concurrent.futures.ThreadPoolExecutor(most, "grpc"),
+            interceptors=[self],
+            maximum_concurrent_rpcs=most,
+            options=[
+                *frames.OPTIONS,
+                ("grpc.so_reuseport", 0),  # a port that another server has is an error
+                ("grpc.max_allowed_incoming_connections", most),
+                ("grpc.max_concurrent_streams", 2),
+                ("grpc.server_handshake_timeout_ms", int(1e3 * HELLO_SECONDS)),
+                ("grpc.max_connection_idle_ms", int(1e3 * HELLO_SECONDS)),
+            ],
+        )
+        handler = self._grpc.stream_stream_rpc_method_handler(self._stream)
+        service = self._grpc.method_handlers_generic_handler(frames.SERVICE, {frames.METHOD: handler})
+        self._server.add_generic_rpc_handlers((service,))
+        self.address = endpoint.listen(self._server)
+        self._server.start()
+
+    def spawn(self, worker: int) -> None:
+        """Free a place for who joins next, or let the worker that has it serve a new run."""
+        self._check(worker)
+        with self._news:
+            stream = self._taken.get(worker)
+            if stream is not None and stream.gone:  # and nobody was told
+                self._forget(worker)
+                stream = None
+            if stream is None:
+                self._free.add(worker)
+                self._news.notify_all()
+        if stream is not None and stream.joined is not None:
+            stream.begin_run()
+            self._said.append(stream.joined)
+
+    def publish(self, tree: Tree) -> _Version:
+        """Keep a version of the parameters, from which it is sent; arrays of JAX are not copied."""
+        return _Version(self._params, tree)
+
+    def release(self, handle: _Version) -> None:
+        """Do nothing: who gives a version up holds its handle no longer."""
+
+    def begin(self, worker: int, ticket: int, handle: _Version, *, after: int = ANEW, version: int = 0) -> None:
+        """Send a worker its next gradient, and the parameters if it does not have them."""
+        if worker in self._workers:
+            self._workers[worker].begin(ticket, handle, {"after": after, "version": version})
+
+    def interrupt(self, worker: int, ticket: int) -> None:
+        """Tell a worker to give up a gradient; `GaveUp` answers, also if it has sent the gradient already."""
+        if worker in self._workers:
+            self._workers[worker].interrupt(ticket)
+
+    def kill(self, worker: int) -> None:
+        """Cut a worker's stream without a message; its process, which others have started, may come back."""
+        self._said = [message for message in self._said if message.worker != worker]
+        with self._news:
+            self._free.discard(worker)
+            stream = self._forget(worker)
+        if stream is not None:
+            stream.context.cancel()
+
+    def next(self, timeout: float | None) -> list[Message]:
+        """Return all messages that have come, the earlier question's answer first; [] after `timeout` seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        found: list[tuple[int, Message]] = [(-1, message) for message in self._said]
+        self._said.clear()
+        while True:
+            with self._news:
+                left = None if end is None else end - time.monotonic()
+                if not self._inbox and not found and (left is None or left > 0):
+                    self._news.wait(left)
+                heard = list(self._inbox)
+                self._inbox.clear()
+                self._say_refused()
+            for stream, said in heard:
+                found += self._heard(stream, said)
+            if found or (end is not None and time.monotonic() >= end):
+                found.sort(key=lambda pair: pair[0])  # stable: what one worker said stays in its order
+                return [message for _, message in found]
+
+    def end(self) -> None:
+        """Tell workers that the run has ended: they do not come back."""
+        with self._news:
+            self._ended, self._closed = True, True
+            for stream in self._taken.values():
+                stream.out.put(({"kind": "ended"}, None))
+                stream.out.put(())
+            self._news.notify_all()
+        time.sleep(_LOOK_SECONDS)  # those that come back just now hear of it too
+        self._server.stop(PATIENCE).wait()
+
+    def close(self) -> None:
+        """Cut all streams, and listen no longer."""
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
+            for worker in list(self._taken):
+                self._forget(worker)
+        self._server.stop(None).wait()
+
+    def intercept_service(self, continuation: Callable[..., Any], details: Any) -> Any:
+        """Refuse a call without the right token, before a byte of it is read; gRPC's thread calls this."""
+        given = dict(details.invocation_metadata).get(frames.TOKEN)
+        if isinstance(given, str) and hmac.compare_digest(given.encode(), self._token):
+            return continuation(details)
+        why = "there is no token" if given is None else "the token is not the server's"
+        refuse = lambda requests, context: self._refuse(context, "UNAUTHENTICATED", why)
+        return self._grpc.stream_stream_rpc_method_handler(refuse)
+
+    def _refuse(self, context: Any, code: str, why: str) -> None:
+        """End a call, and remember to say so."""
+        with self._news:
+            if len(self._refused) < _REASONS:
+                self._refused[f"{_host(context.peer())}: {why}"] += 1
+        context.abort(getattr(self._grpc.StatusCode, code), why)
+
+    def _say_refused(self) -> None:
+        if self._refused and time.monotonic() - self._said_at >= 1.0:
+            (why, _), number = self._refused.most_common(1)[0], self._refused.total()
+            more = "" if number == 1 else f" ({number} refused in the last seconds)"
+            self.say(f"Refused a worker that has connected from {why}{more}")
+            self._said_at = time.monotonic()
+            self._refused.clear()
+
+    def _stream(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        """Serve one who connects: a generator, in a thread of gRPC."""
+        reader = Frames(messages)
+        hello = self._hello(reader, context)
+        stream = self._placed(context)
+        if stream is None:
+            if self._ended:
+                yield header("ended")
+            return
+        try:
+            numbers = {"format": FORMAT, "worker": stream.worker, "workers": self._num_workers}
+            yield header("welcome", **numbers, size=len(self._welcome))
+            yield from frames.cut(self._welcome)
+            threading.Thread(target=self._listen, args=(stream, reader, hello), daemon=True).start()
+            yield from stream.sent()
+            if stream.refused:
+                context.abort(self._grpc.StatusCode.INVALID_ARGUMENT, stream.error)
+        finally:
+            self._leave(stream)
+
+    def _placed(self, context: Any) -> _Stream | None:
+        """Return the stream of who has got a place, once one is free; None if it has gone, or the run has ended."""
+        with self._news:
+            while not (self._free or self._closed):
+                self._news.wait(_LOOK_SECONDS)
+                if not context.is_active():
+                    return None
+            if self._closed:
+                return None
+            worker = min(self._free)
+            self._free.remove(worker)
+            stream = self._taken[worker] = _Stream(worker, context, self._answer.size)
+            return stream
+
+    def _hello(self, reader: Frames, context: Any) -> dict[str, Any]:
+        """Return who connects; it is refused if it says something else, or another version, or nothing in time."""
+        with _within(HELLO_SECONDS, context):
+            try:
+                said = reader.header()
+                if said["kind"] != "hello":
+                    raise FrameError("the first message must be a hello")
+                theirs = whole(said, "format")
+                process, host = whole(said, "process"), words(said, "host", 255)
+            except (FrameError, EOFError) as error:
+                self._refuse(context, "INVALID_ARGUMENT", str(error) or "it has said nothing")
+        if theirs != FORMAT:
+            version = words(said, "sgdlab", 20)
+            why = f"the server speaks format {FORMAT} of messages, the worker ({version}) format {theirs}"
+            self._refuse(context, "FAILED_PRECONDITION", f"{why}: install the same version of sgdlab for both")
+        return {"kind": "joined", "process": process, "host": host}
+
+    def _listen(self, stream: _Stream, reader: Frames, hello: dict[str, Any]) -> None:
+        """Hear what a worker says until it ends, in a thread of its own."""
+        try:
+            with _within(READY_SECONDS, stream.context):
+                said = reader.header()
+            if said["kind"] != "ready":
+                raise FrameError(f"{said['kind']}: it must be ready first")
+            self._hear(stream, hello)
+            while True:
+                said = reader.header()
+                if said["kind"] == "left":
+                    stream.error = f"it has left: {words(said, 'error', _WORDS)}".removesuffix(": ")
+                    break
+                stream.answered(said)
+                if said["kind"] == "came":
+                    reader.body(stream.memory)
+                elif said["kind"] not in ("gave_up", "failed"):
+                    raise FrameError(f"{said['kind']} is no answer")
+                said["error"] = words(said, "error", _WORDS)
+                self._hear(stream, {"seconds": 0.0, **said})
+        except FrameError as error:
+            stream.error, stream.refused = f"it was refused: {error}", True
+        except Exception:  # of gRPC's: the stream is cut, or has ended
+            pass
+        self._leave(stream)
+        cut = threading.Timer(PATIENCE if stream.refused else 0.0, stream.context.cancel)  # it may not read why
+        cut.daemon = True
+        cut.start()
+
+    def _hear(self, stream: _Stream, said: dict[str, Any]) -> None:
+        with self._news:
+            self._inbox.append((stream, said))
+            self._news.notify_all()
+
+    def _leave(self, stream: _Stream) -> None:
+        """Let the server's thread know that a stream has ended, once; a place whose worker was never ready is free."""
+        with self._news:
+            if stream.gone:
+                return
+            stream.gone = True
+            stream.out.put(())
+            ready = any(one is stream for one, _ in self._inbox) or stream.joined is not None
+            if self._taken.get(stream.worker) is not stream:
+                return
+            if ready:
+                self._inbox.append((stream, {"kind": "lost"}))
+                self._news.notify_all()
+            elif not self._ended:
+                del self._taken[stream.worker]
+                self._free.add(stream.worker)
+                self._news.notify_all()
+
+    def _heard(self, stream: _Stream, said: dict[str, Any]) -> list[tuple[int, Message]]:
+        """Return the message of what a worker has said, with the number of its question."""
+        if self._taken.get(stream.worker) is not stream:
+            return []  # it was killed meanwhile
+        if said["kind"] == "lost":
+            with self._news:
+                self._forget(stream.worker)
+            return [(stream.question, Lost(stream.worker, stream.error))]
+        if said["kind"] == "joined":
+            self._workers[stream.worker] = stream
+        elif said["run"] != stream.run:
+            return []
+        message = self._message(stream.worker, stream, said, lambda: stream.memory)
+        return [(said.get("ticket", stream.question), message)]
+
+    def _forget(self, worker: int) -> _Stream | None:
+        """Let a worker's stream end, and its place be nobody's; the lock is held."""
+        self._workers.pop(worker, None)
+        stream = self._taken.pop(worker, None)
+        if stream is not None:
+            stream.out.put(())
+        return stream
+
+
+def numbered(tree: Tree) -> Any:
+    """Return a tree of dictionaries and lists in which each array is its number in `jax.tree.leaves`, as JSON has it.
+
+    It is None if the tree is of something else too: a worker then needs an example of it.
+
+    Example:
+      >>> numbered({"w": np.zeros(3), "b": [np.zeros(3), np.zeros(())]})
+      {'b': [0, 1], 'w': 2}
+      >>> numbered((np.zeros(3), np.zeros(3))) is None
+      True
+    """
+    structure = jax.tree.structure(tree)
+    found = jax.tree.unflatten(structure, range(structure.num_leaves))
+    try:
+        same = json.loads(json.dumps(found)) == found  # tuples are lists there, and keys are words
+    except TypeError:
+        return None
+    return found if same else None
+
+
+@contextlib.contextmanager
+def _within(seconds: float, context: Any) -> Iterator[None]:
+    """Cut a stream if a block takes longer."""
+    timer = threading.Timer(seconds, context.cancel)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _host(peer: str) -> str:
+    """Return the address of who has connected, without its port, which is another each time.
+
+    Example:
+      >>> _host("ipv4:10.0.0.3:51234"), _host("ipv6:%5B::1%5D:51234")
+      ('10.0.0.3', '[::1]')
+    """
+    return peer.partition(":")[2].rpartition(":")[0].replace("%5B", "[").replace("%5D", "]")
