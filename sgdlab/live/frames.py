@@ -32,6 +32,7 @@ OPTIONS = [
     ("grpc.max_metadata_size", 8 << 10),
     ("grpc.absolute_max_metadata_size", 8 << 10),
     ("grpc.http2.lookahead_bytes", _WINDOW),
+    ("grpc.http2.write_buffer_size", _WINDOW),
     ("grpc.http2.max_frame_size", CHUNK),
     ("grpc.keepalive_time_ms", _ALIVE),
     ("grpc.keepalive_timeout_ms", _ALIVE),

@@ -9,22 +9,19 @@ import concurrent.futures
 import contextlib
 import hmac
 import json
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import numpy as np
 
 from sgdlab.live import frames
 from sgdlab.live.endpoint import Endpoint, grpc_or_error, token_of
-from sgdlab.live.fields import aligned
 from sgdlab.live.frames import FORMAT, FrameError, Frames, header, whole, words
 from sgdlab.live.messages import Lost, Message
-from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.transport import ANEW
+from sgdlab.live.worker_stream import SentVersion, WorkerStream
 from sgdlab.live.workers import Workers
 from sgdlab.types import Tree
 
@@ -38,76 +35,6 @@ PATIENCE = 2.0
 """Seconds that workers have to hear that the run has ended, before their streams are cut."""
 _LOOK_SECONDS = 1.0
 _WORDS, _REASONS = 2000, 100
-
-
-class _Stream:
-    """One worker's stream, from its beginning to its end.
-
-    Threads of gRPC change the last three, the server's thread all else.
-    """
-
-    def __init__(self, worker: int, context: Any, size: int):
-        self.worker, self.context = worker, context
-        self.out: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()  # (header, ticket, version) or ()
-        self.memory = aligned(size)
-        self.asked: collections.deque[tuple[int, int]] = collections.deque()  # (run, ticket), unanswered
-        self.joined: Any = None  # `Joined`, once it is there
-        self.run, self.void, self.question = 0, -1, -1
-        self.gone, self.error, self.refused = False, "its connection has ended", False
-
-    def begin(self, ticket: int, version: "_Version", number: dict[str, int]) -> None:
-        self.question = ticket
-        self.asked.append((self.run, ticket))
-        self.out.put(({"kind": "begin", "run": self.run, "ticket": ticket, **number}, version))
-
-    def interrupt(self, ticket: int) -> None:
-        self.void = max(self.void, ticket)
-        self.out.put(({"kind": "interrupt", "run": self.run, "ticket": ticket}, None))
-
-    def begin_run(self) -> None:
-        self.interrupt((1 << 63) - 1)
-        self.run, self.void, self.question = self.run + 1, -1, -1
-
-    def is_void(self, begun: dict[str, Any]) -> bool:
-        return begun["run"] < self.run or begun["ticket"] <= self.void
-
-    def sent(self) -> Iterator[bytes]:
-        """Yield all that the worker is told, until it is left; a version once, whoever else has it."""
-        there: Any = None
-        while item := self.out.get():
-            told, version = item
-            if version is None:
-                yield header(**told)
-            elif self.is_void(told):
-                yield header(**told, size=0, void=True)
-            else:
-                yield header(**told, size=0 if version is there else version.size)
-                if version is not there:
-                    yield from version.sent()
-                there = version
-
-    def answered(self, said: dict[str, Any]) -> None:
-        """Check that an answer is that of the earliest question, and take that off."""
-        if not self.asked:
-            raise FrameError(f"{said['kind']}: it was asked for nothing")
-        if (said.get("run"), said.get("ticket")) != self.asked.popleft():
-            raise FrameError(f"{said['kind']}: ticket={str(said.get('ticket'))[:20]} is not what it was asked for")
-        seconds = said.get("seconds", 0.0)
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
-            raise FrameError(f"{said['kind']}: seconds={str(seconds)[:20]} must be a number, and not below 0")
-
-
-class _Version:
-    """Parameters as they are sent: arrays that do not change, cut into messages by who sends them."""
-
-    def __init__(self, layout: MemoryLayout, tree: Tree):
-        fixed = lambda leaf: leaf.copy() if leaf.flags.writeable else leaf
-        self._layout, self._arrays = layout, [fixed(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)]
-        self.size = layout.size
-        layout.check_arrays(self._arrays)
-
-    def sent(self) -> Iterator[bytes]:
-        return frames.chunks(self._layout, self._arrays)
 
 
 class Remote(Workers):
@@ -143,8 +70,8 @@ class Remote(Workers):
         self._welcome = json.dumps({**layout, "trees": {name: numbered(tree) for name, tree in trees.items()}}).encode()
         self._news = threading.Condition()  # for all that threads of gRPC change
         self._free: set[int] = set()
-        self._taken: dict[int, _Stream] = {}  # those that have joined, and those that are not ready yet
-        self._inbox: collections.deque[tuple[_Stream, dict[str, Any]]] = collections.deque()
+        self._taken: dict[int, WorkerStream] = {}  # those that have joined, and those that are not ready yet
+        self._inbox: collections.deque[tuple[WorkerStream, dict[str, Any]]] = collections.deque()
         self._refused: collections.Counter[str] = collections.Counter()
         self._said_at, self._closed, self._ended = -1.0, False, False
         most = num_workers + SPARE
@@ -182,14 +109,14 @@ class Remote(Workers):
             stream.begin_run()
             self._said.append(stream.joined)
 
-    def publish(self, tree: Tree) -> _Version:
+    def publish(self, tree: Tree) -> SentVersion:
         """Keep a version of the parameters, from which it is sent; arrays of JAX are not copied."""
-        return _Version(self._params, tree)
+        return SentVersion(self._params, tree)
 
-    def release(self, handle: _Version) -> None:
+    def release(self, handle: SentVersion) -> None:
         """Do nothing: who gives a version up holds its handle no longer."""
 
-    def begin(self, worker: int, ticket: int, handle: _Version, *, after: int = ANEW, version: int = 0) -> None:
+    def begin(self, worker: int, ticket: int, handle: SentVersion, *, after: int = ANEW, version: int = 0) -> None:
         """Send a worker its next gradient, and the parameters if it does not have them."""
         if worker in self._workers:
             self._workers[worker].begin(ticket, handle, {"after": after, "version": version})
@@ -291,7 +218,7 @@ class Remote(Workers):
         finally:
             self._leave(stream)
 
-    def _placed(self, context: Any) -> _Stream | None:
+    def _placed(self, context: Any) -> WorkerStream | None:
         """Return the stream of who has got a place, once one is free; None if it has gone, or the run has ended."""
         with self._news:
             while not (self._free or self._closed):
@@ -302,7 +229,7 @@ class Remote(Workers):
                 return None
             worker = min(self._free)
             self._free.remove(worker)
-            stream = self._taken[worker] = _Stream(worker, context, self._answer.size)
+            stream = self._taken[worker] = WorkerStream(worker, context, self._answer.size)
             return stream
 
     def _hello(self, reader: Frames, context: Any) -> dict[str, Any]:
@@ -322,7 +249,7 @@ class Remote(Workers):
             self._refuse(context, "FAILED_PRECONDITION", f"{why}: install the same version of sgdlab for both")
         return {"kind": "joined", "process": process, "host": host}
 
-    def _listen(self, stream: _Stream, reader: Frames, hello: dict[str, Any]) -> None:
+    def _listen(self, stream: WorkerStream, reader: Frames, hello: dict[str, Any]) -> None:
         """Hear what a worker says until it ends, in a thread of its own."""
         try:
             with _within(READY_SECONDS, stream.context):
@@ -351,12 +278,12 @@ class Remote(Workers):
         cut.daemon = True
         cut.start()
 
-    def _hear(self, stream: _Stream, said: dict[str, Any]) -> None:
+    def _hear(self, stream: WorkerStream, said: dict[str, Any]) -> None:
         with self._news:
             self._inbox.append((stream, said))
             self._news.notify_all()
 
-    def _leave(self, stream: _Stream) -> None:
+    def _leave(self, stream: WorkerStream) -> None:
         """Let the server's thread know that a stream has ended, once; a place whose worker was never ready is free."""
         with self._news:
             if stream.gone:
@@ -374,7 +301,7 @@ class Remote(Workers):
                 self._free.add(stream.worker)
                 self._news.notify_all()
 
-    def _heard(self, stream: _Stream, said: dict[str, Any]) -> list[tuple[int, Message]]:
+    def _heard(self, stream: WorkerStream, said: dict[str, Any]) -> list[tuple[int, Message]]:
         """Return the message of what a worker has said, with the number of its question."""
         if self._taken.get(stream.worker) is not stream:
             return []  # it was killed meanwhile
@@ -389,7 +316,7 @@ class Remote(Workers):
         message = self._message(stream.worker, stream, said, lambda: stream.memory)
         return [(said.get("ticket", stream.question), message)]
 
-    def _forget(self, worker: int) -> _Stream | None:
+    def _forget(self, worker: int) -> WorkerStream | None:
         """Let a worker's stream end, and its place be nobody's; the lock is held."""
         self._workers.pop(worker, None)
         stream = self._taken.pop(worker, None)
@@ -404,9 +331,9 @@ def numbered(tree: Tree) -> Any:
     It is None if the tree is of something else too: a worker then needs an example of it.
 
     Example:
-      >>> numbered({"w": np.zeros(3), "b": [np.zeros(3), np.zeros(())]})
+      >>> numbered({"w": 0.5, "b": [0.25, 0.125]})
       {'b': [0, 1], 'w': 2}
-      >>> numbered((np.zeros(3), np.zeros(3))) is None
+      >>> numbered((0.5, 0.25)) is None
       True
     """
     structure = jax.tree.structure(tree)

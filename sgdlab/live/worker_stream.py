@@ -1,0 +1,90 @@
+"""`WorkerStream`, what the server of workers that connect knows of one of them, and sends it."""
+
+import collections
+import queue
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from sgdlab.live import frames
+from sgdlab.live.fields import aligned
+from sgdlab.live.frames import FrameError, header
+from sgdlab.live.shared_arrays import MemoryLayout
+from sgdlab.types import Tree
+
+
+class WorkerStream:
+    """One worker's stream, from its beginning to its end.
+
+    Threads of gRPC change the last three, the server's thread all else.
+    """
+
+    def __init__(self, worker: int, context: Any, size: int):
+        self.worker, self.context = worker, context
+        self.out: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()  # (header, ticket, version) or ()
+        self.memory = aligned(size)
+        self.asked: collections.deque[tuple[int, int]] = collections.deque()  # (run, ticket), unanswered
+        self.joined: Any = None  # `Joined`, once it is there
+        self.run, self.void, self.question = 0, -1, -1
+        self.gone, self.error, self.refused = False, "its connection has ended", False
+
+    def begin(self, ticket: int, version: "SentVersion", number: dict[str, int]) -> None:
+        """Ask for a gradient on a version."""
+        self.question = ticket
+        self.asked.append((self.run, ticket))
+        self.out.put(({"kind": "begin", "run": self.run, "ticket": ticket, **number}, version))
+
+    def interrupt(self, ticket: int) -> None:
+        """Tell it to give up what it was asked for, up to `ticket`."""
+        self.void = max(self.void, ticket)
+        self.out.put(({"kind": "interrupt", "run": self.run, "ticket": ticket}, None))
+
+    def begin_run(self) -> None:
+        """Void everything that it was asked for."""
+        self.interrupt((1 << 63) - 1)
+        self.run, self.void, self.question = self.run + 1, -1, -1
+
+    def is_void(self, begun: dict[str, Any]) -> bool:
+        """Return True if nobody wants what it was asked for any more."""
+        return begun["run"] < self.run or begun["ticket"] <= self.void
+
+    def sent(self) -> Iterator[bytes]:
+        """Yield all that the worker is told, until it is left; a version once, whoever else has it."""
+        there: Any = None
+        while item := self.out.get():
+            told, version = item
+            if version is None:
+                yield header(**told)
+            elif self.is_void(told):
+                yield header(**told, size=0, void=True)
+            else:
+                yield header(**told, size=0 if version is there else version.size)
+                if version is not there:
+                    yield from version.sent()
+                there = version
+
+    def answered(self, said: dict[str, Any]) -> None:
+        """Check that an answer is that of the earliest question, and take that off."""
+        if not self.asked:
+            raise FrameError(f"{said['kind']}: it was asked for nothing")
+        if (said.get("run"), said.get("ticket")) != self.asked.popleft():
+            raise FrameError(f"{said['kind']}: ticket={str(said.get('ticket'))[:20]} is not what it was asked for")
+        seconds = said.get("seconds", 0.0)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
+            raise FrameError(f"{said['kind']}: seconds={str(seconds)[:20]} must be a number, and not below 0")
+
+
+class SentVersion:
+    """Parameters as they are sent: arrays that do not change, cut into messages by who sends them."""
+
+    def __init__(self, layout: MemoryLayout, tree: Tree):
+        fixed = lambda leaf: leaf.copy() if leaf.flags.writeable else leaf
+        self._layout, self._arrays = layout, [fixed(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)]
+        self.size = layout.size
+        layout.check_arrays(self._arrays)
+
+    def sent(self) -> Iterator[bytes]:
+        """Yield its messages."""
+        return frames.chunks(self._layout, self._arrays)
