@@ -204,21 +204,24 @@ class _Loop:
         """Return the workers that are there when the run begins: all whose first process came. The clock stands."""
         fleet, patience, settings = self.engine.fleet, self.engine.patience, self.settings
         ready: dict[int, Joined] = {}
-        since = self.clock.now()  # when the last process was to come, or came
+        began = since = self.clock.now()  # since: when the last process was to come, or came
+        starts = getattr(self.transport, "STARTS", True)
         while True:
             now = self.clock.now()
             patience.look(now)
             for worker in fleet.due(now):
                 self.transport.spawn(worker)
                 fleet[worker].spawned(now)
-                if getattr(self.transport, "STARTS", True):
+                if starts:
                     patience.expect(worker)
             for worker in fleet:
                 if worker.state == "starting" and patience.hopeless(worker.worker, starting=True):
                     self.transport.kill(worker.worker)
                     patience.double(worker.worker)
                     self.fell(worker.worker, not_started(patience.silence(worker.worker)))
-            if not all(worker.deaths or worker.worker in ready for worker in fleet):
+            # Nobody knows if those will come whom others start: they are waited for, but no longer than one may take.
+            expected = starts or now - began < settings.join_seconds
+            if expected and not all(worker.deaths or worker.worker in ready for worker in fleet):
                 since = now
             elif len(ready) >= settings.min_workers:
                 break

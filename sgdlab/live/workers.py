@@ -66,7 +66,8 @@ class Workers:
         self._source: Any = source
         self._num_workers, self._env, self._gpus_per_worker = num_workers, env, gpus_per_worker
         self._logs = None if logs is None else pathlib.Path(logs)
-        self.at_once = num_workers if self.FIRST is None else 2 * environment.own_cores()
+        own = self.STARTS and self.FIRST is not None
+        self.at_once = 2 * environment.own_cores() if own else num_workers
         self._params = MemoryLayout(params_like)
         self._answer = MemoryLayout({"params": params_like if sent_like is None else sent_like, "aux": aux_like})
         self._workers: dict[int, Any] = {}

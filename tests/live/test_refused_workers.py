@@ -110,6 +110,7 @@ def still_working(transport):
         (TOKEN[:-1], "the token is not the server's"),
         (secrets.token_urlsafe(4000), None),  # more metadata than are read
     ],
+    ids=["none", "wrong", "shorter", "long"],
 )
 def test_a_missing_or_wrong_token(transport, said, token, words):
     with still_working(transport):
@@ -207,7 +208,9 @@ def test_who_says_nothing_is_cut_off(transport, monkeypatch):
         assert transport.next(0.1) == []
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", secrets.token_bytes(1 << 16)])
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", secrets.token_bytes(1 << 16)], ids=["nothing", "HTTP", "noise"]
+)
 def test_many_connections_of_garbage(transport, sent):
     """Sockets beside gRPC: as many as there may be are held, and none of them costs a thread."""
     with still_working(transport), contextlib.ExitStack() as stack:
