@@ -136,10 +136,10 @@ def test_nodes_without_a_worker_are_named_when_all_are_there_and_each_once():
 def test_a_node_that_cannot_write_the_work_directory_is_named_once():
     joining = _Joining(4)
     for worker in (0, 1):
-        joining.joins(worker, "node3", "/work/logs cannot be written (Read-only file system)")
+        joining.joins(worker, "node3", "/shared/logs cannot be written (Read-only file system)")
     (line,) = joining.said
     assert line == (
-        "node3: /work/logs cannot be written (Read-only file system); what its workers print is in Ray's own logs"
+        "node3: /shared/logs cannot be written (Read-only file system); what its workers print is in Ray's own logs"
     )
 
 
