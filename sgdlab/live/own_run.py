@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
-import json
 import os
 import pathlib
 from collections.abc import Callable, Mapping
@@ -14,7 +12,7 @@ import numpy as np
 import optax
 
 from sgdlab import arguments, files
-from sgdlab.live import own_work
+from sgdlab.live import checkpoint, own_work
 from sgdlab.live.engine import Updated
 from sgdlab.live.log import Log
 from sgdlab.live.own_work import OwnGradients, OwnLoop, OwnWork
@@ -72,12 +70,11 @@ class OwnRun(NamedTuple):
         source = WorkSource(f"{own_work.__name__}:loop", {"function": place, "given": dict(given)}, modules)
         source.check()
         loop = OwnLoop(work, given)
-        make, first = functools.cache(lambda worker: OwnGradients(loop.of_worker(worker))), loop.of_worker(0)
+        first = loop.of_worker(0)
         named = {"work": place, "given": dict(given), "code": own_work.code_of(work)}
         found = cls._named(named, first, policy, rule, num_workers, num_gradients)
-        compute_of = lambda worker: make(worker).compute
         kept = None if first.deterministic else found.sent_like
-        return found._replace(source=source, compute_of=compute_of, sent_like=kept)
+        return found._replace(source=source, compute_of=loop.compute_of, sent_like=kept)
 
     @classmethod
     def of_params(
@@ -146,9 +143,7 @@ class OwnRun(NamedTuple):
         params = jax.tree.map(np.asarray, steps.params)
         recording.save(folder / "recording.npz")
         with files.replacing(folder / "parameters.npz") as file:
-            np.savez(
-                file, **{jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
-            )
+            np.savez(file, **_named_leaves(params))
         return Trained(params, recording)
 
 
@@ -183,8 +178,8 @@ def _numbers(rule: Rule) -> dict[str, str]:
 
 
 def _digest(tree: Tree) -> str:
-    digest = hashlib.sha256()
-    for leaf in jax.tree.leaves(tree):
-        array = np.asarray(leaf)
-        digest.update(json.dumps([array.dtype.str, array.shape]).encode() + array.tobytes())
-    return digest.hexdigest()[:16]
+    return checkpoint.digest(_named_leaves(tree)).hex()[:16]
+
+
+def _named_leaves(tree: Tree) -> dict[str, Any]:
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

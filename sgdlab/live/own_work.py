@@ -1,6 +1,7 @@
 """`OwnWork`, gradients of a loop of your own, by whatever computes them, and how another process finds it."""
 
 import ast
+import functools
 import hashlib
 import inspect
 import pathlib
@@ -36,20 +37,24 @@ class OwnWork(NamedTuple):
     deterministic: bool = True
 
 
-class OwnLoop(NamedTuple):
-    """Holds a function of yours, which makes the `OwnWork` of each worker.
+class OwnLoop:
+    """A function of yours, which makes the `OwnWork` of each worker: it is called once for each.
 
-    Attributes:
+    Args:
       function: `(worker, **given) -> (params, gradient)`, or an `OwnWork`.
       given: its keywords.
     """
 
-    function: Callable[..., Any]
-    given: Mapping[str, Any]
+    def __init__(self, function: Callable[..., Any], given: Mapping[str, Any]):
+        self._works = functools.cache(lambda worker: checked(function(worker, **given)))
 
     def of_worker(self, worker: int) -> OwnWork:
         """Return the work of a worker."""
-        return checked(self.function(worker, **self.given))
+        return self._works(worker)
+
+    def compute_of(self, worker: int) -> Callable[..., Any]:
+        """Return what computes the gradients of a worker, as `Gradients.compute` does."""
+        return OwnGradients(self.of_worker(worker)).compute
 
 
 def loop(argument: Mapping[str, Any]) -> OwnLoop:

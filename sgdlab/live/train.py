@@ -1,6 +1,5 @@
 """`train`, a live run of a loop of your own: your gradients in processes, sgdlab's policies and rules in the server."""
 
-import functools
 import os
 import pathlib
 from collections.abc import Callable, Mapping
@@ -99,10 +98,10 @@ def replay(
     if "single" not in recording.config:
         raise ValueError("recording must be of a run of `sgdlab.live.train`; of `sgdlab live`, use `sgdlab replay`")
     loop = OwnLoop(work, given)
-    make, first = functools.cache(lambda worker: OwnGradients(loop.of_worker(worker))), loop.of_worker(0)
+    first = loop.of_worker(0)
     if not first.deterministic:
         raise ValueError("work must be deterministic to be computed again; it says deterministic=False")
     steps = Steps(rule, first.params, single=recording.config["single"])
     program: Any = lower(recording.schedule)
-    compute = as_computed(recording, program, lambda worker: make(worker).compute)
-    return jax.tree.map(np.asarray, repeat(program, steps, compute, aux=make(0).aux).params)
+    compute = as_computed(recording, program, loop.compute_of)
+    return jax.tree.map(np.asarray, repeat(program, steps, compute, aux=OwnGradients(first).aux).params)

@@ -15,7 +15,7 @@ import pytest
 
 from sgdlab import live, policies, rules
 from sgdlab.live import own_work
-from sgdlab.live.own_work import OwnGradients, OwnWork
+from sgdlab.live.own_work import OwnGradients, OwnLoop, OwnWork
 
 QUICK = live.LiveSettings(respawn_seconds=0.05, join_seconds=60.0, turn_seconds=0.05, failures=3)
 SCRIPT = """
@@ -140,6 +140,20 @@ class TestErrors:
     def test_other_things_than_work(self, found, words):
         with pytest.raises(ValueError, match=f"^{re.escape(words)}"):
             own_work.checked(found)
+
+    def test_work_is_asked_for_once_for_each_worker(self):
+        asked = []
+
+        def noting(worker):
+            asked.append(worker)
+            return own_works.initial(), lambda params, ticket: own_works.gradient(params, ticket + worker)
+
+        loop, params = OwnLoop(noting, {}), own_works.initial()
+        for worker in (0, 1, 0, 1):
+            loop.of_worker(worker)
+            grads, _ = loop.compute_of(worker)(7, params)
+            assert difference(grads, own_works.gradient(params, 7 + worker)[0]) == 0
+        assert asked == [0, 1]
 
     def test_float64_where_jax_has_none(self):
         before = jax.config.jax_enable_x64
