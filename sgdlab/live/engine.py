@@ -166,7 +166,7 @@ class LiveEngine:
             case Spawned(worker):
                 self.transport.spawn(worker)
                 self.fleet[worker].spawned(now)
-                if getattr(self.transport, "STARTS", True):  # else it comes when others start it
+                if self.transport.STARTS:  # else it comes when others start it
                     self.patience.expect(worker)
             case Timer():
                 while self.wakes and self.wakes[0] <= now:

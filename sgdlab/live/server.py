@@ -142,7 +142,7 @@ class _Loop:
         self.log: Any = log
         self.on_update, self.watch, self.stop = on_update, watch, stop
         engine.on_update = self.updated
-        engine.fleet.at_once = getattr(self.transport, "at_once", engine.num_workers)
+        engine.fleet.at_once = self.transport.at_once
         self.view, self.clock = View(engine), Clock(self.transport.time)
         self.looked = self.watched = self.saved_at = -math.inf
         self.saved = 0  # updates, of the last checkpoint
@@ -205,7 +205,7 @@ class _Loop:
         fleet, patience, settings = self.engine.fleet, self.engine.patience, self.settings
         ready: dict[int, Joined] = {}
         began = since = self.clock.now()  # since: when the last process was to come, or came
-        starts = getattr(self.transport, "STARTS", True)
+        starts = self.transport.STARTS
         while True:
             now = self.clock.now()
             patience.look(now)

@@ -12,7 +12,16 @@ ANEW = -1
 
 
 class Transport(Protocol):
-    """Workers, and the ways to them. All calls come from one thread; none but `next` and `close` may wait."""
+    """Workers, and the ways to them. All calls come from one thread; none but `next` and `close` may wait.
+
+    Attributes:
+      at_once: how many processes may start at the same time.
+    """
+
+    STARTS: bool = True
+    """True where `spawn` starts a process, so that something is wrong if none joins."""
+
+    at_once: int
 
     def time(self) -> float:
         """Return seconds since some instant; they never fall."""
@@ -72,6 +81,8 @@ class Transport(Protocol):
 
 class Nobody:
     """A `Transport` without workers, while a log is read: what it is told was told before, and no time passes."""
+
+    STARTS, at_once = True, 1
 
     def time(self) -> float:
         """Return 0."""

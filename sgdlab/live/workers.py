@@ -46,7 +46,6 @@ class Workers:
     """The worker of whose devices `sgdlab.live.environment.devices` is asked; None where a cluster gives them out."""
 
     STARTS = True
-    """True where `spawn` starts a process, so that something is wrong if none joins."""
 
     def __init__(
         self,

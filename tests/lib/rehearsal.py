@@ -86,6 +86,7 @@ class Rehearsal:
 
     Attributes:
       now: seconds since the rehearsal began.
+      at_once: how many workers may join at the same time: all.
       told: every call of the server but `time` and `next`, with its arguments: ("begin", worker, ticket) and so on.
 
     Raises:
@@ -104,6 +105,8 @@ class Rehearsal:
       3.0
     """
 
+    STARTS = True
+
     def __init__(
         self,
         runtimes: np.ndarray,
@@ -120,7 +123,7 @@ class Rehearsal:
             raise ValueError("compute and of_process must be given one without the other")
         self._times, self._join_seconds = runtimes, join_seconds
         self._of_process = of_process or (lambda worker: lambda ticket, tree, **kept: compute(ticket, tree))
-        self.now, self.told = 0.0, []
+        self.now, self.told, self.at_once = 0.0, [], runtimes.shape[1]
         self._begun = [0] * runtimes.shape[1]
         self._order, self._numbers, self._handles = itertools.count(), itertools.count(1), itertools.count()
         self._processes: dict[int, _Process] = {}
