@@ -5,8 +5,9 @@ import pytest
 from comparison import RUNTIMES, assert_equal, assert_rows_are_run_times, assert_schedule_is, check
 from hypothesis import given
 from hypothesis import strategies as st
+from policy_driver import Driver
 
-from sgdlab import DROPPED, PENDING, protocols
+from sgdlab import DROPPED, PENDING, policies, protocols
 
 SECONDS = st.sampled_from([0.0, 1.0, 2.0, 0.5, 3.0])  # deadlines at the instants of arrivals
 
@@ -80,6 +81,22 @@ class TestByHand:
         np.testing.assert_array_equal(schedule.worker, [0, 1, 2, 3, 0, 1, 2])
         np.testing.assert_array_equal(schedule.update[:, 0], [0, 0, 0, 1, 1, 1, PENDING])
         assert schedule.staleness()[3, 0] == 1
+
+    def test_a_grace_window_ends_when_all_have_come_though_they_have_begun_again(self):
+        """The quorum is there at 4 s, and would wait until 8; the last worker comes at 5."""
+        runtimes = np.array([[2.0, 4.0, 5.0], [9.0, 9.0, 9.0]])
+        schedule = protocols.quorum(runtimes, at_least=2, grace=1.0, num_gradients=3)
+        np.testing.assert_array_equal(schedule.applied[:, 0], [5.0])
+        np.testing.assert_array_equal(schedule.update[:, 0], [0, 0, 0, PENDING, PENDING])
+        np.testing.assert_array_equal(schedule.started[3:], [2.0, 4.0])
+
+    @pytest.mark.parametrize("waits", [False, True])
+    def test_who_is_lost_and_joins_begins_unless_it_waits_for_the_update_with_its_message(self, waits):
+        driver = Driver(policies.quorum(num_workers=3, at_least=3, waits=waits), range(3))
+        driver.come(0)
+        driver.lose(0)
+        driver.join(0)
+        assert (0 in driver.busy) == (not waits)
 
     def test_straggler_of_a_smaller_number_at_the_instant_of_an_update_reads_before_it(self):
         # At 2, worker 0 (late for update 0) comes before worker 1, which closes update 1: it reads version 1.
