@@ -217,7 +217,7 @@ def least_time(seconds: np.ndarray) -> float:
     Source: own definition; the points are those of an exponential probability plot.
 
     Example:
-      >>> least_time(2.0 - np.log1p(-np.arange(1, 100) / 100))
+      >>> round(least_time(2.0 - np.log1p(-np.arange(1, 100) / 100)), 12)
       2.0
     """
     known = np.sort(seconds[np.isfinite(seconds)])
