@@ -355,7 +355,10 @@ class TestIdentities:
     def test_equal_steps_are_nesterov(self):
         schedule = protocols.quorum(SECONDS, num_gradients=MESSAGES)
         nesterov = self.by_gradients(rules.asgd(learning_rate=0.1, momentum=0.9, nesterov=True), schedule)
-        close(self.by_gradients(rules.token_weighted(learning_rate=0.1, num_workers=WORKERS), schedule), nesterov)
+        ones = self.by_gradients(rules.token_weighted(learning_rate=0.1, num_workers=WORKERS), schedule)
+        close(ones, nesterov)
+        threes = rules.token_weighted(learning_rate=0.1, num_workers=WORKERS, steps=[3] * WORKERS)
+        np.testing.assert_array_equal(self.by_gradients(threes, schedule), ones)  # to the bit
 
     def test_merges_of_one_message_are_the_message(self):
         schedule = protocols.asynchronous(SECONDS, num_gradients=MESSAGES)
