@@ -9,7 +9,8 @@ import sys
 import time
 
 import pytest
-from namespaces import Machines, why_not
+
+from experiments.benchmarks.faults.namespaces import Machines, why_not
 
 ROOT = pathlib.Path(__file__).parents[2]
 SERVE = """

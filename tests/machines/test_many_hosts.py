@@ -7,7 +7,8 @@ import time
 
 import numpy as np
 import pytest
-from namespaces import Machines, why_not
+
+from experiments.benchmarks.faults.namespaces import Machines, why_not
 
 ROOT = pathlib.Path(__file__).parents[2]
 TRAIN = (

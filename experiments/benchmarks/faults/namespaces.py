@@ -1,4 +1,4 @@
-"""Machines of a test's own: network namespaces with addresses and host names, joined by a bridge without an uplink."""
+"""`Machines`, machines of one's own: network namespaces with addresses and host names, joined by a bridge alone."""
 
 import contextlib
 import os
@@ -70,11 +70,13 @@ class Machines:
         return path.read_text(encoding="utf-8", errors="replace")
 
     def wait_for(self, child: subprocess.Popen, words: str, seconds: float = 240.0, *, times: int = 1) -> None:
-        """Wait until a process has printed words so often; AssertionError if it has ended, or does not in time."""
+        """Wait until a process has printed words so often; RuntimeError if it has ended, or does not in time."""
         end = time.monotonic() + seconds
         while self.log(child).count(words) < times:
-            assert child.poll() is None, f"ended with {child.returncode}: {self.log(child)}"
-            assert time.monotonic() < end, f"no {words!r} in {self.log(child)}"
+            if child.poll() is not None:
+                raise RuntimeError(f"it has ended with {child.returncode}: {self.log(child)}")
+            if time.monotonic() > end:
+                raise RuntimeError(f"there is no {words!r} in {self.log(child)}")
             time.sleep(0.1)
 
     def kill(self, name: str) -> None:
@@ -96,6 +98,10 @@ class Machines:
         """Limit what a machine sends."""
         limit = ["tbf", "rate", f"{mbits}mbit", "burst", "32kbit", "latency", "400ms"]
         self._ip("netns", "exec", self._of(name), "tc", "qdisc", "replace", "dev", "eth0", "root", *limit)
+
+    def unlimit(self, name: str) -> None:
+        """Let a machine send as fast as it can again."""
+        self._ip("netns", "exec", self._of(name), "tc", "qdisc", "del", "dev", "eth0", "root")
 
     def _make(self) -> None:
         inside = lambda space, *command: self._ip("netns", "exec", space, "ip", *command)
