@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+import weakref
 
 import grpc
 import numpy as np
@@ -20,7 +21,7 @@ from joining import TOKEN
 from test_joined_runs import served
 
 from sgdlab import live
-from sgdlab.live import endpoint, frames, remote
+from sgdlab.live import endpoint, frames, remote, worker_stream
 from sgdlab.live.frames import FORMAT, header
 from sgdlab.live.messages import Came, Joined, Lost
 
@@ -268,6 +269,27 @@ def test_a_flood_takes_no_memory(transport):
             outsider.answer()
         assert psutil.Process().memory_info().rss - before < 100 << 20
         heard(transport)
+
+
+def test_a_worker_that_does_not_read_holds_few_versions_and_is_left_in_the_end(said, monkeypatch):
+    monkeypatch.setattr(worker_stream, "MOST_UNREAD", 60)
+    params, held = {"w": np.zeros(1 << 21, np.float32)}, []  # 8 MB, which is more than is sent to one who does not read
+    with remote.Remote(params, AUX, num_workers=1, endpoint=live.Endpoint(token=TOKEN), say=said.append) as transport:
+        transport.spawn(0)
+        outsider = Outsider(transport.address, HELLO).joined()
+        assert type(heard(transport)[0]) is Joined
+        for ticket in range(60):
+            version = transport.publish({"w": np.full(1 << 21, ticket, np.float32)})
+            held.append(weakref.ref(version))
+            transport.begin(0, ticket, version)
+            while ticket == 0 and transport._taken[0]._versions:
+                time.sleep(0.001)  # until it is being sent
+            if ticket == 20:  # one is being sent, and the newest one is held here
+                assert sum(each() is not None for each in held) <= 3
+            transport.interrupt(0, ticket)
+        assert heard(transport) == [Lost(0, "it has not read what it was sent: 60 messages wait for it")]
+        outsider.out.put(None)
+        outsider.channel.close()
 
 
 @pytest.mark.long("a run that waits for a silent worker")

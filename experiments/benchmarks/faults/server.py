@@ -33,8 +33,8 @@ UPDATES = "updates.json"
 RUN = "run.json"
 SEEN = "seen.json"
 _PAUSE = 0.1
-_RESPAWNS = 1000
-"""Nobody can say why workers leave that others start."""
+_JOINING = {"respawns": 1000, "join_seconds": 10.0}
+"""Settings for workers that others start: nobody can say why they leave, or if they come."""
 
 
 class Seen:
@@ -76,7 +76,7 @@ def main(folder: pathlib.Path) -> int:
                 transport,
                 num_workers=given["workers"],
                 num_gradients=runs.MANY,
-                settings=runs.SETTINGS if transport.STARTS else dataclasses.replace(runs.SETTINGS, respawns=_RESPAWNS),
+                settings=runs.SETTINGS if transport.STARTS else dataclasses.replace(runs.SETTINGS, **_JOINING),
                 log=log,
                 on_update=lambda update: updates.append(update.number),
                 watch=Seen(folder).show,
