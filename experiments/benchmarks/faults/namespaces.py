@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -39,6 +40,7 @@ class Machines:
         self._children: list[subprocess.Popen] = []
 
     def __enter__(self) -> "Machines":
+        _remove_left()
         with contextlib.ExitStack() as stack:
             stack.callback(self._remove)
             self._make()
@@ -81,10 +83,7 @@ class Machines:
 
     def kill(self, name: str) -> None:
         """End all processes of a machine at once, as a power cut does."""
-        found = subprocess.run(["ip", "netns", "pids", self._of(name)], capture_output=True, text=True, check=False)
-        for process in map(int, found.stdout.split()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        _kill(self._of(name))
 
     def cut(self, name: str) -> None:
         """Part a machine from all others."""
@@ -127,8 +126,7 @@ class Machines:
         for child in self._children:
             child.wait()
         for space in (*map(self._of, self.names), self._hub):
-            subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
-            shutil.rmtree(pathlib.Path("/etc/netns") / space, ignore_errors=True)
+            _remove(space)
 
     def _of(self, name: str) -> str:
         return f"{self._prefix}-{name}"
@@ -141,3 +139,24 @@ class Machines:
 
     def _ip(self, *arguments: str) -> None:
         subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+def _kill(space: str) -> None:
+    found = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True, check=False)
+    for process in map(int, found.stdout.split()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+def _remove(space: str) -> None:
+    subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
+    shutil.rmtree(pathlib.Path("/etc/netns") / space, ignore_errors=True)
+
+
+def _remove_left() -> None:
+    """Remove the machines of processes that were killed before they could do it."""
+    found = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
+    for space, owner in re.findall(r"^(sg(\d+)-\w+)", found.stdout, re.MULTILINE):
+        if not pathlib.Path(f"/proc/{owner}").exists():
+            _kill(space)
+            _remove(space)
