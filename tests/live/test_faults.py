@@ -319,7 +319,7 @@ def test_a_storm_makes_every_strike_and_calm_mends_all(tmp_path, clock):
     while made.done.total() < 36:
         clock[0] += 0.5
         made.tend()
-    assert made.done == {"kill": 18, "freeze": 9, "part": 6, "kill_server": 3}
+    assert made.done == {"kill": 18, "freeze": 9, "cut": 6, "kill_server": 3}
     assert len(made.before) == 3
     made.calm()
     assert not machines.parted
@@ -334,12 +334,12 @@ def test_a_storm_makes_every_strike_and_calm_mends_all(tmp_path, clock):
 
 def test_a_node_without_power_is_parted_and_nothing_starts_on_it(tmp_path, clock):
     machines, made = made_nodes(tmp_path)
-    made.kill_node(3)
+    made.do("kill_node", 3)
     for _ in range(3):
         clock[0] += 2.0
         made.tend()
     assert (machines.parted, alive(machines)) == ({"node3"}, ["node1"] * 3 + ["node2"] * 2)
-    made.boot(3)
+    made.do("boot", 3)
     for _ in range(2):
         clock[0] += 2.0
         made.tend()
@@ -354,10 +354,10 @@ def test_what_a_server_does_of_itself_or_a_limit_that_limits_nothing_is_an_error
     machines.limit = machines.unlimit = lambda name, *mbits: None
     for came, fine in (([10, 3, 9, 9, 3, 9], True), ([10, 8, 9, 9, 8, 9], False), ([10, 0, 9, 9, 0, 9], False)):
         (tmp_path / "seen.json").unlink(missing_ok=True)
-        made.limit(2)
+        made.do("limit", 2)
         (tmp_path / "seen.json").write_text(json.dumps(came))
         with contextlib.nullcontext() if fine else pytest.raises(RuntimeError, match="workers have sent"):
-            made.unlimit(2)
+            made.do("unlimit", 2)
 
 
 @pytest.mark.parametrize(

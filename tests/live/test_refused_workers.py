@@ -7,12 +7,10 @@ import pathlib
 import queue
 import secrets
 import socket
-import subprocess
 import threading
 import time
 import weakref
 
-import grpc
 import numpy as np
 import own_works
 import psutil
@@ -20,11 +18,13 @@ import pytest
 from joining import TOKEN
 from test_joined_runs import served
 
+from experiments.benchmarks.faults.nodes import certify
 from sgdlab import live
 from sgdlab.live import endpoint, frames, remote, worker_stream
 from sgdlab.live.frames import FORMAT, header
 from sgdlab.live.messages import Came, Joined, Lost
 
+grpc = endpoint.grpc_or_error()  # with what it prints as in a user's process, if nobody has imported it before
 PARAMS = {"w": np.arange(3, dtype=np.float32)}
 AUX = {"loss": np.zeros([], np.float32)}
 HELLO = header("hello", format=FORMAT, process=1, host="here", sgdlab="1.0.0")
@@ -383,13 +383,9 @@ class TestBeyondThisMachine:
 
 def certified(folder, name):
     """A certificate of this machine's, and its key."""
-    paths = [folder / f"{name}.{kind}.pem" for kind in ("certificate", "key")]
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-         "-subj", "/CN=sgdlab", "-addext", "subjectAltName=IP:127.0.0.1", "-out", paths[0], "-keyout", paths[1]],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return paths
+    (folder / name).mkdir()
+    certify(folder / name, "127.0.0.1")
+    return folder / name / "server.pem", folder / name / "server.key"
 
 
 class TestToken:

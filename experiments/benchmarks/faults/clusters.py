@@ -49,7 +49,7 @@ def _executed(scenario: Scenario, nodes: Nodes, gradients: int) -> float:
         if steps and sum(came) >= before + steps[0].after and now >= since + steps[0].seconds:
             step = steps.pop(0)
             for number in step.workers:
-                getattr(nodes, step.act)(number)
+                nodes.do(step.act, number)
             since, mark = time.monotonic(), nodes.came()
             before = sum(mark)
         elif not steps and recovery is None and all(back):

@@ -25,7 +25,7 @@ from sgdlab.live.recording import LiveRecording
 
 STRIKES = 4.0
 """Mean seconds between two strikes of a storm."""
-_BAG = ("kill",) * 6 + ("freeze",) * 3 + ("part",) * 2 + ("kill_server",)
+_BAG = ("kill",) * 6 + ("freeze",) * 3 + ("cut",) * 2 + ("kill_server",)
 """Strikes of a storm, in any order; then as many again."""
 _FREEZES, _PARTS = (1.0, 12.0), (2.0, 15.0)
 """Seconds, at least and at most."""
@@ -48,7 +48,7 @@ class _Kept:
 
 
 class Nodes:
-    """Acts are the methods that take the number of a machine: 1, 2, ...
+    """Acts are the methods that take the name of a machine.
 
     Args:
       machines: on the first of them is the server, and workers are on all.
@@ -126,52 +126,47 @@ class Nodes:
         if code != server.STOPPED:
             raise RuntimeError(f"the server has ended with exit code {code}: {self._last(self._server)}")
 
-    def kill_node(self, number: int) -> None:
-        """Its power fails: nobody hears a last word of it."""
+    def do(self, act: str, number: int) -> None:
+        """Do a step of a scenario to a machine, 1, 2, ...: an act of this class, or else one of `Machines`."""
         name = self._machines.names[number - 1]
+        getattr(self if hasattr(self, act) else self._machines, act)(name)
+
+    def kill_node(self, name: str) -> None:
+        """Its power fails: nobody hears a last word of it."""
         self._machines.cut(name)
         self._machines.kill(name)
         self._down.add(name)
 
-    def boot(self, number: int) -> None:
+    def boot(self, name: str) -> None:
         """It has power again."""
-        name = self._machines.names[number - 1]
         self._machines.heal(name)
         self._down.discard(name)
 
-    def part(self, number: int) -> None:
-        """It is parted from all others."""
-        self._machines.cut(self._machines.names[number - 1])
-
-    def heal(self, number: int) -> None:
-        """It is joined to them again."""
-        self._machines.heal(self._machines.names[number - 1])
-
-    def limit(self, number: int) -> None:
+    def limit(self, name: str) -> None:
         """It sends slowly from now on."""
         self._before_limit = self.came()
-        self._machines.limit(self._machines.names[number - 1], _MBITS)
+        self._machines.limit(name, _MBITS)
 
-    def unlimit(self, number: int) -> None:
+    def unlimit(self, name: str) -> None:
         """It sends fast again; RuntimeError if others were not faster meanwhile, or its workers stood still."""
         came = [new - old for new, old in zip(self.came(), self._before_limit, strict=True)]
         if not 0 < min(came) < _SLOWER * max(came):
             raise RuntimeError(f"where a machine sends slowly, workers have sent {came} gradients")
-        self._machines.unlimit(self._machines.names[number - 1])
+        self._machines.unlimit(name)
 
-    def kill_server(self, number: int = 1) -> None:
-        """The server's process is killed, whichever the machine; what it has written is remembered."""
+    def kill_server(self, name: str = "") -> None:
+        """The server's process is killed; what it has written is remembered."""
         if self._server.child.poll() is None:
             self._server.child.kill()
             self._server.child.wait()
             with contextlib.suppress(ValueError):  # a run that has not begun
                 self.before.append(servers.examined_in(self._folder / "log", self._policy, self._workers))
 
-    def storm(self, number: int = 1) -> None:
+    def storm(self, name: str = "") -> None:
         """From now on something happens to something, again and again."""
         self._strike_at = time.monotonic()
 
-    def calm(self, number: int = 1) -> None:
+    def calm(self, name: str = "") -> None:
         """No more of it, and all is mended."""
         self._strike_at = math.inf
         for _, mend in self._later:
@@ -181,18 +176,17 @@ class Nodes:
     def _strike(self, what: str) -> None:
         """Do one thing of a storm, to anything, and say when it is over."""
         self.done[what] += 1
-        kept, number = self._random.choice(self._others), self._random.randrange(len(self._machines.names)) + 1
+        child, name = self._random.choice(self._others).child, self._random.choice(self._machines.names)
         if what == "kill":
-            kept.child.kill()
+            child.kill()
         elif what == "kill_server":
             self.kill_server()
         elif what == "freeze":
-            child = kept.child  # another one may take its place meanwhile
             child.send_signal(signal.SIGSTOP)
             self._after(_FREEZES, lambda: child.send_signal(signal.SIGCONT))
         else:
-            self.part(number)
-            self._after(_PARTS, lambda: self.heal(number))
+            self._machines.cut(name)
+            self._after(_PARTS, lambda: self._machines.heal(name))
 
     def _after(self, seconds: tuple[float, float], mend: Callable[[], None]) -> None:
         self._later.append((time.monotonic() + self._random.uniform(*seconds), mend))

@@ -134,7 +134,7 @@ def of_machines(transport: str, storm_seconds: float) -> list[Scenario]:
         Scenario(
             "a partition of 20 s",
             "bounded staleness",
-            (Step("part", (2,), **begun), Step("heal", (2,), seconds=20.0)),
+            (Step("cut", (2,), **begun), Step("heal", (2,), seconds=20.0)),
             expects=lost,
         ),
         Scenario(
