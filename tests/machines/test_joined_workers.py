@@ -4,12 +4,13 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
 import pytest
-from namespaces import Machines, why_not
+
+from experiments.benchmarks.faults.namespaces import Machines, why_not
+from experiments.benchmarks.faults.nodes import certify
 
 ROOT = pathlib.Path(__file__).parents[2]
 SERVE = """
@@ -62,12 +63,7 @@ def test_a_machine_is_killed_another_parted_and_the_server_restarted(policy, tmp
     monkeypatch.chdir(tmp_path)
     with Machines(3, tmp_path) as machines:
         address = machines.address("node1")
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-             "-subj", "/CN=sgdlab", "-addext", f"subjectAltName=IP:{address}", "-out", "server.pem",
-             "-keyout", "server.key"],
-            check=True, capture_output=True,
-        )  # fmt: skip
+        certify(tmp_path, address)
         (tmp_path / "serve.py").write_text(SERVE.format(policy=policy, count=1200, address=address))
         (tmp_path / "work.py").write_text(WORK)
         env = {
