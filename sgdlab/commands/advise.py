@@ -123,7 +123,7 @@ def main(argv: Sequence[str]) -> None:
 def _refuse_together(argv: Sequence[str]) -> None:
     """Refuses flags that would change nothing, beside --follow or without it."""
     given = flags.FLAGS
-    of_follow = ("once", "json", "alarms", "until_idle", "serve")
+    of_follow = ("once", "json", "alarms", "until_idle", "serve", "metrics", "otlp", "webhook")
     of_others = (
         "trace",
         "recording",
