@@ -34,7 +34,7 @@ DOCS = [
     "mkdocstrings-python>=2.0.2,<3",
 ]
 GRPC = ["grpcio>=1.62,<2"]
-METRICS = ["prometheus-client>=0.20,<0.27"]
+METRICS = ["prometheus-client>=0.20,<1"]
 OTLP = ["opentelemetry-exporter-otlp-proto-http>=1.39,<2"]
 PANDAS = ["pandas>=2.2,<4"]
 PHOTOGRAPHS = ["scikit-learn>=1.5,<2"]
@@ -65,6 +65,7 @@ setup(
         "sgdlab.data": ["digits.npz"],
         "sgdlab.report": ["*.html"],
         "sgdlab.results": ["*.html"],
+        "sgdlab.stragglers": ["*.html"],
         "sgdlab.stragglers.answer": ["*.html"],
         "sgdlab.stragglers.what_if": ["*.html"],
         "sgdlab.live": ["*.html"],
