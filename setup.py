@@ -33,6 +33,7 @@ DOCS = [
     "mkdocstrings>=1,<2",
     "mkdocstrings-python>=2.0.2,<3",
 ]
+GRAFANA = ["grafana-foundation-sdk>=1769699998!10.1,<2000000000!0", "promql-parser>=0.5,<1"]
 GRPC = ["grpcio>=1.62,<2"]
 METRICS = ["prometheus-client>=0.20,<1"]
 OTLP = ["opentelemetry-exporter-otlp-proto-http>=1.39,<2"]
@@ -100,6 +101,7 @@ setup(
         "docs": DOCS,
         "experiments": EXPERIMENTS,
         "gpu": ["jax[cuda12]>=0.10,<0.12"],
+        "grafana": GRAFANA,  # a test of the dashboard
         "grpc": GRPC,
         "lint": [
             "codespell>=2.4,<3",

@@ -86,11 +86,8 @@ def run(path: str, options: Options, workdir: pathlib.Path) -> int:
             raise UsageError(f"--alarms={alarms} cannot be written: {error.strerror}") from None
         except ValueError as error:
             raise UsageError(f"--follow: {error}" if str(error).startswith(path) else f"--{error}") from None
-        shows: list[Callable[[bool], object]] = []
-        say = _Terminal(as_json=given.json)
-        outboxes = _outboxes()
-        if outboxes:
-            shows.append(lambda finished: say.trouble(outboxes))
+        say, outboxes = _Terminal(as_json=given.json), _outboxes()
+        shows: list[Callable[[bool], object]] = [lambda finished: say.trouble(outboxes)]
         if given.serve is not None:
             with said_of("--serve: "):
                 page = stack.enter_context(StatusPage("sgdlab.stragglers.follow", given.serve))
@@ -121,16 +118,16 @@ def run(path: str, options: Options, workdir: pathlib.Path) -> int:
 
 def _outboxes() -> list[Outbox]:
     """Return where the flags say that alarms are sent."""
-    given, found = flags.FLAGS, []
+    given, senders = flags.FLAGS, {}
     if given.webhook is not None:
         with said_of("--webhook "):
-            found.append(Outbox("webhook", webhook(given.webhook)))
+            senders["webhook"] = webhook(given.webhook)
     if given.otlp is not None:
         with _needing("otlp", "opentelemetry-exporter-otlp-proto-http"), said_of("--otlp "):
             from sgdlab.stragglers.follow.otlp import log_sender  # noqa: PLC0415 (it is in an extra of its own)
 
-            found.append(Outbox("otlp", log_sender(given.otlp)))
-    return found
+            senders["otlp"] = log_sender(given.otlp)
+    return [Outbox(name, send) for name, send in senders.items()]
 
 
 @contextlib.contextmanager
@@ -262,17 +259,13 @@ class _Terminal:
         tqdm.write(text, file=sys.stderr)
 
     def trouble(self, outboxes: Sequence[Outbox], *, at_end: bool = False) -> None:
-        """Say once of each that alarms do not arrive, and at the end how many did not."""
+        """Says once of each that alarms do not arrive, and at the end how many did not."""
         for box in outboxes:
-            if at_end and box.lost:
-                self.note(
-                    f"--{box.name}: {box.lost} of {counted(box.sent + box.lost, 'alarm')} did not arrive: {box.why}"
-                )
-            elif box.why and box.name not in self._said:
+            if box.lost and at_end:
+                self.note(f"--{box.name}: {box.lost} of {counted(box.given, 'alarm')} did not arrive: {box.why}")
+            elif box.why and not at_end and box.name not in self._said:
                 self._said.add(box.name)
-                self.note(
-                    f"--{box.name}: {box.why}; alarms are sent again, and those that must be given up are counted"
-                )
+                self.note(f"--{box.name}: {box.why}; it is tried again")
 
     def status(self, follower: "Follower") -> None:
         if not self._line.disable:

@@ -1,7 +1,7 @@
 """Compares two traces, as of a job before and after a repair: what changed, by how much, and what cannot be told apart.
 
-Each trace is cut into up to ten blocks of consecutive steps, whose means are compared by Welch's intervals, as two parts
-of a trace are (`sgdlab.stragglers.comparison.halves`). The intervals hold all together in `1 - LEVEL` of pairs
+Each trace is cut into up to ten blocks of consecutive steps, whose means are compared by Welch's intervals, as parts of
+one trace are (`sgdlab.stragglers.comparison.halves`). The intervals hold all together in `1 - LEVEL` of pairs
 (Bonferroni): half of it is spent on the workers, half on the other rows.
 """
 
@@ -35,10 +35,10 @@ _JOB = {
     "seconds of the median worker": ("slower", "faster"),
     "straggler cost": ("larger", "smaller"),
 }
-"""What is compared of the job -> what it is called where it has become more, and less."""
+"""Rows of the job -> what they are called where they have become more, and less."""
 _MEANINGS = {
-    "what": "straggler cost: the slowest worker's seconds over the median one's; workers: the same of each; causes: the "
-    "share of full synchrony's time that they cost",
+    "what": "straggler cost: the slowest worker's seconds over the median one's; workers: their own over that; causes: "
+    "the share of full synchrony's time that they cost; the median one is of those without a cause",
     "before": "in the first trace",
     "after": "in the second trace",
     "change": f"after over before, of causes their difference; all intervals together hold in {1 - LEVEL:.0%} of pairs",

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,13 +13,20 @@ from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, PAUSES, SLOW_NODE, SL
 from sgdlab.stragglers.follow.alarms import CLEARED, RAISED, Alarm
 
 WAITING = "waiting"
-"""Seconds that steps wait for their slowest worker, of those that no alarm names: chance, or not known yet."""
-CAUSES = (SLOW_WORKER, SLOW_NODE, ALL_SLOWER, PAUSES, WAITING)
+"""Waiting for the slowest worker of those that no alarm names: chance, or not known yet."""
+CAUSES = (WAITING, SLOW_WORKER, SLOW_NODE, ALL_SLOWER, PAUSES)
 HELD = 5
 """Blocks that are held back: an alarm comes after the steps that it is about."""
 
 
-_Block = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+class StepBlock(NamedTuple):
+    """Holds successive steps."""
+
+    steps: np.ndarray  # int64[B], their numbers
+    runtimes: np.ndarray  # float[B, N], seconds, NaN where missing
+    medians: np.ndarray  # float[B], over the workers
+    usual: np.ndarray  # float[B], the median of a usual step
+    paused: np.ndarray  # bool[B], which were slow for all
 
 
 @dataclasses.dataclass
@@ -26,9 +34,6 @@ class _Span:
     alarm: Alarm
     workers: np.ndarray  # indices
     until: float = math.inf  # the first step without it
-
-    def rows(self, steps: np.ndarray) -> np.ndarray:
-        return (steps >= self.alarm.since) & (steps < self.until)
 
 
 class LostTime:
@@ -45,10 +50,10 @@ class LostTime:
       lost: cause -> seconds.
 
     Example:
-      >>> lost, steps = LostTime(), np.arange(2)
+      >>> lost, runtimes = LostTime(), np.array([[1.0, 3.0, 1.0]] * 2)
       >>> alarm = Alarm(RAISED, SLOW_WORKER, 1, 1, ("b",))
-      >>> lost.add(steps, np.array([[1.0, 3.0, 1.0]] * 2), np.ones(2), np.ones(2), np.zeros(2, bool))
-      >>> lost.note([alarm], {"a": 0, "b": 1, "c": 2})
+      >>> block = StepBlock(np.arange(2), runtimes, np.ones(2), np.ones(2), np.zeros(2, bool))
+      >>> lost.add(block, [alarm], {"a": 0, "b": 1, "c": 2})
       >>> lost.settle(held=0)
       >>> lost.good, lost.lost["slow worker"], lost.lost["waiting"]
       (2.0, 2.0, 2.0)
@@ -56,71 +61,50 @@ class LostTime:
 
     def __init__(self) -> None:
         self.good, self.lost = 0.0, dict.fromkeys(CAUSES, 0.0)
-        self._held: collections.deque[_Block] = collections.deque()
+        self._held: collections.deque[StepBlock] = collections.deque()
         self._spans: list[_Span] = []
 
-    def add(
-        self, steps: np.ndarray, runtimes: np.ndarray, medians: np.ndarray, usual: np.ndarray, paused: np.ndarray
-    ) -> None:
-        """Adds a block.
-
-        Args:
-          steps: int64[B], their numbers.
-          runtimes: float[B, N], seconds, NaN where missing.
-          medians: float[B], over the workers.
-          usual: float[B], the median of a usual step.
-          paused: bool[B], which steps were slow for all.
-        """
-        self._held.append((steps, runtimes, medians, usual, paused))
-
-    def note(self, found: Iterable[Alarm], index: Mapping[str, int]) -> None:
-        """Takes alarms, which are about the steps since some earlier one; `index` has the place of each worker."""
+    def add(self, block: StepBlock, found: Iterable[Alarm], index: Mapping[str, int]) -> None:
+        """Adds a block, and the alarms that were found in it; `index` has the place of each worker."""
+        self._held.append(block)
         for alarm in found:
             if alarm.event == RAISED and alarm.kind in (SLOW_WORKER, SLOW_NODE, ALL_SLOWER):
                 self._spans.append(_Span(alarm, np.array([index[name] for name in alarm.workers], int)))
             for span in self._spans if alarm.event == CLEARED else ():
-                if span.alarm.cause == alarm.cause and span.until == math.inf:
-                    span.until = alarm.since
+                if span.alarm.cause == alarm.cause:
+                    span.until = min(span.until, alarm.since)
 
     def settle(self, normal: float = math.inf, *, held: int = HELD) -> None:
         """Splits all blocks but the last ones, where the median of a step is `normal` seconds while nothing is slow."""
         while len(self._held) > held:
-            self._split(*self._held.popleft(), normal)
-        oldest = self._held[0][0][0] if self._held else -math.inf
-        self._spans = [span for span in self._spans if span.until > oldest]
+            block = self._held.popleft()
+            self._split(block, normal)
+            self._spans = [span for span in self._spans if span.until > block.steps[-1]]
 
-    def _split(
-        self,
-        steps: np.ndarray,
-        runtimes: np.ndarray,
-        medians: np.ndarray,
-        usual: np.ndarray,
-        paused: np.ndarray,
-        normal: float,
-    ) -> None:
-        spans = [(span, rows) for span in self._spans if (rows := span.rows(steps)).any()]
+    def _split(self, block: StepBlock, normal: float) -> None:
+        steps, runtimes, middle, usual, paused = block
         top = rest = np.fmax.reduce(runtimes, axis=1)
-        middle, slower = medians, np.zeros(steps.size, bool)
-        if spans:
+        spans = [(span, (steps >= span.alarm.since) & (steps < span.until)) for span in self._spans]
+        slower = np.zeros(steps.size, bool)
+        if any(rows.any() for _, rows in spans):
             kinds = np.zeros(runtimes.shape, np.int8)
             for span, rows in spans:
                 slower |= rows & (span.alarm.kind == ALL_SLOWER)
                 members = span.workers[span.workers < runtimes.shape[1]]  # others came later
-                kinds[np.ix_(rows, members)] = CAUSES.index(span.alarm.kind) + 1
+                kinds[np.ix_(rows, members)] = CAUSES.index(span.alarm.kind)
             others = np.where(kinds == 0, runtimes, np.nan)
             nobody = ~np.isfinite(others).any(axis=1)
             others[nobody] = runtimes[nobody]  # there is nobody to compare with
             rest, middle = np.fmax.reduce(others, axis=1), arrays.known_medians(others)
             slowest = kinds[np.arange(steps.size), np.where(np.isnan(runtimes), -1, runtimes).argmax(axis=1)]
             for cause in (SLOW_WORKER, SLOW_NODE):
-                self._lose(cause, np.where(slowest == CAUSES.index(cause) + 1, top - rest, 0.0))
-        needed = middle
+                self._lose(cause, np.where(slowest == CAUSES.index(cause), top - rest, 0.0))
+        self._lose(WAITING, rest - middle)
+        calm = np.where(paused, np.minimum(middle, usual), middle)
+        needed = np.where(slower, np.minimum(calm, normal), calm)
         if slower.any() or paused.any():
-            calm = np.where(paused, np.fmin(middle, usual), middle)
-            needed = np.where(slower, np.fmin(calm, normal), calm)
             self._lose(PAUSES, middle - calm)
             self._lose(ALL_SLOWER, calm - needed)
-        self._lose(WAITING, rest - middle)
         self.good += float(np.nansum(needed, dtype=np.float64))
 
     def _lose(self, cause: str, seconds: np.ndarray) -> None:

@@ -12,7 +12,7 @@ from sgdlab.stragglers.diagnosis import causes
 from sgdlab.stragglers.follow.alarms import CLEARED, NAMED, RAISED, Alarm
 from sgdlab.stragglers.follow.charts import Charts
 from sgdlab.stragglers.follow.common import PAUSE_FACTOR, Common, PauseCounter
-from sgdlab.stragglers.follow.lost_time import LostTime
+from sgdlab.stragglers.follow.lost_time import LostTime, StepBlock
 from sgdlab.stragglers.follow.naming import Naming
 from sgdlab.stragglers.follow.recent import BLOCK, STEPS, WINDOW, Recent, RecentScores
 from sgdlab.stragglers.follow.silence import Silence
@@ -210,8 +210,7 @@ class Monitor:
         found += self._common(last, levels, left_out)
         found += self._silence.observe(int(steps[0]), last, np.isfinite(x))
         self.blocks += 1
-        self.lost.add(steps, runtimes, medians, medians / factors, slow)
-        self.lost.note(found, self._naming.index)
+        self.lost.add(StepBlock(steps, runtimes, medians, medians / factors, slow), found, self._naming.index)
         if self._first is None:
             self.lost.settle(math.exp(self.common.normal))
         return found if self.blocks % _LOOK else found + self._naming.worse(last)

@@ -1,8 +1,8 @@
-"""Sends alarms as OpenTelemetry logs, by OTLP over HTTP, in protobuf: `log_sender`."""
+"""Sends alarms as OpenTelemetry logs, in protobuf over HTTP: `log_sender`."""
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from opentelemetry._logs import SeverityNumber
@@ -22,7 +22,7 @@ _PATH = "/v1/logs"
 class _Exporter(OTLPLogExporter):
     """Remembers how the last export ended."""
 
-    result = LogRecordExportResult.FAILURE
+    result: LogRecordExportResult | None = None
 
     def export(self, batch: Sequence[Any]) -> LogRecordExportResult:
         self.result = super().export(batch)
@@ -32,8 +32,7 @@ class _Exporter(OTLPLogExporter):
 def log_sender(url: str) -> Callable[[Record], None]:
     """Return what sends an alarm as a log record, for an `Outbox`, whose thread waits for the answer.
 
-    Headers, certificates and compression are those of OTEL_EXPORTER_OTLP_HEADERS and its like, more about the resource
-    that of OTEL_RESOURCE_ATTRIBUTES.
+    Headers, certificates and attributes of the resource are those of OTEL_EXPORTER_OTLP_HEADERS and its like.
 
     Args:
       url: of the collector, such as http://127.0.0.1:4318; /v1/logs is added.
@@ -41,40 +40,29 @@ def log_sender(url: str) -> Callable[[Record], None]:
     Raises:
       ValueError: where the address is not one of HTTP.
     """
-    base = checked(url).rstrip("/")
     logs = logging.getLogger("opentelemetry")  # the outbox says what goes wrong, once
     logs.addHandler(logging.NullHandler())
     logs.propagate = False
-    exporter = _Exporter(base if base.endswith(_PATH) else base + _PATH, timeout=TIMEOUT)
-    name = os.environ.get("OTEL_SERVICE_NAME", "sgdlab")
-    provider = LoggerProvider(Resource.create({"service.name": name}), shutdown_on_exit=False)
+    exporter = _Exporter(checked(url).rstrip("/").removesuffix(_PATH) + _PATH, timeout=TIMEOUT)
+    resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "sgdlab")})
+    provider = LoggerProvider(resource, shutdown_on_exit=False)
     provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
     logger = provider.get_logger("sgdlab.advise", sgdlab.__version__)
 
     def send(record: Record) -> None:
-        exporter.result = LogRecordExportResult.FAILURE
-        severity = _severity(record)
+        grave = SeverityNumber.ERROR if record["kind"] in (SILENT, HANGS) else SeverityNumber.WARN
+        severity = SeverityNumber.INFO if record["event"] in (CLEARED, NAMED) else grave
+        fields = {name: value for name, value in record.items() if name not in ("time", "text")}
+        exporter.result = None
         logger.emit(
             timestamp=int(record["time"] * 1e9),
             severity_number=severity,
             severity_text=severity.name,
             body=record["text"],
-            attributes=_attributes(record),
+            attributes={f"sgdlab.alarm.{name}": value for name, value in fields.items() if value not in (None, ())},
             event_name="sgdlab.alarm",
         )
         if exporter.result is not LogRecordExportResult.SUCCESS:
             raise ConnectionError("the collector does not answer, or refuses the logs")
 
     return send
-
-
-def _severity(record: Record) -> SeverityNumber:
-    if record["event"] in (CLEARED, NAMED):
-        return SeverityNumber.INFO
-    return SeverityNumber.ERROR if record["kind"] in (SILENT, HANGS) else SeverityNumber.WARN
-
-
-def _attributes(record: Record) -> Mapping[str, Any]:
-    """Return the fields that are known, but for those that a log record has itself."""
-    known = {name: value for name, value in record.items() if name not in ("time", "text") and value is not None}
-    return {f"sgdlab.alarm.{name}": value for name, value in known.items() if value != ()}

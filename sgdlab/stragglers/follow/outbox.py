@@ -1,15 +1,15 @@
-"""`Outbox`, alarms that are sent somewhere by a thread of their own, and `webhook`, which posts one as JSON."""
+"""`Outbox`, alarms that a thread of its own sends somewhere, and `webhook`, which posts them as JSON."""
 
-import collections
 import contextlib
 import http.client
 import json
+import queue
 import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sgdlab
@@ -17,11 +17,12 @@ import sgdlab
 MOST = 1000
 """Alarms that wait; of more, the oldest are dropped."""
 TIMEOUT = 5.0
-"""Seconds that a server may take."""
+"""Seconds that a server is given for an answer, and all alarms that wait at the end."""
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Seconds between the tries of an alarm."""
 
 Record = Mapping[str, Any]
-_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_LAST_PAUSE = 0.2  # at the end, when nothing more comes
+_LAST_PAUSE = 0.2  # at the end
 _LATER = (408, 425, 429)  # statuses of a request that may be sent again
 
 
@@ -30,21 +31,14 @@ class Refused(Exception):
 
 
 class Outbox(contextlib.AbstractContextManager):
-    """Sends alarms in their order; who has one to send never waits.
-
-    One that cannot be sent is tried again after pauses that grow from half a second to half a minute, eight times in
-    all. At the end of the block, those that wait are given some seconds.
+    """Sends alarms in their order, again where that fails; nobody waits for it, but for `TIMEOUT` at the end.
 
     Args:
       name: of the flag that asked for it.
       send: sends one; it raises `Refused`, or another exception where it is worth trying again.
-      most: alarms that wait.
-      pauses: seconds between two tries of one.
-      patience: seconds at the end.
 
     Attributes:
-      sent: alarms that arrived.
-      lost: those that were given up, or dropped since others came.
+      given, sent: how many alarms there were, and how many have arrived.
       why: the last thing that went wrong.
 
     Example:
@@ -56,60 +50,48 @@ class Outbox(contextlib.AbstractContextManager):
     """
 
     def __init__(
-        self,
-        name: str,
-        send: Callable[[Record], object],
-        *,
-        most: int = MOST,
-        pauses: tuple[float, ...] = _PAUSES,
-        patience: float = TIMEOUT,
+        self, name: str, send: Callable[[Record], object], *, most: int = MOST, pauses: Sequence[float] = PAUSES
     ):
-        self.name, self._send, self._most, self._pauses, self._patience = name, send, most, pauses, patience
-        self.sent, self.lost, self.why = 0, 0, ""
-        self._queue: collections.deque[Record] = collections.deque()
-        self._sending = self._closing = False
-        self._changed = threading.Condition()
+        self.name, self._send, self._most, self._pauses = name, send, most, pauses
+        self.given, self.sent, self.why = 0, 0, ""
+        self._dropped = self._failed = 0
+        self._queue: queue.SimpleQueue[Record | None] = queue.SimpleQueue()
+        self._closing, self._closed = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
+    @property
+    def lost(self) -> int:
+        """Return how many alarms were dropped or given up; after the end, all that are not known to have arrived."""
+        return self.given - self.sent if self._closed else self._dropped + self._failed
+
     def put(self, record: Record) -> None:
         """Adds an alarm, of what JSON can hold."""
-        with self._changed:
-            if len(self._queue) >= self._most:
-                self._queue.popleft()
-                self.lost += 1
-            self._queue.append(record)
-            self._changed.notify()
+        self.given += 1
+        if self._queue.qsize() >= self._most:
+            with contextlib.suppress(queue.Empty):
+                self._queue.get_nowait()
+                self._dropped += 1
+        self._queue.put(record)
 
     def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join(self._patience)
-        with self._changed:  # a thread that still waits for an answer ends with the process
-            self.lost += len(self._queue) + self._sending
-            self.why = self.why or ("there was no answer in time" if self.lost else "")
-            self._queue.clear()
-            self._sending = False
+        self._closing.set()
+        self._queue.put(None)
+        self._thread.join(TIMEOUT)
+        self._closed = True
+        self.why = self.why or ("there was no answer in time" if self.lost else "")
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._closing)
-                if not self._queue:
-                    return
-                record, self._sending = self._queue.popleft(), True
-            arrived = self._delivered(record)
-            with self._changed:
-                if self._sending:  # it does not count as lost yet
-                    self.sent, self.lost = self.sent + arrived, self.lost + (not arrived)
-                self._sending = False
+        while (record := self._queue.get()) is not None:
+            if self._arrives(record):
+                self.sent += 1
+            else:
+                self._failed += 1
 
-    def _delivered(self, record: Record) -> bool:
+    def _arrives(self, record: Record) -> bool:
         for pause in (0.0, *self._pauses):
             time.sleep(min(pause, _LAST_PAUSE))
-            with self._changed:
-                self._changed.wait_for(lambda: self._closing, max(pause - _LAST_PAUSE, 0.0))
+            self._closing.wait(max(pause - _LAST_PAUSE, 0.0))
             try:
                 self._send(record)
             except Refused as error:
@@ -128,32 +110,25 @@ def checked(url: str) -> str:
     Raises:
       ValueError: where it is another; the message does not repeat it, since it may hold a secret.
     """
-    try:
+    with contextlib.suppress(ValueError):
         parts = urllib.parse.urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or "@" in parts.netloc or any(not "!" <= letter <= "~" for letter in url):
-        raise ValueError("must be an address that begins with http:// or https://, without a user's name")
-    return url
+        plain = all("!" <= letter <= "~" for letter in url) and "@" not in parts.netloc
+        if plain and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return url
+    raise ValueError("must be an address that begins with http:// or https://, without a user's name")
 
 
 def webhook(url: str) -> Callable[[Record], None]:
-    """Return what posts an alarm as JSON: redirections are not followed, and no answer is read.
+    """Return what posts an alarm as JSON; redirections are not followed.
 
     Raises:
       ValueError: where the address is not one of HTTP.
     """
     checked(url)
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPErrorProcessor(),
-    ):
-        opener.add_handler(handler)
+    opener = urllib.request.OpenerDirector()  # without the handlers of files and of redirections
+    names = ("ProxyHandler", "HTTPHandler", "HTTPSHandler", "HTTPDefaultErrorHandler", "HTTPErrorProcessor")
+    for name in names:
+        opener.add_handler(getattr(urllib.request, name)())
     headers = {"Content-Type": "application/json", "User-Agent": f"sgdlab/{sgdlab.__version__}"}
 
     def post(record: Record) -> None:
