@@ -6,6 +6,7 @@ one trace are (`sgdlab.stragglers.comparison.halves`). The intervals hold all to
 """
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Collection, Mapping
 
@@ -57,15 +58,7 @@ class Change:
     change: float
     low: float
     high: float
-    words: tuple[str, str]  # where it has become more, and less
-
-    @property
-    def verdict(self) -> str:
-        """Return what has become of it: "slower", "came" and the like; or "unchanged", where that cannot be told."""
-        same = 0.0 if self.kind == CAUSE else 1.0
-        if self.low <= same <= self.high or abs(self.change - same) < LEAST:
-            return "unchanged"
-        return self.words[self.change < same]
+    verdict: str  # "slower", "came" and the like; "unchanged" where that cannot be told
 
     def cells(self) -> list[str]:
         """Return the row of the table."""
@@ -90,9 +83,8 @@ class Changes:
 
     def sentence(self) -> str:
         """Say what changed."""
-        said = {kind: [f"{row.cells()[0]} {row.verdict}" for row in self.changed if row.kind == kind]
-                for kind in (JOB, WORKER, CAUSE)}  # fmt: skip
-        said = [listed(words, SHOWN) for words in said.values() if words]
+        pairs = [(row.kind, f"{row.cells()[0]} {row.verdict}") for row in self.changed]
+        said = [listed([words for _, words in group], SHOWN) for _, group in itertools.groupby(pairs, lambda p: p[0])]
         return f"Changed: {'; '.join(said)}." if said else "Nothing changed that these steps can tell."
 
     def table(self) -> Table:
@@ -109,15 +101,15 @@ class Changes:
 
     def json(self) -> str:
         """Return all of it for programs."""
-        rows = [dataclasses.asdict(row) | {"verdict": row.verdict} for row in self.rows]
-        found = {"version": 1, "traces": self.names, "level": LEVEL, "rows": rows, "only": self.only}
+        found = {"version": 1, "level": LEVEL, **dataclasses.asdict(self)}
         return json.dumps(finite(found), indent=1, ensure_ascii=False) + "\n"
 
     def page(self) -> str:
         """Return the page as HTML."""
-        before, after = self.names
-        values = {"title": f"From {before} to {after}", "said": self.sentence(), "table": self.table()}
-        return pages.render("sgdlab.stragglers", "changes.html", subtitle="", **values)
+        title, said = " to ".join(self.names), self.sentence()
+        return pages.render(
+            "sgdlab.stragglers", "changes.html", title=f"From {title}", subtitle="", said=said, table=self.table()
+        )
 
 
 def find_changes(before: Recording, after: Recording, names: tuple[str, str]) -> Changes:
@@ -157,9 +149,14 @@ def _rows(kind: str, words: Mapping[str, tuple[str, str]], values: list[np.ndarr
     columns = [np.arange(before.size)] if kind == WORKER else np.arange(before.size)[:, None]
     parts = [find_differences(values[0][:, each], values[1][:, each], level, max) for each in columns]
     change, margin = (np.concatenate(each) for each in zip(*parts, strict=True))
-    found = np.stack([before, after, change, change - margin, change + margin], axis=1)
-    found = found if kind == CAUSE else np.exp(found)
-    return [Change(kind, what, *row, words[what]) for what, row in zip(words, found.tolist(), strict=True)]
+    found, same = np.stack([before, after, change, change - margin, change + margin], axis=1), 0.0
+    if kind != CAUSE:
+        found, same = np.exp(found), 1.0
+    rows = []
+    for what, row, told in zip(words, found.tolist(), np.abs(change) > margin, strict=True):
+        size = row[2] - same
+        rows.append(Change(kind, what, *row, words[what][size < 0] if told and abs(size) >= LEAST else "unchanged"))
+    return rows
 
 
 class _Trace:

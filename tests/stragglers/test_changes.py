@@ -1,4 +1,4 @@
-"""What changed between two traces: planted changes are found, and what cannot be told apart is called unchanged."""
+"""Changes between two traces: planted ones are found, and what cannot be told apart is called unchanged."""
 
 import json
 
@@ -98,9 +98,9 @@ def test_workers_of_one_trace_alone_are_told_and_the_others_compared_by_name():
 @pytest.mark.long("400 traces, each diagnosed")
 @pytest.mark.parametrize("law", ["gamma", "one slow", "unequal", "steps vary", "lognormal", "pauses", "tails"])
 @pytest.mark.representatives("one slow", "tails")
-def test_of_pairs_of_one_law_at_most_a_twentieth_claims_a_change(law, draws=200):
-    claims = [bool(compared(drawn([one, 0], law), drawn([one, 1], law)).changed) for one in range(draws)]
-    assert sum(claims) <= 0.05 * draws
+def test_of_pairs_of_one_law_at_most_a_twentieth_claims_a_change(law):
+    claims = [bool(compared(drawn([one, 0], law), drawn([one, 1], law)).changed) for one in range(200)]
+    assert sum(claims) <= 10
 
 
 def test_intervals_are_welchs_where_blocks_are_independent():
@@ -134,7 +134,7 @@ def test_the_command_prints_a_table_and_writes_page_and_json(pair, tmp_path, cap
     assert "worker f slower" in printed
     assert "5 more workers stand in changes.json." in printed
     found = json.loads((tmp_path / "out" / "changes.json").read_text())
-    assert found["traces"] == ["before.csv", "after.csv"]
+    assert found["names"] == ["before.csv", "after.csv"]
     assert {row["what"]: row["verdict"] for row in found["rows"]}["f"] == "slower"
     page = (tmp_path / "out" / "changes.html").read_text()
     assert "From before.csv to after.csv" in page

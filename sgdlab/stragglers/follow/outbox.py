@@ -105,11 +105,7 @@ class Outbox(contextlib.AbstractContextManager):
 
 
 def checked(url: str) -> str:
-    """Return an address of HTTP.
-
-    Raises:
-      ValueError: where it is another; the message does not repeat it, since it may hold a secret.
-    """
+    """Return an address of HTTP; the `ValueError` of another does not repeat it, since it may hold a secret."""
     with contextlib.suppress(ValueError):
         parts = urllib.parse.urlsplit(url)
         plain = all("!" <= letter <= "~" for letter in url) and "@" not in parts.netloc
@@ -122,7 +118,7 @@ def webhook(url: str) -> Callable[[Record], None]:
     """Return what posts an alarm as JSON; redirections are not followed.
 
     Raises:
-      ValueError: where the address is not one of HTTP.
+      ValueError: where `checked` does.
     """
     checked(url)
     opener = urllib.request.OpenerDirector()  # without the handlers of files and of redirections

@@ -1,4 +1,4 @@
-"""What steps lost, by cause: it adds up to the seconds of the steps, and agrees with a naive second implementation."""
+"""Seconds that steps lost, by cause: they add up to those of the steps, and agree with a naive implementation."""
 
 import math
 

@@ -28,7 +28,7 @@ def what_posts_are_sent_to(monkeypatch):
                 self.send_header("Location", "/elsewhere")
                 self.end_headers()
 
-        do_GET = do_POST
+        do_GET = do_POST  # noqa: N815
 
         def log_message(self, *_):
             pass
