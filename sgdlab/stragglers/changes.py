@@ -186,11 +186,10 @@ class _Trace:
         return np.log(np.stack([steps, medians, longest / medians], axis=1))
 
     def workers(self, names: list[str]) -> np.ndarray:
-        """Return float64[K, N], the logarithm of each worker's time over the median of the step; the typical is 0."""
+        """Return float64[K, N], of each block the logarithm of each worker's time over the median."""
         places = [self.complete.workers.index(name) for name in names]
         relative = np.log(self.complete.runtimes[:, places] / self.medians[:, None])
-        medians = np.stack([np.median(block, axis=0) for block in blocks(relative)])
-        return medians - np.median(medians.mean(axis=0))
+        return np.stack([np.median(block, axis=0) for block in blocks(relative)])
 
     def cost(self, kind: str, workers: tuple[str, ...]) -> np.ndarray:
         """Return float64[K], of each block the share of the time that a cause costs."""

@@ -62,6 +62,8 @@ def test_workers_seconds_and_causes_that_changed_are_named_and_no_others():
     assert rows["seconds per step"].change == pytest.approx(after.max(axis=1).mean() / before.max(axis=1).mean(), 0.01)
     for name, factor in (("f", 1 / 1.5), ("c", 1.3), ("a", 1.0)):
         assert rows[name].low < factor < rows[name].high
+    healthy = [np.median(np.delete(each, [2, 5], axis=1), axis=1).mean() for each in (before, after)]
+    assert rows["seconds of the median worker"].change == pytest.approx(healthy[1] / healthy[0], rel=0.001)
     mended = np.median(np.delete(before, 5, axis=1), axis=1)
     cost = (before.max(axis=1) - np.maximum(np.delete(before, 5, axis=1).max(axis=1), mended)).mean()
     assert rows["slow: f"].before == pytest.approx(cost / before.max(axis=1).mean(), rel=0.01)
@@ -106,11 +108,13 @@ def test_of_pairs_of_one_law_at_most_a_twentieth_claims_a_change(law):
 def test_intervals_are_welchs_where_blocks_are_independent():
     random = np.random.default_rng(0)
     before, after = random.normal(1.0, 0.1, (7, 1)), random.normal(2.0, 0.3, (9, 1))
-    expected = stats.ttest_ind(after[:, 0], before[:, 0], equal_var=False).confidence_interval(1 - LEVEL)
+    welch = stats.ttest_ind(after[:, 0], before[:, 0], equal_var=False)
+    expected = welch.confidence_interval(1 - LEVEL)
     difference, margin = halves.find_differences(before, after, LEVEL, lambda correlations: 0.0)
     assert (*(difference - margin), *(difference + margin)) == pytest.approx(tuple(expected), rel=1e-9)
-    _, wider = halves.find_differences(before, after, LEVEL, lambda correlations: 0.6)
-    assert wider[0] > 2 * margin[0]  # a quarter as many blocks
+    _, wider = halves.find_differences(before, after, LEVEL, lambda correlations: 0.6)  # a quarter as many blocks
+    quantiles = [stats.t.isf(LEVEL / 2, welch.df / fewer) for fewer in (1, 4)]
+    assert wider[0] / margin[0] == pytest.approx(2 * quantiles[1] / quantiles[0])
 
 
 def answer(*argv):

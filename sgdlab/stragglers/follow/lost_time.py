@@ -98,14 +98,17 @@ class LostTime:
             rest, middle = np.fmax.reduce(others, axis=1), arrays.known_medians(others)
             slowest = kinds[np.arange(steps.size), np.where(np.isnan(runtimes), -1, runtimes).argmax(axis=1)]
             for cause in (SLOW_WORKER, SLOW_NODE):
-                self._lose(cause, np.where(slowest == CAUSES.index(cause), top - rest, 0.0))
-        self._lose(WAITING, rest - middle)
-        calm = np.where(paused, np.minimum(middle, usual), middle)
-        needed = np.where(slower, np.minimum(calm, normal), calm)
+                self.lost[cause] += _sum(np.where(slowest == CAUSES.index(cause), top - rest, 0.0))
+        self.lost[WAITING] += _sum(rest - middle)
         if slower.any() or paused.any():
-            self._lose(PAUSES, middle - calm)
-            self._lose(ALL_SLOWER, calm - needed)
-        self.good += float(np.nansum(needed, dtype=np.float64))
+            calm = np.where(paused, np.minimum(middle, usual), middle)
+            needed = np.where(slower, np.minimum(calm, normal), calm)
+            self.lost[PAUSES] += _sum(middle - calm)
+            self.lost[ALL_SLOWER] += _sum(calm - needed)
+            middle = needed
+        self.good += _sum(middle)
 
-    def _lose(self, cause: str, seconds: np.ndarray) -> None:
-        self.lost[cause] += float(np.nansum(seconds, dtype=np.float64))
+
+def _sum(seconds: np.ndarray) -> float:
+    found = float(seconds.sum(dtype=np.float64))
+    return found if math.isfinite(found) else float(np.nansum(seconds, dtype=np.float64))

@@ -3,6 +3,7 @@
 import contextlib
 import http.server
 import json
+import logging
 import threading
 
 import pytest
@@ -157,9 +158,11 @@ def test_alarms_are_logs_of_opentelemetry(server, slow_trace, capsys):
     assert known["factor"].double_value == pytest.approx(1.7, rel=0.1)
 
 
-def test_a_collector_that_refuses_logs_is_said_once(server, slow_trace, capfd):
+def test_a_collector_that_refuses_logs_is_said_once(server, slow_trace, capfd, monkeypatch):
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="opentelemetry-exporter-otlp-proto-http")
-    server.statuses = [400] * 50
+    server.statuses, logged = [400] * 50, logging.Handler()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logged])
+    monkeypatch.setattr(logged, "handle", lambda record: pytest.fail(record.getMessage()))
     assert answer(*slow_trace, f"--otlp={server.url}") == 3
     errors = capfd.readouterr().err
     assert "--otlp: 1 of 1 alarm did not arrive: the collector does not answer, or refuses the logs" in errors
