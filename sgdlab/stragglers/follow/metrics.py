@@ -126,7 +126,7 @@ def served(registry: CollectorRegistry, address: str) -> Iterator[str]:
     try:
         server, _ = start_http_server(int(port), host.strip("[]") or "127.0.0.1", registry)
     except OSError as error:
-        raise UsageError(f"--metrics={address} cannot be used ({error.strerror}): another port may be free") from None
+        raise UsageError(f"--metrics={address} cannot be used ({error.strerror}): name another") from None
     try:
         yield f"http://{host or '127.0.0.1'}:{server.server_port}/metrics"
     finally:
