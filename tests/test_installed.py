@@ -200,18 +200,8 @@ def test_the_requirements_of_extras_are_bounded(installed):
     assert all("<" in line.partition(";")[0] and ">=" in line.partition(";")[0] for line in required)
     extras = {line.removeprefix("Provides-Extra: ") for line in lines if line.startswith("Provides-Extra: ")}
     devices, tools = {"cuda13", "gpu", "tpu"}, {"docs", "grafana", "lint", "test"}
-    others = {
-        "experiments",
-        "grpc",
-        "metrics",
-        "otlp",
-        "pandas",
-        "photographs",
-        "ray",
-        "stream",
-        "tensorboard",
-        "wandb",
-    }
+    others = {"experiments", "grpc", "metrics", "otlp", "pandas", "photographs", "ray", "stream"}
+    others |= {"tensorboard", "wandb"}
     assert extras == devices | tools | others
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     assert built == ["setuptools>=77"]  # [test] has the same, as the wheel is built without isolation here
