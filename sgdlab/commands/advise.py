@@ -16,13 +16,15 @@ deep Markov model, which is trained from 500 tuning steps on; --model=no leaves 
 --refit=50 tunes again every 50 evaluation steps, on the steps before.
 
     sgdlab advise trace.csv --what_if
-    sgdlab advise --follow=trace.csv --serve
+    sgdlab advise --follow=trace.csv --serve --metrics=127.0.0.1:9100
+    sgdlab advise --compare=before.csv after.csv
     sgdlab advise --recording=runs/live/recording.npz
 
 --what_if takes seconds: what full synchrony would gain if single workers, nodes, pauses or phases were as fast as the
-median, and scores of each worker. --follow reads a trace that grows, and reports which workers become slow. --recording
-takes a run of `sgdlab live`: row t holds the time of each worker's t-th gradient, as the server saw it. --help=all
-lists all flags.
+median, and scores of each worker. --follow reads a trace that grows, and reports which workers become slow, to a
+terminal, a page, Prometheus, an OpenTelemetry collector or a webhook. --compare says what changed between two traces:
+workers that are slower or faster, seconds a step, causes that came and went, with intervals. --recording takes a run
+of `sgdlab live`: row t holds the time of each worker's t-th gradient, as the server saw it. --help=all lists all flags.
 
 Where communication was recorded, the answer says what share of a step it is, and would be with local steps or with
 messages of 4 bits; where sizes of messages are known (NCCL's flight recorder, or --parameters=7e9 --dtype=bf16), also
@@ -83,6 +85,7 @@ def define_flags() -> None:
         False,
         "Prints only what full synchrony would gain from each single repair, and each worker's scores.",
     )
+    flags.DEFINE_string("compare", None, "Trace to compare with the one that follows: what changed, with intervals.")
     follow.define_flags()
 
 
@@ -94,6 +97,11 @@ def main(argv: Sequence[str]) -> None:
         # Beside a file of alarms of its own, it writes nothing.
         workdir = pathlib.Path(given.alarms).parent if given.alarms else _workdir(given.follow)
         sys.exit(follow.run(given.follow, options, workdir))
+    if given.compare:
+        from sgdlab.commands import changes  # noqa: PLC0415 (likewise)
+
+        changes.run(given.compare, argv[1], options, _workdir(argv[1]))
+        return
     path, flag = shared_flags.trace_path(argv), "trace"
     if path is None:
         path, flag = given.recording, "recording"
@@ -123,7 +131,7 @@ def main(argv: Sequence[str]) -> None:
 def _refuse_together(argv: Sequence[str]) -> None:
     """Refuses flags that would change nothing, beside --follow or without it."""
     given = flags.FLAGS
-    of_follow = ("once", "json", "alarms", "until_idle", "serve")
+    of_follow = ("once", "json", "alarms", "until_idle", "serve", "metrics", "otlp", "webhook")
     of_others = (
         "trace",
         "recording",
@@ -139,12 +147,16 @@ def _refuse_together(argv: Sequence[str]) -> None:
         "dtype",
         "checkpoint_seconds",
     )
-    if given.follow:
+    if given.follow or given.compare:
         shared_flags.check_serve(argv)
-        words = [repr(argument) for argument in argv[1:]]
-        words += [f"--{name}" for name in of_others if given[name].value != given[name].default]
+        alone = f"--follow={given.follow}" if given.follow else f"--compare={given.compare}"
+        if not given.follow and len(argv) < 2:
+            raise UsageError(f"{alone} must be followed by a second trace: --compare=BEFORE AFTER")
+        words = [repr(argument) for argument in argv[1 if given.follow else 2 :]]
+        refused = (*of_others, "compare") if given.follow else (*of_others, *of_follow)
+        words += [f"--{name}" for name in refused if given[name].value != given[name].default]
         if words:
-            raise UsageError(f"{words[0]} must be left out beside --follow={given.follow}: it would change nothing")
+            raise UsageError(f"{words[0]} must be left out beside {alone}: it would change nothing")
         return
     for name in ("parameters", "dtype", "checkpoint_seconds"):
         if given.what_if and given[name].value is not None:
