@@ -1,12 +1,10 @@
 """Processes that join a run, as a person would start them, for tests; and the program that they execute."""
 
-import json
 import os
 import pathlib
 import secrets
 import subprocess
 import sys
-import traceback
 
 from sgdlab.live.endpoint import VARIABLE, Endpoint
 from sgdlab.live.remote import Remote
@@ -28,8 +26,9 @@ class Joining(Remote):
     """The transport, and somebody who starts a process for each place that is free."""
 
     def __init__(self, source, *given, env, logs, **named):
-        super().__init__(*given, **named, endpoint=Endpoint(token=TOKEN))
-        self._logs, self._program = logs, (__file__, self.address, json.dumps(source[:2]), logs)
+        work = {"function": source.function, "argument": source.argument}
+        super().__init__(*given, **named, endpoint=Endpoint(token=TOKEN), work=work)
+        self._logs, self._program = logs, (__file__, self.address, logs)
         self._env, self._started = dict(env), []
 
     def spawn(self, worker):
@@ -53,32 +52,20 @@ class Joining(Remote):
             process.wait()
 
 
-def main(address, source, logs):
-    """Computes what `process_works` says, until the run has ended."""
-    from sgdlab.live import wire  # noqa: PLC0415
-    from sgdlab.live.gradients import Gradients  # noqa: PLC0415
-    from sgdlab.live.join import join  # noqa: PLC0415
-    from sgdlab.live.work import WorkSource  # noqa: PLC0415
+def main(address, logs):
+    """Computes what it learns from the server, until the run has ended."""
+    from sgdlab.live.endpoint import token_of  # noqa: PLC0415
+    from sgdlab.live.gradients import Computer  # noqa: PLC0415
+    from sgdlab.live.join import ComputingWorker  # noqa: PLC0415
 
-    work = WorkSource(*json.loads(source)).make()
-    with join(address, wait_seconds=5.0) as worker:
-        with open(pathlib.Path(logs) / f"worker_{worker.number}.log", "ab") as log:
+    def make(welcome):
+        with open(pathlib.Path(logs) / f"worker_{welcome['worker']}.log", "ab") as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
-        gradients, runs = {}, Gradients(work, worker=worker.number)
-        runs.compile()
-        for ticket, params in worker:
-            run = worker._asked.run
-            if run not in gradients:  # each counts its own
-                gradients = {run: Gradients(work, worker=worker.number)}
-            try:
-                found = gradients[run].compute(ticket, params, lambda: worker.interrupted)
-            except Exception as error:
-                traceback.print_exc()
-                worker.fail(wire.in_one_line(error))
-                continue
-            if found is not None:
-                worker.send_with(*found)
+        return Computer(welcome["work"], welcome["answer"], welcome["worker"])
+
+    with ComputingWorker(make, address, token_of(None), None, 5.0) as worker:
+        worker.run()
 
 
 if __name__ == "__main__":

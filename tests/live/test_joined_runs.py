@@ -54,7 +54,10 @@ def test_one_worker_is_killed_and_one_comes_late(name, tmp_path):
         if len(told) == 10:
             processes[0].kill()
         if len(told) == 15:
+            before = list(server._transport._taken.values())
             processes.append(start(server.address, 0.005))
+            while all(stream in before for stream in server._transport._taken.values()):
+                time.sleep(0.01)  # however long a process takes to start
 
     server = served(own_works.steady, tmp_path / "run", policy, num_workers=3, num_gradients=120, on_update=on_update)
     processes += [start(server.address, 0.005) for _ in range(2)]
