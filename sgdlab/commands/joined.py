@@ -26,11 +26,9 @@ _WAIT_SECONDS = 600.0
 
 def define() -> None:
     """Defines them."""
+    flags.DEFINE_string("listen", None, "HOST:PORT where workers connect that others start, by --join.")
     flags.DEFINE_string(
-        "listen", None, "HOST:PORT where workers may connect that others start, each by `sgdlab live --join=HOST:PORT`."
-    )
-    flags.DEFINE_string(
-        "join", None, "HOST:PORT of a run that listens: this process is one of its workers, and needs no configuration."
+        "join", None, "HOST:PORT of a run that listens: be one of its workers, without a configuration."
     )
     flags.DEFINE_string(
         "token_file", None, "A file with the token that workers show; by default it is in SGDLAB_TOKEN."

@@ -1,14 +1,10 @@
 """Trains one run of one method on real workers, and records what happened: `sgdlab replay` repeats it bit for bit.
 
     sgdlab live --config.method=gap_aware --num_workers=4 --workdir=runs/live
-
     sgdlab live --config.method=gap_aware --num_workers=2:8 --listen=127.0.0.1:8476 --token_file=token
-    srun sgdlab live --join=127.0.0.1:8476 --token_file=token
+    sgdlab live --join=127.0.0.1:8476 --token_file=token    # one of its workers, which others start
 
-The second form starts no workers: others do, each by the third. The same command continues a run that was stopped or
-killed. Leaves in the work directory what `sgdlab train` leaves,
-and recording.npz (who computed what, and when) and log.jsonl. docs/live.md in the repository says
-more.
+The same command continues a run. It leaves what `sgdlab train` leaves, recording.npz (who computed what) and log.jsonl.
 """
 
 import contextlib
@@ -59,7 +55,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "num_workers",
         None,
-        "Number of workers: the same as --config.cluster.num_workers. 2:8: eight, and --min_workers=2.",
+        "Number of workers, --config.cluster.num_workers. 2:8: eight, and --min_workers=2.",
     )
     joined.define()
     flags.DEFINE_enum("transport", "processes", TRANSPORTS, "Workers are processes of this machine, or Ray actors.")
@@ -71,7 +67,7 @@ def define_flags() -> None:
     flags.DEFINE_float(
         "emulate",
         None,
-        "Slows workers down to the compute times of the configuration's cluster, scaled to EMULATE seconds on average.",
+        "Slows workers down as the configuration's cluster is, scaled to EMULATE seconds on average.",
     )
     shared_flags.define_serve("Show the run as a page, on a port of this machine alone: --serve, or --serve=8080.")
     for name, words in _SETTINGS.items():
@@ -125,7 +121,7 @@ def main(argv: Sequence[str]) -> None:
                 say(line)
             place = runs.train.Place(directory, NAME, given.writers)
             report = stack.enter_context(place.reporting(functools.partial(_say, say, job.plan)))
-            transport = stack.enter_context(contextlib.closing(_transport(job, folder / "workers", say)))
+            transport: Any = stack.enter_context(contextlib.closing(_transport(job, folder / "workers", say)))
             held.enter_context(_alone(workdir))
             run, recording = runs.live_run.execute(
                 job,
@@ -138,7 +134,8 @@ def main(argv: Sequence[str]) -> None:
                 report=report,
                 say=say,
             )
-            transport.end()
+            if given.listen is not None:
+                transport.end()
         _leave_results(directory, run, recording)
     train.show(run.records[-1])
     print(_costs(run, recording))

@@ -78,9 +78,6 @@ class Workers:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def end(self) -> None:
-        """Let those workers know that the run has ended which others have started: they do not come back."""
-
     def close(self) -> None:
         """End all workers."""
         raise NotImplementedError

@@ -17,7 +17,7 @@ from sgdlab.runs import digests, live
 from sgdlab.runs.experiment import resolve
 
 _ROUNDING = "cpus"
-"""What alone may differ: large products and sums are then the same to rounding."""
+"""Version that alone may differ: large products and sums are then the same to rounding."""
 
 
 def told(job: live.Job, gpus_per_worker: float | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import pathlib
 import secrets
 import subprocess
 import sys
+import time
 
 from sgdlab.live.endpoint import VARIABLE, Endpoint
 from sgdlab.live.remote import Remote
@@ -20,6 +21,24 @@ def started(program, *arguments, **given):
         "JAX_PLATFORMS": "cpu", **given.pop("env", {}),
     }  # fmt: skip
     return subprocess.Popen([sys.executable, program, *map(str, arguments)], env=environment, **given)
+
+
+def kill_one(server, processes):
+    """Kills one that has joined, and returns it, no longer among `processes`."""
+    joined = {stream.joined.process for stream in server._transport._workers.values()}
+    process = next(process for process in processes if process.pid in joined)
+    processes.remove(process)
+    process.kill()
+    return process
+
+
+def come_late(server, start):
+    """Starts a process, and waits until it has a place, however long that takes."""
+    before = list(server._transport._taken.values())
+    process = start()
+    while all(stream in before for stream in server._transport._taken.values()):
+        time.sleep(0.01)
+    return process
 
 
 class Joining(Remote):

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import own_works
 import pytest
-from joining import HERE, TOKEN, started
+from joining import HERE, TOKEN, come_late, kill_one, started
 from test_own_loop import by_hand, difference
 
 from sgdlab import live, policies, rules
@@ -47,24 +47,20 @@ def test_one_worker_is_killed_and_one_comes_late(name, tmp_path):
     policy = (
         functools.partial(policies.backup_workers, backups=1) if name == "backup_workers" else policies.asynchronous
     )
-    processes, told = [], []
+    processes, killed, told = [], [], []
 
     def on_update(updates, params):
         told.append(updates)
         if len(told) == 10:
-            processes[0].kill()
+            killed.append(kill_one(server, processes))
         if len(told) == 15:
-            before = list(server._transport._taken.values())
-            processes.append(start(server.address, 0.005))
-            while all(stream in before for stream in server._transport._taken.values()):
-                time.sleep(0.01)  # however long a process takes to start
+            processes.append(come_late(server, lambda: start(server.address, 0.005)))
 
     server = served(own_works.steady, tmp_path / "run", policy, num_workers=3, num_gradients=120, on_update=on_update)
     processes += [start(server.address, 0.005) for _ in range(2)]
     params, recording = server.run()
-    killed = processes.pop(0)
-    killed.communicate()
-    assert killed.returncode == -signal.SIGKILL
+    killed[0].communicate()
+    assert killed[0].returncode == -signal.SIGKILL
     assert all(int(out.split()[-1]) > 0 for out in ended(processes))
     assert recording.ledger()["lost"] >= 1
     assert recording.schedule.used().sum() >= 120
