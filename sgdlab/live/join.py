@@ -273,7 +273,9 @@ class _Line:
                 raise _Refused(f"speaks format {theirs} of messages, and this worker format {FORMAT}", final=True)
             body = json.loads(self._frames.body(np.empty(said["size"], np.uint8)).tobytes())
             self._params, self._answer = Fields(body["params"]), Fields(body["answer"])
-        except (EOFError, ValueError, KeyError, TypeError) as error:
+        except EOFError:
+            raise _Refused("has ended the connection", final=False) from None
+        except (ValueError, KeyError, TypeError) as error:
             raise _Refused(f"is no server of sgdlab: {error}", final=True) from error
         except grpc_or_error().RpcError as error:
             final = error.code().name in _FINAL

@@ -19,7 +19,7 @@ import jax
 from sgdlab.live import frames
 from sgdlab.live.endpoint import Endpoint, grpc_or_error, token_of
 from sgdlab.live.frames import FORMAT, FrameError, Frames, header, whole, words
-from sgdlab.live.messages import Lost, Message
+from sgdlab.live.messages import Lost, Message, usable
 from sgdlab.live.transport import ANEW
 from sgdlab.live.worker_stream import SentVersion, WorkerStream
 from sgdlab.live.workers import Workers
@@ -276,7 +276,8 @@ class Remote(Workers):
                     break
                 stream.answered(said)
                 if said["kind"] == "came":
-                    reader.body(stream.memory)
+                    tree = self._answer.tree(reader.body(stream.memory))
+                    said["finite"] = usable(tree["params"], tree["aux"])  # here, so that the server need not
                 elif said["kind"] not in ("gave_up", "failed"):
                     raise FrameError(f"{said['kind']} is no answer")
                 said["error"] = words(said, "error", _WORDS)

@@ -20,13 +20,14 @@ POLICIES = {
 
 
 @pytest.mark.integrations
+@pytest.mark.long("workers are processes that import PyTorch or JAX")
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("work", ["of_torch", "of_jax"])
 def test_one_is_killed_one_comes_late_and_it_replays(work, policy, tmp_path):
     if work == "of_torch":
         pytest.importorskip("torch", reason="PyTorch is not installed: install its CPU build to run this")
     begin = functools.partial(started, HERE / "joined_loops.py", work, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    rule = rules.gap_aware(learning_rate=0.02, momentum=0.5)
+    rule = rules.gap_aware(learning_rate=0.05, momentum=0.5)
     processes, killed, losses = [], [], []
 
     def on_update(updates, params):

@@ -16,7 +16,7 @@ from joining import HERE, TOKEN, come_late, kill_one, started
 from test_own_loop import by_hand, difference
 
 from sgdlab import live, policies, rules
-from sgdlab.live.messages import Joined, Lost
+from sgdlab.live.messages import Joined, Lost, event_of
 
 SETTINGS = live.LiveSettings(
     min_workers=1, join_seconds=0.2, wait_seconds=60.0, respawn_seconds=0.05, turn_seconds=0.05
@@ -143,6 +143,32 @@ class TestInOneProcess:
                 assert (came.ticket, float(came.aux["loss"])) == (ticket, 0.5)
             assert arrived == [line._params.size]
         assert self.heard(transport) == Lost(0, "it has left")
+
+    def test_an_unknown_loss_is_fine_and_what_is_not_finite_is_found_where_it_arrives(self, transport):
+        with live.join(transport.address, TOKEN) as worker:
+            self.heard(transport)
+            for ticket, (number, finite) in enumerate([(1.0, True), (np.inf, False), (np.nan, False)]):
+                transport.begin(0, ticket, transport.publish(transport.params))
+                next(worker)
+                worker.send({**transport.params, "w": np.float32([0.0, number, 2.0])})
+                came = self.heard(transport)
+                assert (came.finite, np.isnan(came.aux["loss"])) == (finite, True)
+                assert event_of(came).finite == finite
+                assert event_of(came._replace(finite=not finite)).finite != finite  # it is not asked again
+
+    def test_a_server_that_closes_is_looked_for(self, transport):
+        first = live.join(transport.address, TOKEN).__enter__()  # has the only place
+        self.heard(transport)
+        with ThreadPoolExecutor(1) as pool:
+            second = pool.submit(live.join(transport.address, TOKEN, wait_seconds=0.0).__enter__)
+            assert transport.next(0.3) == []
+            with transport._news:  # as it does first of all
+                transport._closed = True
+                transport._news.notify_all()
+            with pytest.raises(ConnectionError) as caught:
+                second.result(30.0)
+        assert type(caught.value) is ConnectionError  # and not that it was refused
+        first._line.close()
 
     def test_an_error_leaves_the_run_and_says_why(self, transport):
         worker = live.join(transport.address, TOKEN).__enter__()
