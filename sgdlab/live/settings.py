@@ -83,12 +83,7 @@ _LEAST_PAUSE = 1.0
 
 
 def patient(settings: LiveSettings) -> LiveSettings:
-    """Return settings of a server that starts no process, by which a place may be freed as often as one likes.
-
-    Example:
-      >>> patient(LiveSettings(respawns=5)).respawns
-      1000
-    """
+    """Return settings of a server that starts no process, by which a place may be freed as often as one likes."""
     return dataclasses.replace(settings, respawns=max(settings.respawns, _RESPAWNS))
 
 

@@ -73,9 +73,9 @@ class Joining(Remote):
 
 def main(address, logs):
     """Computes what it learns from the server, until the run has ended."""
+    from sgdlab.live.computing_worker import ComputingWorker  # noqa: PLC0415
     from sgdlab.live.endpoint import token_of  # noqa: PLC0415
     from sgdlab.live.gradients import Computer  # noqa: PLC0415
-    from sgdlab.live.join import ComputingWorker  # noqa: PLC0415
 
     def make(welcome):
         with open(pathlib.Path(logs) / f"worker_{welcome['worker']}.log", "ab") as log:
