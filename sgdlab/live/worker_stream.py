@@ -26,7 +26,7 @@ class WorkerStream:
 
     def __init__(self, worker: int, context: Any, size: int):
         self.worker, self.context = worker, context
-        self.out: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()  # (header, None) or ()
+        self.out: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()  # headers; an empty one ends it
         self._versions: dict[tuple[int, int], SentVersion] = {}  # (run, ticket) -> what it is computed on, not yet sent
         self.memory = aligned(size)
         self.asked: collections.deque[tuple[int, int]] = collections.deque()  # (run, ticket), unanswered
@@ -39,7 +39,7 @@ class WorkerStream:
         self.question = ticket
         self.asked.append((self.run, ticket))
         self._versions[self.run, ticket] = version
-        self.out.put(({"kind": "begin", "run": self.run, "ticket": ticket, **number}, None))
+        self.out.put({"kind": "begin", "run": self.run, "ticket": ticket, **number})
         if self.out.qsize() > MOST_UNREAD:
             self.error = f"it has not read what it was sent: {MOST_UNREAD:,} messages wait for it"
             self.context.cancel()
@@ -50,7 +50,7 @@ class WorkerStream:
         for asked in list(self._versions):  # of one that is stopped, none is kept that nobody wants
             if asked <= (self.run, ticket):
                 self._versions.pop(asked, None)
-        self.out.put(({"kind": "interrupt", "run": self.run, "ticket": ticket}, None))
+        self.out.put({"kind": "interrupt", "run": self.run, "ticket": ticket})
 
     def begin_run(self) -> None:
         """Void everything that it was asked for."""
@@ -60,8 +60,7 @@ class WorkerStream:
     def sent(self) -> Iterator[bytes]:
         """Yield all that the worker is told, until it is left; a version once, whoever else has it."""
         there: Any = None
-        while item := self.out.get():
-            told = item[0]
+        while told := self.out.get():
             if told["kind"] != "begin":
                 yield header(**told)
             elif (version := self._versions.pop((told["run"], told["ticket"]), None)) is None:

@@ -1,11 +1,11 @@
 """Processes that join a run, as a person would start them, for tests."""
 
-import json
 import os
 import pathlib
 import secrets
 import subprocess
 import sys
+import time
 
 from experiments.benchmarks.faults import joined
 from sgdlab.live.endpoint import VARIABLE, Endpoint
@@ -24,12 +24,31 @@ def started(program, *arguments, **given):
     return subprocess.Popen([sys.executable, program, *map(str, arguments)], env=environment, **given)
 
 
+def kill_one(server, processes):
+    """Kills one that has joined, and returns it, no longer among `processes`."""
+    there = {stream.joined.process for stream in server._transport._workers.values()}
+    process = next(process for process in processes if process.pid in there)
+    processes.remove(process)
+    process.kill()
+    return process
+
+
+def come_late(server, start):
+    """Starts a process, and waits until it has a place, however long that takes."""
+    before = list(server._transport._taken.values())
+    process = start()
+    while all(stream in before for stream in server._transport._taken.values()):
+        time.sleep(0.01)
+    return process
+
+
 class Joining(Remote):
     """The transport, and somebody who starts a process for each place that is free."""
 
     def __init__(self, source, *given, env, logs, **named):
-        super().__init__(*given, **named, endpoint=Endpoint(token=TOKEN))
-        self._logs, self._program = logs, ("-m", joined.__name__, self.address, json.dumps(source[:2]), "", logs)
+        work = {"function": source.function, "argument": source.argument}
+        super().__init__(*given, **named, endpoint=Endpoint(token=TOKEN), work=work)
+        self._logs, self._program = logs, ("-m", joined.__name__, self.address, "", logs)
         self._env, self._started = dict(env), []
 
     def spawn(self, worker):

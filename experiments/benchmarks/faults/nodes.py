@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from experiments.benchmarks.faults import joined, server, servers, work
+from experiments.benchmarks.faults import joined, server, servers
 from experiments.benchmarks.faults.namespaces import Machines
 from sgdlab.live.endpoint import VARIABLE
 from sgdlab.live.recording import LiveRecording
@@ -83,8 +83,7 @@ class Nodes:
         (folder / "workers").mkdir()
         if kind == "grpc":
             certify(folder, machines.address("node1"))
-            source = json.dumps(work.source(folder, seconds)[:2])
-            own = ["-m", joined.__name__, address, source, str(folder / "server.pem")]
+            own = ["-m", joined.__name__, address, str(folder / "server.pem")]
             places = [machines.names[worker % len(machines.names)] for worker in range(workers)]
             self._others = [self._begun(name, [sys.executable, *own]) for name in places]
         else:

@@ -30,7 +30,9 @@ def made(kind: str, folder: pathlib.Path, seconds: float, workers: int, address:
         from sgdlab.live.remote import Remote  # noqa: PLC0415
 
         endpoint = Endpoint(address, certificate=folder / "server.pem", key=folder / "server.key")
-        return contextlib.closing(Remote(work.params(), runs.AUX, num_workers=workers, endpoint=endpoint))
+        told = {"function": source.function, "argument": source.argument}
+        given = {"num_workers": workers, "endpoint": endpoint, "work": told}
+        return contextlib.closing(Remote(work.params(), runs.AUX, **given))
     # As in this process: a replay here must round as the workers do.
     env = {"JAX_ENABLE_X64": str(int(jax.config.jax_enable_x64)), "JAX_ENABLE_COMPILATION_CACHE": "false"}
     given = {"num_workers": workers, "logs": logs, "env": env}
