@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab.traces import phases as kinds
+from sgdlab.traces import stages
 from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names, are_dates, indexed, ordered, seconds_since
 from sgdlab.traces.column_names import base, start_per_second
 from sgdlab.traces.columns import ColumnLayout
@@ -27,7 +28,8 @@ def build_long(cells: Cells, *, skip: bool) -> Recording:
     notes = [*layout.notes, *cells.notes]
     step = cells.wholes(columns["step"])
     workers, worker = ordered(cells.named(columns["worker"]))
-    phases, phase = ordered(cells.named(columns["phase"])) if "phase" in columns else ((), None)
+    named = cells.named(columns["phase"]) if "phase" in columns else Names((), np.zeros(0, np.int64))
+    phases, phase = named.values, named.codes if "phase" in columns else None  # as they come in a step
     table = _Table(workers, worker, step, own_times(cells), phases, phase)
     left_out = table.wholes(notes)
     left_out[_find_repeated(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns["step"], notes)] = True
@@ -51,7 +53,8 @@ def build_long(cells: Cells, *, skip: bool) -> Recording:
         notes.append(f"read as communication: {', '.join(map(repr, taken))}")
     if (start := columns.get("start")) in cells.numbers:
         fields["began"] = _began(cells.numbers[start][kept], place // len(table.workers), steps.size, layout, notes)
-    return Recording(**fields, steps=steps, workers=table.workers, nodes=_those(nodes, used), notes=tuple(notes))
+    whole = Recording(**fields, steps=steps, workers=table.workers, nodes=_those(nodes, used), notes=tuple(notes))
+    return stages.without_waits(whole, phases or [base(name) for name in layout.times])
 
 
 def _shown(names: Sequence[str]) -> str:

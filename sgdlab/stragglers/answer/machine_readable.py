@@ -107,6 +107,7 @@ def _cause(complete: Recording, cause: Cause) -> dict[str, Any]:
         "lasting": cause.lasting,
         "headline": cause.headline(complete),
         "evidence": cause.evidence,
+        "stages": list(cause.stages),
     }
 
 

@@ -3,15 +3,18 @@
 import numpy as np
 
 from sgdlab import arrays
-from sgdlab.report.words import counted, figure, interval, percent, sentence
+from sgdlab.report.words import counted, figure, interval, percent, sentence, some
 from sgdlab.stragglers.answer import failure_words, headline, network_words, rules
 from sgdlab.stragglers.comparison import measured
 from sgdlab.stragglers.comparison.comparison import DEEP_MARKOV
 from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, STALE, usage
 from sgdlab.stragglers.diagnosis.causes import Cause, named
+from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
+from sgdlab.stragglers.estimate import duration
 from sgdlab.stragglers.findings import Findings
 from sgdlab.stragglers.recording import SplitRecording
 from sgdlab.stragglers.what_if import pipeline_words
+from sgdlab.traces import Recording
 
 _BLOCKS = 10
 """Parts of the recording between which the share of waiting is compared."""
@@ -35,6 +38,7 @@ def details(findings: Findings) -> list[tuple[str, str]]:
     others = findings.diagnosis.causes[1:]
     pairs = [
         ("Waiting", waiting(findings)),
+        ("Stages", stages(findings.diagnosis, complete)),
         ("Communication", network_words.said(findings.network)),
         ("Failures", failure_words.said(findings.failures, findings.parts)),
         ("Other causes", " ".join(f"{sentence(one.headline(complete))} {cost(one)}" for one in others)),
@@ -62,6 +66,26 @@ def waiting(findings: Findings) -> str:
         f"{figure(idle * workers, 3)} of the {workers} workers are idle on average. In the median evaluation step the "
         f"slowest worker takes {slowest:.2f} times as long as the median worker."
     )
+
+
+def stages(found: Diagnosis, complete: Recording) -> str:
+    """Say in which stages the time of a step goes, with whom, and who cannot be told apart where all wait."""
+    frontier = found.frontier
+    if frontier is None:
+        return ""
+    whole, said = frontier.seconds.sum(), []
+    for stage, seconds in zip(frontier.stages[:-1], frontier.seconds[:-1], strict=True):
+        worker, total = int(seconds.argmax()), seconds.sum()
+        leads = f", {percent(seconds[worker] / total)} of that with {named(complete.workers, [worker])} ahead"
+        said.append(f"{stage} {percent(total / whole)}{leads if 2 * seconds[worker] > total > 0.01 * whole else ''}")
+    last = frontier.last
+    who = (
+        f"who is last there cannot be told apart from these stages: {named(complete.workers, last)}"
+        if len(last) > 1
+        else f"{named(complete.workers, last)} waits least there"
+    )
+    said.append(f"{frontier.stages[-1]}, in which the workers wait, {percent(frontier.seconds[-1].sum() / whole)}")
+    return f"Of {duration(whole)} a step, from wait to wait, the frontier of the workers takes {some(said)}; {who}."
 
 
 def cost(cause: Cause) -> str:

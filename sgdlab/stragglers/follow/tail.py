@@ -183,11 +183,14 @@ class Tail:
             return None
         if not self._look():
             return self._begin_anew("files of workers have the same numbers, so their whole names tell them apart")
-        ahead = self._newest_of_slowest()
+        ahead, begun = self._newest_of_slowest(), set[str]()
         for file in self._files.values():
-            if ahead is not None and file.newest > ahead + WINDOW // 2:
+            series = paths.series(file.path)
+            if series in begun or (ahead is not None and file.newest > ahead + WINDOW // 2):
                 continue
             self._read(file, end=end)
+            if file.unread:
+                begun.add(series)  # later files of it come when this one is read
             if file.generation:
                 return self._begin_anew("it was replaced or became shorter")
             if file.parser and file.parser.counts_on_nodes:
