@@ -118,14 +118,18 @@ class Recorder:
                 item = next(items)
             except StopIteration:
                 return
-            self.add(name, begin, time.perf_counter())
+            self._last = time.perf_counter()
+            self.add(name, begin, self._last)
             yield item
 
+    def finished(self, name: str, begin: float, waits: bool) -> None:
+        """Add a phase that ends now."""
+        self._last = time.perf_counter()
+        self.add(name, begin, self._last, waits=waits)
+
     def lap(self, name: str, *, waits: bool = False) -> None:
-        """Count the time since the last lap, or since the step began, as a phase: see `phase`."""
-        now = time.perf_counter()
-        self.add(name, self._last, now, waits=waits)
-        self._last = now
+        """Count the time since the last lap or phase ended, or the step began, as a phase: see `phase`."""
+        self.finished(name, self._last, waits)
 
     def cut(self, name: str = "all_reduce") -> None:
         """Say that the own work of the phase that goes on, which `waits`, is done: the rest of it is another phase."""
@@ -149,7 +153,7 @@ class Recorder:
                 else:
                     part[1] += end - begin
         except Exception as error:  # the training loop goes on
-            self._failed(error)
+            self.failed(error)
 
     def step(self, number: int | None = None) -> None:
         """End the step, and begin the next one, of that number or one more than the last."""
@@ -165,8 +169,9 @@ class Recorder:
                 self._append({"step": ended, "phase": name, "duration": round(seconds, 9)}, begin)
             for listener in self.listeners:
                 listener(self.number)
+                self._began = self._last = time.perf_counter()  # their time is no part of a step
         except Exception as error:
-            self._failed(error)
+            self.failed(error)
 
     def write(self, step: int, seconds: Mapping[str, float]) -> None:
         """Write the seconds of the phases of any step, which somebody else has measured."""
@@ -284,9 +289,10 @@ class Recorder:
         try:
             call()
         except Exception as error:  # the training loop goes on
-            self._failed(error)
+            self.failed(error)
 
-    def _failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
+        """Count an error, and say the first one on stderr."""
         self.errors += 1
         if not self._said:
             self._said = True
@@ -312,4 +318,4 @@ class _Phase:
 
     def __exit__(self, error: type | None, *_: object) -> None:
         if error is None:
-            self._recorder.add(self._name, self._begin, time.perf_counter(), waits=self._waits)
+            self._recorder.finished(self._name, self._begin, self._waits)

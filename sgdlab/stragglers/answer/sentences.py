@@ -68,24 +68,26 @@ def waiting(findings: Findings) -> str:
     )
 
 
+_EXPOSED = 0.02
+"""Share of a step from which what a stage exposes is told."""
+
+
 def stages(found: Diagnosis, complete: Recording) -> str:
     """Say in which stages the time of a step goes, with whom, and who cannot be told apart where all wait."""
     frontier = found.frontier
     if frontier is None:
         return ""
     whole, said = frontier.seconds.sum(), []
-    for stage, seconds in zip(frontier.stages[:-1], frontier.seconds[:-1], strict=True):
-        worker, total = int(seconds.argmax()), seconds.sum()
-        leads = f", {percent(seconds[worker] / total)} of that with {named(complete.workers, [worker])} ahead"
-        said.append(f"{stage} {percent(total / whole)}{leads if 2 * seconds[worker] > total > 0.01 * whole else ''}")
-    last = frontier.last
-    who = (
-        f"who is last there cannot be told apart from these stages: {named(complete.workers, last)}"
-        if len(last) > 1
-        else f"{named(complete.workers, last)} waits least there"
+    for stage, seconds, exposed in zip(frontier.stages, frontier.seconds, frontier.exposed, strict=True):
+        ahead = named(complete.workers, [int(seconds.argmax())])
+        more = f" ({duration(exposed)} more than the median worker's, mostly with {ahead} ahead)"
+        said.append(f"{stage} {percent(seconds.sum() / whole)}{more if exposed > _EXPOSED * whole else ''}")
+    who = named(complete.workers, frontier.last)
+    apart = "cannot be told apart" if len(frontier.last) > 1 else "waits least"
+    return (
+        f"Of {duration(whole)} a step, from wait to wait, the frontier of the workers spends in {some(said)}. The wait is "
+        f"in the last of these, in which {who} {apart}."
     )
-    said.append(f"{frontier.stages[-1]}, in which the workers wait, {percent(frontier.seconds[-1].sum() / whole)}")
-    return f"Of {duration(whole)} a step, from wait to wait, the frontier of the workers takes {some(said)}; {who}."
 
 
 def cost(cause: Cause) -> str:

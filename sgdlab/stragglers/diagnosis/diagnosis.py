@@ -63,8 +63,9 @@ def find_causes(complete: Recording, pauses: Pauses) -> Diagnosis:
     suspects, histories = blame.find_suspects(complete, pauses)
     following = np.flatnonzero(np.diff(complete.steps) == 1)
     memory = _memory(complete.runtimes, following) if following.size >= _PAIRS else None
-    found = tuple(stages.located(cause, complete) for cause in _weighed(suspects, complete))
-    return Diagnosis(found, histories, memory, int(following.size), stages.find_frontier(complete))
+    frontier = stages.find_frontier(complete)
+    found = tuple(stages.located(cause, complete, frontier) for cause in _weighed(suspects, complete))
+    return Diagnosis(found, histories, memory, int(following.size), frontier)
 
 
 def _weighed(suspects: Sequence[tuple[Cause, Repair]], complete: Recording) -> tuple[Cause, ...]:

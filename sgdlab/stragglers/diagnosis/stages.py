@@ -12,7 +12,7 @@ import dataclasses
 
 import numpy as np
 
-from sgdlab.stragglers.diagnosis.causes import Cause
+from sgdlab.stragglers.diagnosis.causes import Cause, named
 from sgdlab.traces import Recording
 from sgdlab.traces.stages import WAIT, behind
 
@@ -31,11 +31,13 @@ class Frontier:
       stages: names in their order, behind a wait; the last one contains the next.
       seconds: float64[S, N], mean seconds a step that the frontier gains in each stage with each worker; what workers
         have together is dealt out evenly. All add up to the mean time of a step.
+      exposed: float64[S], of these, seconds that the median worker does not need for the stage.
       last: indices of the workers that may be the last in the stage of the wait, and cannot be told apart.
     """
 
     stages: tuple[str, ...]
     seconds: np.ndarray
+    exposed: np.ndarray
     last: tuple[int, ...]
 
 
@@ -51,7 +53,7 @@ def find_frontier(complete: Recording) -> Frontier | None:
       ...     data + 4, np.arange(3), ("a", "b"), phases={"data": data, "backward": np.full((3, 2), 4.0)},
       ...     communication={"backward + wait": data.max(axis=1, keepdims=True) - data}))
       >>> found.stages, found.seconds.tolist(), found.last
-      (('data', 'backward'), [[0.0, 1.75], [2.0, 2.0]], (1,))
+      (('data', 'backward'), [[0.0, 1.75], [0.0, 4.0]], (1,))
     """
     waits = [name for name in complete.communication if name.endswith(WAIT)]
     if not waits or np.count_nonzero(np.diff(complete.steps) == 1) < 2:
@@ -67,17 +69,21 @@ def find_frontier(complete: Recording) -> Frontier | None:
     gained = np.diff(furthest, axis=0, prepend=0.0)
     leads = reached == furthest[:, :, None]
     inside = cut[wait]
-    low = np.quantile(inside, 0.05, axis=0, method="higher")
+    low = np.quantile(inside, 0.05, axis=0, method="lower")
     waited = np.median(inside, axis=0) - low
     apart = _WITHIN * float(np.median(inside.min(axis=1)))
     last = np.flatnonzero(waited <= waited.min() + apart)
     leads[-1] = np.isin(np.arange(inside.shape[1]), last)  # their ends are one, but for the noise of clocks
     shares = gained[:, :, None] * leads / leads.sum(axis=2, keepdims=True)
-    return Frontier(tuple(cut), shares.mean(axis=1), tuple(last.tolist()))
+    exposed = gained.mean(axis=1) - np.array([np.median(times, axis=1).mean() for times in cut.values()])
+    return Frontier(tuple(cut), shares.mean(axis=1), exposed, tuple(last.tolist()))
 
 
-def located(cause: Cause, complete: Recording) -> Cause:
-    """Return a cause with the stages of the step in which it is: those that are longer than of others, or before."""
+def located(cause: Cause, complete: Recording, frontier: Frontier | None = None) -> Cause:
+    """Return a cause with the stages of the step in which it is: those that are longer than of others, or before.
+
+    Of what all have longer in the stage of the wait, it says who may be the last one there.
+    """
     phases, rows = complete.phases, cause.among(len(complete.steps))
     if len(phases) < 2 or (not cause.workers and (rows.all() or cause.since is None)):
         return cause
@@ -96,5 +102,8 @@ def located(cause: Cause, complete: Recording) -> Cause:
         if share >= _MOST_OF:
             stages = tuple(ordered[:count])
             said = f"{cause.evidence}; {100 * share:.0f} % of that in {' and '.join(map(repr, stages))}"
+            if frontier is not None and not cause.workers and stages[0] == frontier.stages[-1]:
+                apart = "cannot be told apart" if len(frontier.last) > 1 else "waits least"
+                said += f", in which {named(complete.workers, frontier.last)} {apart}"
             return dataclasses.replace(cause, evidence=said, stages=stages)
     return cause

@@ -1,0 +1,40 @@
+"""Hugging Face Trainer: a callback that records data, computation with the wait for others, and the update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+from sgdlab_record.pytorch import record_ddp
+from sgdlab_record.recorder import Recorder
+
+
+class RecorderCallback(TrainerCallback):
+    """Records each step of a Trainer: `trainer.add_callback(RecorderCallback(recorder, trainer))`.
+
+    With the trainer, the wait inside the backward pass of `DistributedDataParallel` is told from own work.
+    """
+
+    def __init__(self, recorder: Recorder, trainer: Any = None):
+        self.recorder, self._trainer, self._hooked = recorder, trainer, False
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Count what came before as loading; of several batches a step, all are."""
+        model = getattr(self._trainer, "model_wrapped", None)
+        if not self._hooked and isinstance(model, DistributedDataParallel):
+            record_ddp(model, self.recorder)
+        self._hooked = True
+        self.recorder.number = state.global_step
+        # The trainer counts the tokens of all workers when it has fetched a batch, and waits for them.
+        self.recorder.lap("data", waits=args.world_size > 1 and args.average_tokens_across_devices)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Count forward and backward passes, of all micro-batches."""
+        self.recorder.lap("compute", waits=True)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Count the update, and end the step."""
+        self.recorder.lap("update")
+        self.recorder.step()
