@@ -12,7 +12,7 @@ from jax.experimental import io_callback
 from sgdlab_record.recorder import Recorder
 
 
-def recorded(step: Callable[..., Any], recorder: Recorder, name: str = "step") -> Callable[..., Any]:
+def recorded(step: Callable[..., Any], recorder: Recorder, name: str = "compute") -> Callable[..., Any]:
     """Return a step whose calls, and the device's work, are a phase that contains the wait for other processes."""
 
     def call(*arguments: Any, **named: Any) -> Any:

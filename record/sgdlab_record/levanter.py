@@ -25,7 +25,7 @@ def step_hook(recorder: Recorder) -> Callable[[Any], None]:
         if last:
             began = max(last[0], now - float(info.step_duration))
             recorder.add("data", last[0], began)
-            recorder.add("step", began, now, waits=True)
+            recorder.add("compute", began, now, waits=True)
             recorder.step()
         last[:] = [time.perf_counter()]
 

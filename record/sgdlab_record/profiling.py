@@ -41,12 +41,17 @@ def torch_windows(recorder: Recorder, *, every: int = 1000, steps: int = 20) -> 
         running[0].step_num = number
         running[0].start()
 
+    def annotate(number: int) -> Callable[[], Any]:
+        if running[0].step_num < number:
+            running[0].step()
+        return lambda: None
+
     def stop(path: str) -> None:
         running[0].stop()
         running.pop().export_chrome_trace(path)
 
     name = "rank{0}_step{1}.pt.trace.json.gz"
-    _listen(recorder, every, steps, start, lambda number: running[0].step, stop, name)
+    _listen(recorder, every, steps, start, annotate, stop, name)
 
 
 def _listen(

@@ -30,7 +30,7 @@ def record_ddp(model: Any, recorder: Recorder, hook: Callable[..., Any] | None =
     """
     hook = hook or default_hooks.allreduce_hook
 
-    def recorded(state: Any, bucket: Any) -> Any:
+    def recorded(state, bucket):  # PyTorch refuses other annotations than its own
         if bucket.is_last():
             if bucket.buffer().is_cuda:
                 torch.cuda.current_stream().synchronize()

@@ -47,11 +47,12 @@ class Recorder:
       errors: how many calls or lines have failed.
       number: of the step that goes on.
       directory: of the files.
+      pending: lines that are not written yet.
       worker: its name.
       listeners: each is called with the number of each step that begins, such as one that switches a profiler.
 
     Example:
-      >>> import tempfile
+      >>> import pathlib, tempfile
       >>> with Recorder(tempfile.mkdtemp(), worker=3) as recorder:
       ...     for batch in recorder.each("data", [1, 2]):
       ...         with recorder.phase("compute"):
@@ -59,7 +60,7 @@ class Recorder:
       ...         with recorder.phase("all_reduce"):
       ...             pass
       ...         recorder.step()
-      >>> lines = [json.loads(line) for line in open(recorder.path)]
+      >>> lines = [json.loads(line) for line in pathlib.Path(recorder.path).read_text().splitlines()]
       >>> [(line["step"], line["phase"]) for line in lines[1:4]], lines[0]["worker"], recorder.errors
       ([(0, 'data'), (0, 'compute'), (0, 'all_reduce')], 3, 0)
     """
@@ -84,7 +85,7 @@ class Recorder:
         self._max_bytes, self._keep, self._seconds = max_bytes, max(keep, 1), seconds
         self._row = {"worker": worker, "node": node or socket.gethostname()}
         self._pid, self._file, self._part, self._size = os.getpid(), -1, -1, 0
-        self._lines: collections.deque[dict[str, Any]] = collections.deque(maxlen=MOST_LINES)
+        self.pending: collections.deque[dict[str, Any]] = collections.deque(maxlen=MOST_LINES)
         self._lock, self._writing, self._end = threading.Lock(), threading.Lock(), threading.Event()
         self._parts: dict[str, list[float]] = {}  # phase of this step -> when it began, and its seconds
         self._cut: tuple[float, str] = (0.0, "")
@@ -215,9 +216,9 @@ class Recorder:
             return  # it was closed, or could not begin, which was said
         if begin is not None:
             facts["start"] = round(self._anchor + begin, 6)
-        if len(self._lines) == MOST_LINES:
+        if len(self.pending) == MOST_LINES:
             self.errors += 1  # the oldest is lost
-        self._lines.append(facts)
+        self.pending.append(facts)
 
     def _open_next(self) -> None:
         """Begin the next file of this worker, which nobody else has."""
@@ -254,15 +255,15 @@ class Recorder:
             if self._pid != os.getpid() or self._file < 0:
                 return
             taken, texts = [], []
-            while self._lines:
-                taken.append(self._lines.popleft())
+            while self.pending:
+                taken.append(self.pending.popleft())
                 texts.append(json.dumps({**self._row, **taken[-1]}) + "\n")
             try:
                 if self._size >= self._max_bytes:
                     self._open_next()
                 self._put("".join(texts) + self._open_step())
             except OSError:
-                self._lines.extendleft(reversed(taken[-(MOST_LINES - len(self._lines)) :]))
+                self.pending.extendleft(reversed(taken[-(MOST_LINES - len(self.pending)) :]))
                 raise
 
     def _open_step(self) -> str:

@@ -53,7 +53,7 @@ def workers(files: Sequence[pathlib.Path]) -> dict[pathlib.Path, str]:
     """
     whole = {file: file.name.partition(".")[0] for file in files}
     named = {file: number_behind_rank(file) or name for file, name in whole.items()}
-    return named if len(set(named.values())) == len(set(map(series, files))) else whole
+    return named if len(set(named.values())) == len(set(map(series, whole))) else whole
 
 
 def series(file: pathlib.Path) -> str:

@@ -17,6 +17,9 @@ from sgdlab.traces.recording import Recording
 WHOLE = "compute"
 """The phase of compute times whose parts are unknown, beside phases of communication."""
 
+_MOST_OF_STEP = 0.9
+"""A phase called as the whole step is that if it takes at least so much of what the others take together."""
+
 _MOST_EMPTY = 100
 """So many cells a row, at most: with more, a column was mistaken for that of the steps or of the workers."""
 
@@ -80,6 +83,10 @@ class _Table:
         """bool[R], rows of phases that are the whole step, of which other phases are parts."""
         own = [name for name in self.phases if not kinds.is_communication(name)]
         whole = [name for name in own if kinds.is_total(name)]
+        if self.phase is not None and len(whole) < len(own):  # one that is shorter than the others is the optimizer's
+            seconds = np.bincount(self.phase[self.phase >= 0], np.nan_to_num(self.duration[self.phase >= 0]))
+            parts = sum(seconds[self.phases.index(name)] for name in own if name not in whole)
+            whole = [name for name in whole if seconds[self.phases.index(name)] >= _MOST_OF_STEP * parts]
         if self.phase is None or not whole or len(whole) == len(own):
             return np.zeros(self.worker.size, bool)
         named = " and ".join(map(repr, whole))

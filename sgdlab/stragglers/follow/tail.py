@@ -186,9 +186,8 @@ class Tail:
         ahead, begun = self._newest_of_slowest(), set[str]()
         for file in self._files.values():
             series = paths.series(file.path)
-            if series in begun or (ahead is not None and file.newest > ahead + WINDOW // 2):
-                continue
-            self._read(file, end=end)
+            if series not in begun and (ahead is None or file.newest <= ahead + WINDOW // 2):
+                self._read(file, end=end)
             if file.unread:
                 begun.add(series)  # later files of it come when this one is read
             if file.generation:
