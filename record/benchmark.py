@@ -26,7 +26,9 @@ def main() -> None:
         used = [time.process_time() - processor, time.perf_counter() - clock]
         each = [1e6 * seconds / STEPS / len(PHASES) for seconds in used]
         share = 100 * each[0] * 1e-6 * len(PHASES) / 0.1
-        print(f"{each[0]:.1f} us of a processor for each phase ({each[1]:.1f} us by the clock), {recorder.errors} errors")
+        print(
+            f"{each[0]:.1f} us of a processor for each phase ({each[1]:.1f} us by the clock), {recorder.errors} errors"
+        )
         print(f"{share:.3f} % of a step of 100 ms with {len(PHASES)} phases")
 
 

@@ -12,21 +12,20 @@ from sgdlab_record.recorder import Recorder
 
 
 class RecorderCallback(TrainerCallback):
-    """Records each step of a Trainer: `trainer.add_callback(RecorderCallback(recorder, trainer))`.
-
-    With the trainer, the wait inside the backward pass of `DistributedDataParallel` is told from own work.
-    """
+    """Records each step: `trainer.add_callback(RecorderCallback(recorder, trainer))`; without the trainer, no cut."""
 
     def __init__(self, recorder: Recorder, trainer: Any = None):
-        self.recorder, self._trainer, self._hooked = recorder, trainer, False
+        self.recorder, self._trainer = recorder, trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Begin with the step that the trainer is at, and register the hook of the model."""
+        model = getattr(self._trainer, "model_wrapped", None)
+        if isinstance(model, DistributedDataParallel):
+            record_ddp(model, self.recorder)
+        self.recorder.step(state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Count what came before as loading; of several batches a step, all are."""
-        model = getattr(self._trainer, "model_wrapped", None)
-        if not self._hooked and isinstance(model, DistributedDataParallel):
-            record_ddp(model, self.recorder)
-        self._hooked = True
-        self.recorder.number = state.global_step
         # The trainer counts the tokens of all workers when it has fetched a batch, and waits for them.
         self.recorder.lap("data", waits=args.world_size > 1 and args.average_tokens_across_devices)
 

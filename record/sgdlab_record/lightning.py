@@ -1,7 +1,5 @@
 """Lightning: a callback that records data, forward, backward with the wait for others, and the update."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lightning.pytorch import Callback
@@ -18,9 +16,10 @@ class RecorderCallback(Callback):
         self.recorder = recorder
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
-        """Register the hook by which the wait inside of backward is told from own work."""
-        if isinstance(trainer.strategy.model, DistributedDataParallel):
-            record_ddp(trainer.strategy.model, self.recorder)
+        """Register the hook by which the wait inside of backward is told, and begin with the trainer's step."""
+        if isinstance(model := trainer.strategy.model, DistributedDataParallel):
+            record_ddp(model, self.recorder)
+        self.recorder.step(trainer.global_step)
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Count what came before as loading."""

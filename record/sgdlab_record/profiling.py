@@ -5,6 +5,8 @@ They are in a directory beside the recorder's, `runs/trace-profile` of `runs/tra
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +39,7 @@ def torch_windows(recorder: Recorder, *, every: int = 1000, steps: int = 20) -> 
 
     def start(path: str, number: int) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        running[:] = [profiler.profile(activities=kinds)]
+        running[:] = [profiler.profile(activities=kinds, schedule=lambda _: profiler.ProfilerAction.RECORD)]
         running[0].step_num = number
         running[0].start()
 
@@ -68,15 +70,24 @@ def _listen(
         raise ValueError(f"steps={steps} must be at least 1, and below every={every}")
     window: dict[str, Any] = {}
 
+    def ends(last: int) -> None:
+        window.pop("end", lambda: None)()
+        first, path = window["first"], window["path"]
+        window.clear()
+        stop(path)
+        recorder.note(profile=path, first=first, last=last)
+
+    def at_exit() -> None:  # a profiler that still runs then may end the process by a fault
+        if window:
+            with contextlib.suppress(Exception):
+                ends(recorder.number - 1)
+
     def begins(number: int) -> None:
         try:
-            if window:
+            if window and number >= window["first"] + steps:
+                ends(number - 1)
+            elif window:
                 window["end"]()
-                if number >= window["first"] + steps:
-                    first, path = window["first"], window["path"]
-                    window.clear()
-                    stop(path)
-                    recorder.note(profile=path, first=first, last=number - 1)
             elif number > 0 and number % every == 0:
                 path = os.path.join(f"{recorder.directory}-profile", name.format(recorder.worker, number))
                 start(path, number)
@@ -88,3 +99,4 @@ def _listen(
             recorder.failed(error)
 
     recorder.listeners.append(begins)
+    atexit.register(at_exit)

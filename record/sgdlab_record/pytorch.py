@@ -12,9 +12,10 @@ from sgdlab_record.recorder import Recorder
 
 
 def record_ddp(model: Any, recorder: Recorder, hook: Callable[..., Any] | None = None, state: Any = None) -> Any:
-    """Register a hook that tells the recorder when the last bucket of gradients is ready; return the model.
+    """Register a hook that tells when the last bucket of gradients is ready, and return the model.
 
-    The backward pass then is two phases, own work and `all_reduce`, in a loop such as
+    Averaging is as before, by `hook` with its state, by default an all-reduce. On a GPU the host waits in the last
+    bucket until its gradients are there, and the phase must end with `torch.cuda.synchronize()`. In a loop:
 
         for batch in recorder.each("data", loader):
             with recorder.phase("forward"):
@@ -24,15 +25,12 @@ def record_ddp(model: Any, recorder: Recorder, hook: Callable[..., Any] | None =
             with recorder.phase("update"):
                 optimizer.step()
             recorder.step()
-
-    Averaging is as before, by `hook` with its state, by default an all-reduce. On a GPU the host waits in the last
-    bucket until its gradients are there, and the phase must end with `torch.cuda.synchronize()`.
     """
     hook = hook or default_hooks.allreduce_hook
 
-    def recorded(state, bucket):  # PyTorch refuses other annotations than its own
+    def recorded(state, bucket):  # annotations other than PyTorch's are refused
         if bucket.is_last():
-            if bucket.buffer().is_cuda:
+            if bucket.buffer().is_cuda:  # the host is ahead of the device
                 torch.cuda.current_stream().synchronize()
             recorder.cut("all_reduce")
         return hook(state, bucket)

@@ -57,7 +57,7 @@ def workers(files: Sequence[pathlib.Path]) -> dict[pathlib.Path, str]:
 
 
 def series(file: pathlib.Path) -> str:
-    """Return the name that a file shares with the others of its series, such as rank0.0001.jsonl behind rank0.0000.jsonl.
+    """Return the name of the series of a file, such as of rank0.0001.jsonl, which comes behind rank0.0000.jsonl.
 
     Example:
       >>> series(pathlib.Path("logs/rank0.0001.jsonl")), series(pathlib.Path("log.rank0.jsonl"))

@@ -38,21 +38,16 @@ def without_waits(recording: Recording, order: Sequence[str]) -> Recording:
         )
     if not named:
         return recording
-    own = sum(phases.values()) if found_alone(recording, others) else recording.runtimes
+    own = np.sum([*phases.values()], axis=0) if phases else recording.runtimes
     phases = phases or {"compute": own}
     for name in named:
         least = np.fmin.reduce(others[name], axis=1)[:, None]
         stage, others[name] = name.removesuffix(WAIT), others[name] - least
         least = np.where(np.isnan(own), np.nan, np.nan_to_num(least))
-        phases[stage], own = phases.get(stage, 0.0) + least, own + least
+        phases[stage], own = phases.get(stage, np.zeros(1)) + least, own + least
     stages = list(dict.fromkeys(name.removesuffix(WAIT) for name in order))
     phases = {name: phases[name] for name in sorted(phases, key=lambda name: [*stages, name].index(name))}
     return dataclasses.replace(recording, runtimes=own, phases=phases, communication=others, notes=notes)
-
-
-def found_alone(recording: Recording, others: Mapping[str, np.ndarray]) -> bool:
-    """Tell whether a stage was taken out of the own work of a recording."""
-    return len(others) > len(recording.communication)
 
 
 def find_wait(stages: Mapping[str, np.ndarray], steps: np.ndarray) -> str | None:
@@ -73,8 +68,9 @@ def find_wait(stages: Mapping[str, np.ndarray], steps: np.ndarray) -> str | None
     """
     explained = {}
     for name in stages if len(stages) > 1 else ():
-        whole = sum(behind(stages, name, steps).values())
-        others = whole - behind(stages, name, steps)[name]
+        cut = behind(stages, name, steps)
+        whole = np.sum([*cut.values()], axis=0)
+        others = whole - cut[name]
         known = ~np.isnan(whole).any(axis=1)
         if known.sum() >= _FEWEST and (spread := others[known].var(axis=1).mean()) > 0:
             explained[name] = 1.0 - whole[known].var(axis=1).mean() / spread

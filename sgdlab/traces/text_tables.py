@@ -302,7 +302,9 @@ def _below_header(piece: Piece) -> Piece:
     header, _, below = piece.data.partition(b"\n")
     number = (paths.object_of(header) or {}).get("sgdlab_record")
     if not isinstance(number, int) or number > _NEWEST:
-        raise BadTrace(f"is of format {number} of sgdlab-record; this sgdlab reads up to {_NEWEST}: install a newer one")
+        raise BadTrace(
+            f"is of format {number} of sgdlab-record; this sgdlab reads up to {_NEWEST}: install a newer one"
+        )
     return Piece(below, 2, piece.file)
 
 

@@ -77,7 +77,11 @@ def test_the_printed_loop_is_read_back_and_times_the_loader_too(tmp_path, monkey
                 yield "batch"
 
         namespace = {"rank": rank, "loader": loader(), "parameters": 0, "wait_for_device": lambda _: None}
-        namespace |= {"local_gradient": clock.taking(2.0), "all_reduce": clock.taking(0.5), "update": clock.taking(0.25)}
+        namespace |= {
+            "local_gradient": clock.taking(2.0),
+            "all_reduce": clock.taking(0.5),
+            "update": clock.taking(0.25),
+        }
         exec(LOOP, namespace)
         namespace["recorder"].close()
         assert namespace["recorder"].errors == 0
@@ -175,7 +179,13 @@ def process(code, *arguments, **named):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "record")}
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **named
+        command,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **named,
     )
 
 

@@ -85,8 +85,8 @@ def stages(found: Diagnosis, complete: Recording) -> str:
     who = named(complete.workers, frontier.last)
     apart = "cannot be told apart" if len(frontier.last) > 1 else "waits least"
     return (
-        f"Of {duration(whole)} a step, from wait to wait, the frontier of the workers spends in {some(said)}. The wait is "
-        f"in the last of these, in which {who} {apart}."
+        f"Of {duration(whole)} a step, from wait to wait, the frontier of the workers spends in {some(said)}. The wait "
+        f"is in the last of these, in which {who} {apart}."
     )
 
 

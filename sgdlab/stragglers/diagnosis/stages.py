@@ -44,8 +44,8 @@ class Frontier:
 def find_frontier(complete: Recording) -> Frontier | None:
     """Find the frontier of a recording whose workers wait inside of a stage; None where none is known to do so.
 
-    A worker may be the last one in the stage of the wait if its wait there, the distance of its median from its
-    shortest (a low quantile), is hardly longer than that of the worker with the least: nobody waits less.
+    A worker may be the last one in the stage of the wait if its wait there, the distance of its lower quartile from its
+    shortest (the 5 % quantile), is hardly longer than that of the worker with the least: nobody waits less.
 
     Example:
       >>> data = np.array([[1.0, 3.0], [1.0, 2.0], [1.0, 1.5]])
@@ -53,7 +53,7 @@ def find_frontier(complete: Recording) -> Frontier | None:
       ...     data + 4, np.arange(3), ("a", "b"), phases={"data": data, "backward": np.full((3, 2), 4.0)},
       ...     communication={"backward + wait": data.max(axis=1, keepdims=True) - data}))
       >>> found.stages, found.seconds.tolist(), found.last
-      (('data', 'backward'), [[0.0, 1.75], [0.0, 4.0]], (1,))
+      (('data', 'backward'), [[0.0, 1.75], [2.0, 2.0]], (0, 1))
     """
     waits = [name for name in complete.communication if name.endswith(WAIT)]
     if not waits or np.count_nonzero(np.diff(complete.steps) == 1) < 2:
@@ -69,9 +69,10 @@ def find_frontier(complete: Recording) -> Frontier | None:
     gained = np.diff(furthest, axis=0, prepend=0.0)
     leads = reached == furthest[:, :, None]
     inside = cut[wait]
-    low = np.quantile(inside, 0.05, axis=0, method="lower")
-    waited = np.median(inside, axis=0) - low
-    apart = _WITHIN * float(np.median(inside.min(axis=1)))
+    low, usual = np.quantile(inside, [0.05, 0.25], axis=0, method="lower")  # others stall in many steps, if not in most
+    waited = usual - low
+    least = inside.min(axis=1)  # of who is last; where nobody stalls, in the upper half, its own noise
+    apart = max(_WITHIN * np.median(least), np.quantile(least, 0.9) - np.quantile(least, 0.6))
     last = np.flatnonzero(waited <= waited.min() + apart)
     leads[-1] = np.isin(np.arange(inside.shape[1]), last)  # their ends are one, but for the noise of clocks
     shares = gained[:, :, None] * leads / leads.sum(axis=2, keepdims=True)

@@ -221,7 +221,11 @@ class Tail:
         """Of the files with an unread part, the newest step of the farthest behind; None if there is none."""
         if self._one:
             return None
-        return min((file.newest for file in self._files.values() if file.unread and not file.is_other), default=None)
+        first: dict[str, _File] = {}  # of each series of files
+        for file in self._files.values():
+            if file.unread and not file.is_other:
+                first.setdefault(paths.series(file.path), file)
+        return min((file.newest for file in first.values()), default=None)
 
     def _read(self, file: _File, *, end: bool) -> None:
         data = file.read(_CHUNK if self._one else _CHUNK_OF_MANY)

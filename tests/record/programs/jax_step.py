@@ -11,7 +11,6 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-
 import sgdlab_record
 from sgdlab_record import jax_loop, optax_loop
 
@@ -56,9 +55,9 @@ jax.block_until_ready(weights)
 for number in range(80):
     is_slow = rank == 1 and number >= 30
     with recorder.phase("data"):
-        time.sleep(draw.uniform(0.02, 0.03) + 0.1 * (is_slow and slow == "data"))
+        time.sleep(draw.uniform(0.02, 0.03) + 0.2 * (is_slow and slow == "data"))
         batch = of_all(draw.normal(size=(1, 128, 128)).astype(np.float32))
-        seconds = of_all(np.array([draw.uniform(0.03, 0.04) + 0.1 * (is_slow and slow == "compute")], np.float32))
+        seconds = of_all(np.array([draw.uniform(0.03, 0.04) + 0.2 * (is_slow and slow == "compute")], np.float32))
     weights = step(weights, batch, seconds)
     recorder.step()
 recorder.close()

@@ -8,10 +8,9 @@ import os
 import sys
 import time
 
+import sgdlab_record
 import torch
 from torch import nn
-
-import sgdlab_record
 
 DIRECTORY, LOOP = sys.argv[1:3]
 RANK, STEPS, SLOW_SINCE = int(os.environ["RANK"]), 60, 20
@@ -27,7 +26,7 @@ class Late(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         Late.calls += 1
-        time.sleep(0.03 + 0.1 * (RANK == 1 and Late.calls > SLOW_SINCE))
+        time.sleep(0.03 + 0.2 * (RANK == 1 and Late.calls > SLOW_SINCE))
         return gradient
 
 
@@ -79,7 +78,6 @@ def ddp(recorder):
 
 def accelerate(recorder):
     from accelerate import Accelerator
-
     from sgdlab_record.accelerate import record
 
     accelerator, model = Accelerator(cpu=True), Model()
@@ -95,7 +93,6 @@ def accelerate(recorder):
 
 def hugging_face(recorder):
     import transformers
-
     from sgdlab_record.hugging_face import RecorderCallback
 
     arguments = transformers.TrainingArguments(
@@ -109,7 +106,6 @@ def hugging_face(recorder):
 
 def lightning(recorder):
     import lightning.pytorch as pl
-
     from sgdlab_record.lightning import RecorderCallback
 
     class Module(pl.LightningModule):
@@ -124,7 +120,7 @@ def lightning(recorder):
             return torch.optim.SGD(self.parameters(), 0.01)
 
     trainer = pl.Trainer(
-        accelerator="cpu", devices=1, num_nodes=2, strategy="ddp", max_epochs=1, logger=False, use_distributed_sampler=True,
+        accelerator="cpu", devices=1, num_nodes=2, strategy="ddp", max_epochs=1, logger=False,
         enable_checkpointing=False, enable_progress_bar=False, callbacks=[RecorderCallback(recorder)],
     )  # fmt: skip
     trainer.fit(Module(), torch.utils.data.DataLoader(Data(), batch_size=4))
