@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -74,8 +75,12 @@ def _listen(
         window.pop("end", lambda: None)()
         first, path = window["first"], window["path"]
         window.clear()
-        stop(path)
-        recorder.note(profile=path, first=first, last=last)
+        if last >= first:
+            stop(path)
+            recorder.note(profile=path, first=first, last=last)
+        else:  # no step has ended in it
+            stop(os.devnull)
+            shutil.rmtree(path, ignore_errors=True)
 
     def at_exit() -> None:  # a profiler that still runs then may end the process by a fault
         if window:

@@ -138,7 +138,7 @@ class Recorder:
 
     def add(self, name: str, begin: float, end: float, *, waits: bool = False) -> None:
         """Add a phase that lasted from one time of `time.perf_counter` to another: see `phase`."""
-        if self._pid != os.getpid():
+        if self._pid != os.getpid():  # a lock that another thread held at the fork is never free there
             return
         try:
             cut, other = self._cut
@@ -158,8 +158,6 @@ class Recorder:
 
     def step(self, number: int | None = None) -> None:
         """End the step, and begin the next one, of that number or one more than the last."""
-        if self._pid != os.getpid():
-            return
         try:
             now = time.perf_counter()
             with self._lock:

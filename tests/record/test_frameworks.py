@@ -78,7 +78,11 @@ def assert_slow_in_backward(recording, stage, since=20):
     assert waits[0] - waits[1] > 0.1
 
 
+REASON = "imports a framework in two processes, and trains until a change can be seen"
+
+
 @pytest.mark.integrations
+@pytest.mark.long(REASON)
 def test_a_worker_slow_inside_backward_of_ddp_is_named_with_its_stage(tmp_path):
     recording = run(python_with("torch", "numpy"), "torch_job.py", str(tmp_path / "trace"), "ddp")
     assert_slow_in_backward(recording, "backward")
@@ -93,6 +97,7 @@ def test_a_worker_slow_inside_backward_of_ddp_is_named_with_its_stage(tmp_path):
 
 
 @pytest.mark.integrations
+@pytest.mark.long(REASON)
 @pytest.mark.parametrize(
     ("loop", "packages", "stage"),
     [
@@ -109,8 +114,9 @@ def test_so_are_those_of_other_trainers(tmp_path, loop, packages, stage):
 
 
 @pytest.mark.integrations
+@pytest.mark.long(REASON)
 def test_workers_of_ray_train_have_their_ranks(tmp_path):
-    python = python_with("torch", "ray", "pandas")
+    python = python_with("torch", "ray", "pyarrow")
     recording = run(python, "ray_workers.py", str(tmp_path / "trace"), ranks=1)
     assert recording.workers == ("0", "1")
     forward = np.median(recording.phases["forward"], axis=0)
@@ -119,6 +125,7 @@ def test_workers_of_ray_train_have_their_ranks(tmp_path):
 
 
 @pytest.mark.integrations
+@pytest.mark.long(REASON)
 def test_sections_of_nvrx_are_drained_before_its_reports(tmp_path):
     recording = run(python_with("nvidia_resiliency_ext", "torch"), "nvrx_sections.py", str(tmp_path / "trace"), ranks=1)
     assert recording.steps.tolist() == list(range(0, 60, 2))
@@ -179,6 +186,7 @@ def test_the_hook_of_levanter_in_a_loop_like_its_own(tmp_path, monkeypatch):
 
 
 @pytest.mark.integrations
+@pytest.mark.long(REASON)
 @pytest.mark.parametrize(("slow", "how"), [("data", "vectors"), ("compute", "vectors"), ("compute", "boundary")])
 def test_a_jitted_step_of_two_processes(tmp_path, slow, how):
     arguments = (str(tmp_path / "trace"), "{rank}", "{port}", slow, how)

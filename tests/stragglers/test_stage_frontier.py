@@ -90,6 +90,11 @@ def test_chance_tells_them_apart():
     assert np.mean(np.array(sizes) == 1) >= 0.9
 
 
+def test_who_comes_last_for_another_reason_may_be_late_in_the_stage_of_the_wait():
+    _, seen = planted(np.random.default_rng(0), slow=[(1, "data", 4.0, 0)])
+    assert 1 in find_frontier(recorded(seen)).last
+
+
 def test_of_a_boundary_the_stage_is_named_too_and_of_one_phase_nothing_is_said():
     rng = np.random.default_rng(0)
     own, _ = planted(rng, slow=[(1, "backward", 2.0, 50)])
