@@ -83,9 +83,9 @@ class _Table:
         """bool[R], rows of phases that are the whole step, of which other phases are parts."""
         own = [name for name in self.phases if not kinds.is_communication(name)]
         whole = [name for name in own if kinds.is_total(name)]
-        if self.phase is not None and len(whole) < len(own):  # one that is shorter than the others is the optimizer's
+        if self.phase is not None and whole and len(whole) < len(own):  # a shorter one is the optimizer's
             seconds = np.bincount(self.phase[self.phase >= 0], np.nan_to_num(self.duration[self.phase >= 0]))
-            parts = sum(seconds[self.phases.index(name)] for name in own if name not in whole)
+            parts = sum(float(seconds[self.phases.index(name)]) for name in own if name not in whole)
             whole = [name for name in whole if seconds[self.phases.index(name)] >= _MOST_OF_STEP * parts]
         if self.phase is None or not whole or len(whole) == len(own):
             return np.zeros(self.worker.size, bool)
