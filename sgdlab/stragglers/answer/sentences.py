@@ -3,15 +3,18 @@
 import numpy as np
 
 from sgdlab import arrays
-from sgdlab.report.words import counted, figure, interval, percent, sentence
+from sgdlab.report.words import counted, figure, interval, percent, sentence, some
 from sgdlab.stragglers.answer import failure_words, headline, network_words, rules
 from sgdlab.stragglers.comparison import measured
 from sgdlab.stragglers.comparison.comparison import DEEP_MARKOV
 from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, STALE, usage
 from sgdlab.stragglers.diagnosis.causes import Cause, named
+from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
+from sgdlab.stragglers.estimate import duration
 from sgdlab.stragglers.findings import Findings
 from sgdlab.stragglers.recording import SplitRecording
 from sgdlab.stragglers.what_if import pipeline_words
+from sgdlab.traces import Recording
 
 _BLOCKS = 10
 """Parts of the recording between which the share of waiting is compared."""
@@ -35,6 +38,7 @@ def details(findings: Findings) -> list[tuple[str, str]]:
     others = findings.diagnosis.causes[1:]
     pairs = [
         ("Waiting", waiting(findings)),
+        ("Stages", stages(findings.diagnosis, complete)),
         ("Communication", network_words.said(findings.network)),
         ("Failures", failure_words.said(findings.failures, findings.parts)),
         ("Other causes", " ".join(f"{sentence(one.headline(complete))} {cost(one)}" for one in others)),
@@ -61,6 +65,28 @@ def waiting(findings: Findings) -> str:
         f"evaluation steps ({100 * min(shares):.1f} to {100 * max(shares):.1f} % in the tenths of the recording): "
         f"{figure(idle * workers, 3)} of the {workers} workers are idle on average. In the median evaluation step the "
         f"slowest worker takes {slowest:.2f} times as long as the median worker."
+    )
+
+
+_EXPOSED = 0.02
+"""Share of a step from which what a stage exposes is told."""
+
+
+def stages(found: Diagnosis, complete: Recording) -> str:
+    """Say in which stages the time of a step goes, with whom, and who cannot be told apart where all wait."""
+    frontier = found.frontier
+    if frontier is None:
+        return ""
+    whole, said = frontier.seconds.sum(), []
+    for stage, seconds, exposed in zip(frontier.stages, frontier.seconds, frontier.exposed, strict=True):
+        ahead = named(complete.workers, [int(seconds.argmax())])
+        more = f" ({duration(exposed)} more than the median worker's, mostly with {ahead} ahead)"
+        said.append(f"{stage} {percent(seconds.sum() / whole)}{more if exposed > _EXPOSED * whole else ''}")
+    who = named(complete.workers, frontier.last)
+    apart = "cannot be told apart" if len(frontier.last) > 1 else "waits least"
+    return (
+        f"Of {duration(whole)} a step, from wait to wait, the frontier of the workers spends in {some(said)}. The wait "
+        f"is in the last of these, in which {who} {apart}."
     )
 
 
