@@ -4,11 +4,13 @@ import numpy as np
 
 from sgdlab import arrays
 from sgdlab.report.words import counted, figure, interval, percent, sentence
+from sgdlab.stragglers import timeouts
 from sgdlab.stragglers.answer import failure_words, headline, network_words, rules
 from sgdlab.stragglers.comparison import measured
 from sgdlab.stragglers.comparison.comparison import DEEP_MARKOV
 from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, STALE, usage
 from sgdlab.stragglers.diagnosis.causes import Cause, named
+from sgdlab.stragglers.estimate import duration
 from sgdlab.stragglers.findings import Findings
 from sgdlab.stragglers.recording import SplitRecording
 from sgdlab.stragglers.what_if import pipeline_words
@@ -37,6 +39,8 @@ def details(findings: Findings) -> list[tuple[str, str]]:
         ("Waiting", waiting(findings)),
         ("Communication", network_words.said(findings.network)),
         ("Failures", failure_words.said(findings.failures, findings.parts)),
+        ("Time-outs", timeouts.said(findings.timeouts)),
+        ("Dropped workers", healing(findings)),
         ("Other causes", " ".join(f"{sentence(one.headline(complete))} {cost(one)}" for one in others)),
         ("How long slowness lasts", memory(findings)),
         ("Tuning and evaluation steps", differ.sentence(findings.settings.refit) if differ else ""),
@@ -61,6 +65,21 @@ def waiting(findings: Findings) -> str:
         f"evaluation steps ({100 * min(shares):.1f} to {100 * max(shares):.1f} % in the tenths of the recording): "
         f"{figure(idle * workers, 3)} of the {workers} workers are idle on average. In the median evaluation step the "
         f"slowest worker takes {slowest:.2f} times as long as the median worker."
+    )
+
+
+def healing(findings: Findings) -> str:
+    """Say what dropping workers costs; empty where it costs nothing."""
+    seconds, compared = findings.settings.rejoin_seconds, findings.comparison
+    if not seconds:
+        return ""
+    results, workers = compared.sweeps[0].test, len(findings.parts.workers)
+    best = max(results, key=lambda b: results[b].undisturbed.gradients_per_second)
+    free = results[best].undisturbed.gradients_per_second / results[0].gradients_per_second
+    dear = results[best].gradients_per_second / results[0].gradients_per_second
+    return (
+        f"A worker that is dropped takes {duration(seconds)} to come back, and the seconds of every row count that. "
+        f"Else, to wait for {workers - best} of {workers} would give x {free:.2f} of full synchrony; so, x {dear:.2f}."
     )
 
 
