@@ -2,11 +2,12 @@
 
 import math
 
+from hivemind.averaging.partition import AllreduceException
 from hivemind.utils import get_dht_time
 
 
 def average(averager, deadline, peers, began, *, timeout):
-    """Average with those that are ready by the deadline, learn from who was, and return their seconds, by peer.
+    """Average with those that are ready by the deadline, learn from it, and return their seconds, by peer; or nothing.
 
     Args:
       averager: a `DecentralizedAverager`, whose `min_group_size` is the quorum: hivemind takes it once, at the start.
@@ -17,8 +18,10 @@ def average(averager, deadline, peers, began, *, timeout):
     """
     wait = min(deadline.next().seconds, timeout)
     ready = get_dht_time() - began
-    found = averager.step(gather=ready, scheduled_time=began + wait, timeout=timeout, allow_retries=False)
-    if found:  # who was late learns nothing of this round; it is told in the next one by whose group it joins
-        arrivals = [found.get(peer, math.nan) for peer in peers]
-        deadline.next(arrivals, cut_at=max(wait, *found.values()))
+    try:
+        found = averager.step(gather=ready, scheduled_time=began + wait, timeout=timeout, allow_retries=False)
+    except AllreduceException:  # it was late, and learns nothing of this round; it joins the others in the next one
+        return {}
+    arrivals = [found.get(peer, math.nan) for peer in peers]
+    deadline.next(arrivals, cut_at=max(wait, *found.values()))
     return found
