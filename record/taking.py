@@ -1,9 +1,8 @@
 """Takes the predictors into this distribution from the sgdlab beside it, when a wheel or a source archive is built.
 
-There is one copy of their equations, in `sgdlab/predictors`: stored results count by the code of those files, so they
-stay where they are, and sgdlab's own wheel needs no other package. What is built has them as `sgdlab_record.taken`,
-whose imports name each other, and `sgdlab_record.special` for SciPy. An editable installation, or PYTHONPATH, has no
-`taken`, and reads sgdlab itself.
+Their equations stay in `sgdlab/predictors`, by whose code stored results count, and sgdlab's wheel needs no other
+package. What is built has them as `sgdlab_record.taken`, with `sgdlab_record.special` in the place of SciPy; an
+editable installation, or PYTHONPATH, has no `taken`, and reads sgdlab itself.
 """
 
 import pathlib

@@ -2,10 +2,9 @@
 
     from sgdlab_record.deadlines import Deadline
 
-    deadline = Deadline.fit(times)                 # float[T, N]: seconds of N workers in T rounds that waited for all
-    seconds, how_many = deadline.next()
-    ...                                            # a round: wait until all are there, or until `seconds` have passed
-    seconds, how_many = deadline.next(arrivals)    # and `how_many` are there; float[N], NaN of those that were late
+    deadline = Deadline.fit(times)  # float[T, N]: seconds of N workers in T rounds that waited for all
+    seconds, how_many = deadline.next()  # wait until all are there, or `seconds` have passed and `how_many` are there
+    seconds, how_many = deadline.next(arrivals)  # float[N], NaN of those that were late
 
 It needs `pip install "sgdlab-record[deadlines]"`. The predictors are those of sgdlab.
 """
@@ -187,28 +186,17 @@ class Deadline:
         return Next((1 + _ROUNDING) * seconds, min(cutoff, int(self._here.sum())))
 
 
-class Replay(NamedTuple):
-    """Tells what deadlines would have done in rounds whose times are known.
-
-    Attributes:
-      seconds: float64[T], of each round.
-      in_time: bool[T, N], whether each worker was.
-    """
-
-    seconds: np.ndarray
-    in_time: np.ndarray
-
-
-def replay(deadline: Deadline, times: Any) -> Replay:
-    """Return what a deadline would have done in rounds, learning as it goes; it has seen them afterwards.
+def replay(deadline: Deadline, times: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the seconds of each round, [T], that a deadline would have waited for, and who was in time, bool[T, N].
 
     Args:
-      deadline: the deadline.
+      deadline: it learns from the rounds as it goes, and has seen them afterwards.
       times: float[T, N], seconds; when each worker would have been there.
 
     Example:
       >>> times = np.array([[1.0, 1.1, 0.9, 5.0]] * 40)
-      >>> replay(Deadline.fit(times[:20], max_false_drop=1), times[20:]).in_time.mean(axis=0)
+      >>> seconds, in_time = replay(Deadline.fit(times[:20], max_false_drop=1), times[20:])
+      >>> in_time.mean(axis=0)
       array([1., 1., 1., 0.])
     """
     times = checked(times, "times")
@@ -218,4 +206,4 @@ def replay(deadline: Deadline, times: Any) -> Replay:
         seconds[number] = closes = min(max(least, np.sort(row)[how_many - 1]), row.max())
         in_time[number] = row <= closes
         deadline.next(np.where(row <= closes, row, np.nan), cut_at=closes)
-    return Replay(seconds, in_time)
+    return seconds, in_time

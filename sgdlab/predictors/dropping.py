@@ -12,11 +12,10 @@ def healing_seconds(num_workers: int, rejoin_seconds: float) -> np.ndarray:
 
     .. math:: \frac{n - c}{n} R, \qquad \text{so that} \qquad \frac{c}{E[x_{(c)}] + \frac{n - c}{n} R}
 
-    is the number of gradients for each second of a worker, times n: of the n workers an iteration takes
-    :math:`E[x_{(c)}]` seconds each, and R besides of those that it drops, which give no gradient until they are back.
+    is n times the number of gradients for each second of a worker: those that are dropped give none for R seconds.
 
     Args:
-      num_workers: n, number of workers.
+      num_workers: n.
       rejoin_seconds: R, seconds from when a worker is dropped until it takes part again.
 
     Returns:

@@ -111,9 +111,7 @@ def test_a_cutoff_is_recommended_where_it_saves_more_than_healing_costs(rejoin, 
     assert relative["median + k MAD"] == pytest.approx(9 / (4 + rejoin), rel=3e-3)
     interrupted, finishing = found.comparison.sweeps  # who finishes is late for the next update too
     assert interrupted.tuned == 4 - waits_for >= finishing.tuned
-    text = dict(sentences.details(found)).get("Dropped workers", "")
-    assert bool(text) == bool(rejoin)
-    assert not rejoin or f"to wait for 3 of 4 would give x 2.25 of full synchrony; so, x {9 / (4 + rejoin):.2f}" in text
+    assert ("to come back" in sentences.limits(found)) == bool(rejoin)
     assert json.loads(machine_readable.text(found))["rejoin_seconds"] == rejoin
     used = [entry["effective_workers"] for entry in json.loads(machine_readable.text(found))["protocols"]]
     assert used == pytest.approx([4.0] * len(used), rel=0.1)  # who is used does not depend on the price
@@ -131,7 +129,7 @@ def test_the_best_cutoffs_at_a_price_are_those_of_all_combinations():
     dear = measured.with_healing(free, 3, 0.7)
     assert dear.gradients_per_second == pytest.approx(max(rates))
     assert dear.updates_per_second == pytest.approx(5 / dear.seconds.sum())
-    assert dear.undisturbed.gradients_per_second == free.gradients_per_second
+    np.testing.assert_array_equal(dear.closed, free.seconds)
 
 
 def test_time_outs_are_in_text_and_json():

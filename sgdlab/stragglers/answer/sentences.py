@@ -40,7 +40,6 @@ def details(findings: Findings) -> list[tuple[str, str]]:
         ("Communication", network_words.said(findings.network)),
         ("Failures", failure_words.said(findings.failures, findings.parts)),
         ("Time-outs", timeouts.said(findings.timeouts)),
-        ("Dropped workers", healing(findings)),
         ("Other causes", " ".join(f"{sentence(one.headline(complete))} {cost(one)}" for one in others)),
         ("How long slowness lasts", memory(findings)),
         ("Tuning and evaluation steps", differ.sentence(findings.settings.refit) if differ else ""),
@@ -65,21 +64,6 @@ def waiting(findings: Findings) -> str:
         f"evaluation steps ({100 * min(shares):.1f} to {100 * max(shares):.1f} % in the tenths of the recording): "
         f"{figure(idle * workers, 3)} of the {workers} workers are idle on average. In the median evaluation step the "
         f"slowest worker takes {slowest:.2f} times as long as the median worker."
-    )
-
-
-def healing(findings: Findings) -> str:
-    """Say what dropping workers costs; empty where it costs nothing."""
-    seconds, compared = findings.settings.rejoin_seconds, findings.comparison
-    if not seconds:
-        return ""
-    results, workers = compared.sweeps[0].test, len(findings.parts.workers)
-    best = max(results, key=lambda b: results[b].undisturbed.gradients_per_second)
-    free = results[best].undisturbed.gradients_per_second / results[0].gradients_per_second
-    dear = results[best].gradients_per_second / results[0].gradients_per_second
-    return (
-        f"A worker that is dropped takes {duration(seconds)} to come back, and the seconds of every row count that. "
-        f"Else, to wait for {workers - best} of {workers} would give x {free:.2f} of full synchrony; so, x {dear:.2f}."
     )
 
 
@@ -186,6 +170,10 @@ def limits(findings: Findings) -> str:
         else "",
         f"{counted(parts.left_out, 'step')} with a missing compute time {was} excluded." if parts.left_out else "",
         findings.comparison.note,
+        f"A worker that is dropped takes {duration(price)} to come back, which is in the seconds of all protocols that "
+        "drop one."
+        if (price := findings.settings.rejoin_seconds)
+        else "",
         f"The intervals (90 %, from {len(parts.test)} steps) cover the variation between the recorded steps, not a "
         "later change of the cluster.",
         communication(parts),

@@ -42,11 +42,6 @@ class Measured:
     closed: np.ndarray | None = None
 
     @property
-    def undisturbed(self) -> "Measured":
-        """The same without the seconds of healing."""
-        return self if self.closed is None else dataclasses.replace(self, seconds=self.closed, closed=None)
-
-    @property
     def gradients_per_second(self) -> float:
         """Used gradients per second, of the whole cluster."""
         return float((self.gradients.sum(axis=0) / self.seconds.sum(axis=0)).sum())

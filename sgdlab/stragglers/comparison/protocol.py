@@ -121,7 +121,7 @@ def _used(result: Measured, runtimes: np.ndarray, without: tuple[int, ...]) -> n
     if without:
         return np.isin(np.arange(runtimes.shape[1]), without, invert=True).astype(float)
     # The first of every iteration, of equal ones those with the lowest numbers.
-    last = result.undisturbed.seconds
+    last = result.seconds if result.closed is None else result.closed
     in_time = runtimes <= last
     for row in np.flatnonzero(in_time.sum(axis=1) > result.gradients[:, 0]):
         equal = np.flatnonzero(runtimes[row] == last[row])
