@@ -43,8 +43,11 @@ def test_the_number_to_wait_for_is_that_of_sgdlab(name):
 def test_a_deadline_waits_for_the_last_of_the_number_that_is_expected():
     times = np.array([[1.0, 1.1, 0.9, 5.0]] * 20)
     assert Deadline.fit(times, max_false_drop=1).next() == pytest.approx((1.1, 3))
-    assert Deadline.fit(times, max_false_drop=1, deviations=50.0).next() == pytest.approx((5.0, 4))
+    for price in (0.0, 0.1):  # which makes no number smaller than the predictor's
+        given = {"max_false_drop": 1, "deviations": 50.0, "rejoin_seconds": price}
+        assert Deadline.fit(times, **given).next() == pytest.approx((5.0, 4))
     deadline = Deadline.fit(times, max_false_drop=1)
+    assert deadline.next(7 * times[0]) == pytest.approx((1.1, 3))  # a pause of all teaches nothing
     assert deadline.next([1.0, 1.1, 0.9, np.inf]).how_many == 3
     assert deadline.next([1.0, np.inf, 0.9, np.inf]).how_many == 2  # of those that are there
     assert deadline.next([1.0, 1.1, 0.9, 5.0]).how_many == 3
