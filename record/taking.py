@@ -11,7 +11,8 @@ import re
 from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
-SGDLAB = pathlib.Path(__file__).parents[1] / "sgdlab"
+ROOT = pathlib.Path(__file__).parent
+SGDLAB = ROOT.parent / "sgdlab"
 TAKEN = "sgdlab_record/taken"
 MODULES = (
     *("arguments", "arrays", "errors", "files", "runtimes"),
@@ -51,9 +52,11 @@ def changed(text: str) -> str:
 
 
 def take(folder: pathlib.Path) -> None:
-    """Write the modules; nothing where sgdlab is not beside this, as in a source archive, which has them already."""
-    if not SGDLAB.is_dir():
+    """Write the modules, from sgdlab beside this; a source archive has them already."""
+    if (ROOT / TAKEN).is_dir():
         return
+    if not SGDLAB.is_dir():
+        raise FileNotFoundError(f"{SGDLAB} must be there, of which the predictors are taken: build in a checkout")
     texts = {name: changed((SGDLAB / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES}
     for name, text in {**MADE, **texts}.items():
         path = folder / TAKEN / f"{name}.py"

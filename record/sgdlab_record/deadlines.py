@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 try:
-    from sgdlab_record.taken import arguments
-    from sgdlab_record.taken.predictors import dropping, kalman, order_statistics, windowed
-    from sgdlab_record.taken.predictors.guarded import Guarded
-    from sgdlab_record.taken.runtimes import checked
+    from sgdlab_record.taken import arguments  # pyrefly: ignore[missing-import]
+    from sgdlab_record.taken.predictors import dropping, kalman, order_statistics, windowed  # pyrefly: ignore[missing-import]
+    from sgdlab_record.taken.predictors.guarded import Guarded  # pyrefly: ignore[missing-import]
+    from sgdlab_record.taken.runtimes import checked  # pyrefly: ignore[missing-import]
 except ModuleNotFoundError:  # a checkout, or an editable installation, beside sgdlab
     from sgdlab import arguments
     from sgdlab.predictors import dropping, kalman, order_statistics, windowed
