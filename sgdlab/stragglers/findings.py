@@ -14,7 +14,7 @@ from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
 from sgdlab.stragglers.failures import Failures
 from sgdlab.stragglers.network import Network
 from sgdlab.stragglers.recording import SplitRecording
-from sgdlab.stragglers.timeouts import Timeouts
+from sgdlab.stragglers.timeouts import JobTimeouts
 from sgdlab.stragglers.what_if.what_if import WhatIf
 
 
@@ -42,7 +42,7 @@ class Findings:
     settings: ComparisonSettings
     network: Network | None = None
     failures: Failures | None = None
-    timeouts: Timeouts | None = None
+    timeouts: JobTimeouts | None = None
 
     @property
     def comparison(self) -> Comparison:

@@ -36,7 +36,7 @@ class Timeout(NamedTuple):
     longest: float  # seconds of the longest wait
 
 
-class Timeouts(NamedTuple):
+class JobTimeouts(NamedTuple):
     """Holds the time-outs of a job."""
 
     rows: tuple[Timeout, ...]  # from the lowest to the highest
@@ -44,7 +44,7 @@ class Timeouts(NamedTuple):
     few: bool  # too few for the probability that was wanted: the longest waits stand for the order statistics
 
 
-def find_timeouts(parts: SplitRecording, max_false_drop: float = 0.001, rejoin_seconds: float = 0.0) -> Timeouts:
+def find_timeouts(parts: SplitRecording, max_false_drop: float = 0.001, rejoin_seconds: float = 0.0) -> JobTimeouts:
     r"""Return the shortest time-outs that drop a worker wrongly in no more than a share of the steps.
 
     With D(w) the shortest deadline of a wait w as `dropping.least_deadline` has it, s the longest and f the shortest
@@ -78,7 +78,7 @@ def find_timeouts(parts: SplitRecording, max_false_drop: float = 0.001, rejoin_s
     found = {"process_group": (group, together), "step": (step, longest)}
     found |= {"join": (join, arriving), "quorum": (step + join, longest)}
     rows = [_row(name, seconds, wait) for name, (seconds, wait) in found.items()]
-    return Timeouts(tuple(sorted(rows, key=lambda row: row.seconds)), len(times), few)
+    return JobTimeouts(tuple(sorted(rows, key=lambda row: row.seconds)), len(times), few)
 
 
 def _row(name: str, seconds: float, waits: np.ndarray) -> Timeout:
@@ -86,7 +86,7 @@ def _row(name: str, seconds: float, waits: np.ndarray) -> Timeout:
     return Timeout(name, seconds, drops, dropping.most_likely(drops, len(waits), confidence=LEVEL), float(waits.max()))
 
 
-def said(timeouts: Timeouts | None) -> str:
+def said(timeouts: JobTimeouts | None) -> str:
     """Say which time-outs to set, and how often each would drop somebody wrongly; empty where nobody asked."""
     if timeouts is None:
         return ""
