@@ -3,6 +3,7 @@
 import functools
 import heapq
 import json
+import math
 import pathlib
 import time
 
@@ -23,7 +24,7 @@ def serve(grid, policy, params, apply, *, num_workers, num_updates, log):
     """Train until so many updates are made, and return the parameters, a list of arrays.
 
     `apply` makes new parameters of those, and of a list of pairs, a reply's arrays and their staleness. The log is
-    JSON lines, [worker, version, began, ended, update], in seconds. Call it in the main function of `ServerApp()`.
+    JSON lines, [worker, version, began, ended (infinite: given up), update]. Call it in the main function of `ServerApp()`.
     """
     while len(nodes := sorted(grid.get_node_ids())[:num_workers]) < num_workers:
         time.sleep(0.1)
@@ -44,7 +45,7 @@ def serve(grid, policy, params, apply, *, num_workers, num_updates, log):
                     rows.append([*row, now, DROPPED])
                 case policies.Interrupt(worker):  # its reply is ignored; the node ends it before what it is sent next
                     late = next(sent for sent, each in flying.items() if each[0] == worker)
-                    rows.append([*flying.pop(late), now, DROPPED])
+                    rows.append([*flying.pop(late), math.inf, DROPPED])
                 case policies.Close():
                     params, taken, version = apply(params, taken), [], version + 1
                     if version == num_updates:
@@ -70,7 +71,7 @@ def replay(log, make_policy, num_workers):
     """Return the log's rows, and the schedule that the policy makes of the seconds in it, in simulation."""
     rows = [json.loads(line) for line in pathlib.Path(log).read_text(encoding="utf-8").splitlines()]
     times = [[end - begin for who, _, begin, end, _ in rows if who == worker] for worker in range(num_workers)]
-    runtimes = np.full((1 + max(map(len, times)), num_workers), 1e6)  # what never came takes for ever
+    runtimes = np.full((1 + max(map(len, times)), num_workers), 1e6)
     for worker, seconds in enumerate(times):
-        runtimes[: len(seconds), worker] = seconds
+        runtimes[: len(seconds), worker] = np.minimum(seconds, 1e6)  # what never came takes for ever
     return rows, policies.simulate(make_policy, runtimes, num_updates=1 + max(row[4] for row in rows))

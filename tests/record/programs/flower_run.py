@@ -40,4 +40,4 @@ ours = sorted(zip(schedule.worker, schedule.read[:, 0], schedule.update[:, 0], s
 ours = [[int(number) for number in row] for row in ours if row[2] != -2]  # less those in flight
 print("recorded ", sorted([who, read, update] for who, read, _, _, update in rows))
 print("simulated", ours)
-print("seconds", max(row[3] for row in rows), schedule.applied[-1, 0])
+print("seconds", max(row[3] for row in rows if row[4] >= 0), schedule.applied[-1, 0])
