@@ -24,7 +24,7 @@ def serve(grid, policy, params, apply, *, num_workers, num_updates, log):
     """Train until so many updates are made, and return the parameters, a list of arrays.
 
     `apply` makes new parameters of those, and of a list of pairs, a reply's arrays and their staleness. The log is
-    JSON lines, [worker, version, began, ended (infinite: given up), update]. Call it in the main function of `ServerApp()`.
+    JSON lines, [worker, version, began, ended (infinite: given up), update]; to call in a `ServerApp`.
     """
     while len(nodes := sorted(grid.get_node_ids())[:num_workers]) < num_workers:
         time.sleep(0.1)
