@@ -3,7 +3,7 @@
 # make test-all           both tiers: also combinations of methods, protocols and rules, every figure, every fault
 # make test-compiled      a part of it again: how programs round that are compiled as users compile them
 # make test-machines      what needs several processes for minutes; before a release, as is the next
-# make test-integrations  what needs packages of others: Ray, Grafana's schema; PyTorch and its trainers, for sgdlab-record
+# make test-integrations  what needs packages of others: Ray, Grafana's schema, PyTorch's trainers, Flower, hivemind, torchft
 # make lint   ruff; codespell; import-linter, floors of sgdlab; pyrefly, types of sgdlab; shellcheck
 # make bench  the measured figures, each with what it is compared to; appended to a stored table, and drawn by commit
 # make notebooks  notebooks for Colab or Jupyter, from experiments/colab, in runs/notebooks

@@ -2,8 +2,12 @@
 
 import pathlib
 import re
+import sys
 
-from setuptools import setup
+from setuptools import find_packages, setup
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))  # where pip's builds do not look
+import taking
 
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "sgdlab_record/__init__.py").read_text(encoding="utf-8")).group(1)
@@ -15,7 +19,9 @@ setup(
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    packages=["sgdlab_record"],
+    packages=find_packages(include=["sgdlab_record", "sgdlab_record.*"]),
     package_data={"sgdlab_record": ["py.typed"]},
     python_requires=">=3.9",
+    extras_require={"deadlines": ["numpy>=1.24,<3"]},
+    cmdclass=taking.COMMANDS,
 )

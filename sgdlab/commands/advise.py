@@ -31,6 +31,10 @@ messages of 4 bits; where sizes of messages are known (NCCL's flight recorder, o
 latency, bandwidth, and how many workers saturate a server. Workers that were missing and came back, and stops of all,
 are failures: the time between them, how often to write a checkpoint (--checkpoint_seconds=90), and spares.
 
+--rejoin_seconds=120: a worker that is dropped must heal, and takes so long to come back; a cutoff is recommended where
+it saves more. --timeouts says which time-outs to set in torchft or hivemind, from the process group to the quorum, and
+how probable it is that each drops a worker that is only late.
+
 If the trace has the operations of a pipeline-parallel job (docs/traces.md in the repository), the answer says which
 stage of which rank and which messages are slow, whether sequence lengths differ and what distributing them by cost
 would save, and which layers to move (--layers=8 if each stage holds 8). Each is priced by the longest path through the
@@ -80,6 +84,11 @@ def define_flags() -> None:
     flags.DEFINE_float(
         "checkpoint_seconds", None, "Seconds that writing a checkpoint takes, to say how often to write one."
     )
+    flags.DEFINE_float(
+        "rejoin_seconds", 0.0, "Seconds that a dropped worker takes to come back: a cutoff has to save more than that."
+    )
+    flags.DEFINE_bool("timeouts", False, "Also says which time-outs to give torchft or hivemind.")
+    flags.DEFINE_float("max_false_drop", None, "Largest probability of a step that a time-out cuts off (0.001).")
     flags.DEFINE_bool(
         "what_if",
         False,
@@ -117,6 +126,11 @@ def main(argv: Sequence[str]) -> None:
         for name in ("parameters", "checkpoint_seconds"):
             if given[name].value is not None:
                 arguments.real(name, given[name].value, above=0)
+        arguments.real("rejoin_seconds", given.rejoin_seconds, least=0)
+        if given.max_false_drop is not None:
+            arguments.real("max_false_drop", given.max_false_drop, above=0, below=1)
+    if given.max_false_drop is not None and not given.timeouts:
+        raise UsageError(f"--max_false_drop={given.max_false_drop:g} must come with --timeouts")
     begun = time.monotonic()
     report = lambda line: print(f"[{time.monotonic() - begun:6.1f} s] {line}", flush=True)
     parts = recording.read(path, options, train_share=given.train_share, flag=flag)
@@ -146,6 +160,9 @@ def _refuse_together(argv: Sequence[str]) -> None:
         "parameters",
         "dtype",
         "checkpoint_seconds",
+        "rejoin_seconds",
+        "timeouts",
+        "max_false_drop",
     )
     if given.follow or given.compare:
         shared_flags.check_serve(argv)
@@ -158,8 +175,8 @@ def _refuse_together(argv: Sequence[str]) -> None:
         if words:
             raise UsageError(f"{words[0]} must be left out beside {alone}: it would change nothing")
         return
-    for name in ("parameters", "dtype", "checkpoint_seconds"):
-        if given.what_if and given[name].value is not None:
+    for name in ("parameters", "dtype", "checkpoint_seconds", "rejoin_seconds", "timeouts", "max_false_drop"):
+        if given.what_if and given[name].value != given[name].default:
             raise UsageError(f"--{name} must be left out beside --what_if: it would change nothing")
     for name in of_follow:
         if given[name].value != given[name].default:
@@ -173,7 +190,11 @@ def _compare(parts: recording.SplitRecording, workdir: pathlib.Path, report: Cal
 
     given = flags.FLAGS
     settings = comparison.ComparisonSettings(
-        model=given.model, most_steps=given.steps, refit=given.refit, seed=given.seed
+        model=given.model,
+        most_steps=given.steps,
+        refit=given.refit,
+        seed=given.seed,
+        rejoin_seconds=given.rejoin_seconds,
     )
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -183,6 +204,7 @@ def _compare(parts: recording.SplitRecording, workdir: pathlib.Path, report: Cal
             settings=settings,
             layers=given.layers,
             checkpoint_seconds=given.checkpoint_seconds,
+            max_false_drop=(given.max_false_drop or 0.001) if given.timeouts else None,
             report=report,
         )
         commands = next_steps.commands(found, str(workdir))

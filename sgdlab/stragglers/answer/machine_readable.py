@@ -30,6 +30,9 @@ with a 90 % interval, relative to full synchrony of all workers:
 * `failures`: null of a live run, or {`outages`: [{`step`, `workers` (names; none: all stood still), `seconds`}],
   `between`, `repair` (mean seconds), `checkpoint_seconds`, `checkpoint_known` ("flag", "phase" or "", an example),
   `checkpoint_every` (Young's interval), `spares`: [{`up` (share of the time), `workers`}]}, with intervals likewise.
+* `timeouts`: null without --timeouts, or {`steps`, `few` (whether too few), `rows`: [{`name` ("process_group", "step",
+  "join" or "quorum"), `seconds`, `false_drops` (steps that waited longer), `at_most` (upper bound of their
+  probability, 95 %), `longest` wait}]}. `rejoin_seconds`: that a dropped worker takes to come back.
 * `left_out`: protocol -> why it was not tried. `notes`: what the reader decided. `waiting`: share of worker-seconds.
 
 Numbers that do not exist are null.
@@ -97,6 +100,9 @@ def as_dict(findings: Findings) -> dict[str, Any]:
         "pipelines": _pipelines(findings.what_if),
         "network": _network(findings.network),
         "failures": _failures(findings.failures, parts.recording),
+        "timeouts": findings.timeouts
+        and {**findings.timeouts._asdict(), "rows": [row._asdict() for row in findings.timeouts.rows]},
+        "rejoin_seconds": findings.settings.rejoin_seconds,
         "left_out": findings.comparison.left_out,
         "notes": parts.recording.notes,
         "waiting": findings.comparison.synchrony.idle,

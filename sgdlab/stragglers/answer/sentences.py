@@ -4,6 +4,7 @@ import numpy as np
 
 from sgdlab import arrays
 from sgdlab.report.words import counted, figure, interval, percent, sentence, some
+from sgdlab.stragglers import timeouts
 from sgdlab.stragglers.answer import failure_words, headline, network_words, rules
 from sgdlab.stragglers.comparison import measured
 from sgdlab.stragglers.comparison.comparison import DEEP_MARKOV
@@ -41,6 +42,7 @@ def details(findings: Findings) -> list[tuple[str, str]]:
         ("Stages", stages(findings.diagnosis, complete)),
         ("Communication", network_words.said(findings.network)),
         ("Failures", failure_words.said(findings.failures, findings.parts)),
+        ("Time-outs", timeouts.said(findings.timeouts)),
         ("Other causes", " ".join(f"{sentence(one.headline(complete))} {cost(one)}" for one in others)),
         ("How long slowness lasts", memory(findings)),
         ("Tuning and evaluation steps", differ.sentence(findings.settings.refit) if differ else ""),
@@ -193,6 +195,10 @@ def limits(findings: Findings) -> str:
         else "",
         f"{counted(parts.left_out, 'step')} with a missing compute time {was} excluded." if parts.left_out else "",
         findings.comparison.note,
+        f"A worker that is dropped takes {duration(price)} to come back, which is in the seconds of all protocols that "
+        "drop one."
+        if (price := findings.settings.rejoin_seconds)
+        else "",
         f"The intervals (90 %, from {len(parts.test)} steps) cover the variation between the recorded steps, not a "
         "later change of the cluster.",
         communication(parts),
