@@ -62,6 +62,7 @@ setup(
         "sgdlab.configs": ["*.json"],
         "sgdlab.data": ["digits.npz"],
         "sgdlab.report": ["*.html"],
+        "sgdlab.rollouts": ["*.html"],
         "sgdlab.results": ["*.html"],
         "sgdlab.stragglers.answer": ["*.html"],
         "sgdlab.stragglers.what_if": ["*.html"],

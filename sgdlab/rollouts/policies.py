@@ -212,7 +212,7 @@ def window(
     *,
     batch: Count,
     lag: Whole | None = 1,
-    eta: NotNegative | None = None,
+    gate: NotNegative | None = None,
     requeue: str = "never",
     freshest: bool = False,
 ) -> StalenessPolicy:
@@ -221,13 +221,13 @@ def window(
     Args:
       batch: B, groups of a trainer step.
       lag: largest staleness in versions. None: any.
-      eta: gate of admission as `admission` has it; what is thrown away gives its place back. None: no gate.
+      gate: eta of a gate as `admission` has it; what is thrown away gives its place back. None: no gate.
       requeue: when the prompt of a discarded group is tried again: never, front (before new prompts) or back.
       freshest: whether the freshest ready groups are taken, not the first.
     """
     arguments.one_of("requeue", requeue, REQUEUES)
-    bound, gate = (math.inf if value is None else float(value) for value in (lag, eta))
-    return LagWindow(batch, requeue=requeue, eta=gate, lag=bound, freshest=freshest)
+    bound, eta = (math.inf if value is None else float(value) for value in (lag, gate))
+    return LagWindow(batch, requeue=requeue, eta=eta, lag=bound, freshest=freshest)
 
 
 @STALENESS_POLICIES.register(title="queue that drops the oldest", source="Applied Compute 2026")

@@ -26,7 +26,7 @@ class Naive:
 
     # -------------------------------------------------------------- policies, by name
     def may_begin(self):
-        eta = {"synchronous": 0, "one_step_off": 1}.get(self.policy, self.given.get("eta"))
+        eta = {"synchronous": 0, "one_step_off": 1}.get(self.policy, self.given.get("eta", self.given.get("gate")))
         gone = sum(group["fate"] in ("stale", "overflow") for group in self.groups)
         if self.policy == "budget":
             return self.counter < (1 + self.given["theta"]) * self.batch

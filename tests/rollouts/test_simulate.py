@@ -25,7 +25,7 @@ POLICIES = {
 VARIANTS = [
     *POLICIES.items(),
     ("window", {"lag": 1, "requeue": "front"}),
-    ("window", {"lag": 0, "requeue": "back", "eta": 1.0}),
+    ("window", {"lag": 0, "requeue": "back", "gate": 1.0}),
     ("window", {"lag": 2, "freshest": True}),
     ("queue_drop", {"capacity": 2, "requeue": "back"}),
 ]
