@@ -110,10 +110,6 @@ class VersionFifo(Admission):
         running = run.oldest_running()
         return None if running is not None and run.read[running] < run.read[first[-1]] else first
 
-    def evict(self, run: "RolloutRun") -> Sequence[Discard]:
-        """Return what is staler than eta; the gate leaves nothing to it."""
-        return [Discard(group, STALE) for group in run.ready if run.step - run.read[group] > math.ceil(self.eta)]
-
 
 @dataclasses.dataclass
 class LagWindow(Admission):

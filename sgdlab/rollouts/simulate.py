@@ -5,6 +5,7 @@ are discarded, a step begins, and free slots are filled. Nothing polls, and noth
 """
 
 import collections
+import dataclasses
 import heapq
 import math
 from collections.abc import Callable, Sequence
@@ -51,6 +52,19 @@ def simulate(
     return run.schedule()
 
 
+@dataclasses.dataclass(slots=True)
+class _Group:
+    """Holds a group: what it is of, how many of its rollouts are not over, and what has become of it."""
+
+    prompt: int
+    attempt: int
+    lengths: list[int]
+    left: int
+    ready: float = math.nan
+    fate: int = RUNNING
+    step: int = -1
+
+
 class RolloutRun:
     """A run while it is simulated; policies read it.
 
@@ -62,46 +76,31 @@ class RolloutRun:
       discarded: groups that were thrown away.
       ready: groups that are ready and wait, in the order in which they became ready.
       read: of each group, the version on which its first rollout began.
+      events: rollouts and steps that were over, and versions that were loaded.
     """
 
     def __init__(self, workload: Workload, system: System, policy: StalenessPolicy, num_steps: int):
         self.workload, self.system, self.policy, self.num_steps = workload, system, policy, num_steps
-        self.version = self.step = self.begun = self.taken = self.discarded = 0
+        self.version = self.step = self.begun = self.taken = self.discarded = self.events = 0
         self.ready: list[int] = []
         self.read: list[int] = []
-        self.events = 0  # rollouts and steps that were over, and versions that were loaded
-        self._now = 0.0
         rates = system.rates()
         self._engines = [Decoder(rates) for _ in range(system.engines)]
-        self._load = [0] * system.engines  # busy slots of each engine
+        self._load = [0] * system.engines  # busy slots of each
         self._heap: list[tuple[float, int, int, int]] = []  # (seconds, kind, engine, stamp)
+        self._now, self._training, self._settled = 0.0, False, False
         self._prompts, self._again = 0, collections.deque[tuple[int, int]]()
-        self._lengths: list[list[int]] = []  # of each group
-        self._pending = 0  # rollouts of the last group that have not begun
-        self._training, self._settled = False, False
-        self._applied: list[float] = []
+        self._groups: list[_Group] = []
+        self._pending, self._first_running = 0, 0  # rollouts of the last group that have not begun
+        self._rows: list[tuple] = []  # of rollouts: group, engine, clock, second and version at the beginning, length
+        self._finished: list[float] = []
         self._began: list[float] = []
         self._ended: list[float] = []
-        # Of groups: prompt, attempt, rollouts not yet over, when it was ready, fate, step.
-        self._prompt: list[int] = []
-        self._attempt: list[int] = []
-        self._left: list[int] = []
-        self._ready_at: list[float] = []
-        self._fate: list[int] = []
-        self._entered: list[int] = []
-        self._first_running = 0
-        # Of rollouts: group, engine, clock and second at which they began, version, length, second at which they ended.
-        self._group: list[int] = []
-        self._engine: list[int] = []
-        self._clock: list[float] = []
-        self._started: list[float] = []
-        self._row_read: list[int] = []
-        self._length: list[int] = []
-        self._finished: list[float] = []
+        self._applied: list[float] = []
 
     def oldest_running(self) -> int | None:
         """Return the first of the groups, in the order in which they began, that is not ready; None where all are."""
-        while self._first_running < self.begun and not self._left[self._first_running]:
+        while self._first_running < self.begun and not self._groups[self._first_running].left:
             self._first_running += 1
         return self._first_running if self._first_running < self.begun else None
 
@@ -147,11 +146,12 @@ class RolloutRun:
             row = heapq.heappop(rollouts)[1]
             self._finished[row] = now
             self.events += 1
-            group = self._group[row]
-            self._left[group] -= 1
-            if not self._left[group]:
-                self._fate[group], self._ready_at[group] = QUEUED, now
-                over.append(group)
+            number = self._rows[row][0]
+            group = self._groups[number]
+            group.left -= 1
+            if not group.left:
+                group.fate, group.ready = QUEUED, now
+                over.append(number)
         if engine.version != self.version:  # it drains
             if rollouts:
                 return
@@ -194,13 +194,14 @@ class RolloutRun:
         """Does what can be done at this instant: discards, begins a step, fills slots; asks engines what is next."""
         while not self._settled:
             self._settled = True
-            for group, fate in self.policy.evict(self):
-                self.ready.remove(group)
-                self._fate[group] = fate
+            for number, fate in self.policy.evict(self):
+                self.ready.remove(number)
+                group = self._groups[number]
+                group.fate = fate
                 self.discarded += 1
-                again = (self._prompt[group], self._attempt[group] + 1)
                 if self.policy.requeue != "never":
-                    (self._again.appendleft if self.policy.requeue == "front" else self._again.append)(again)
+                    put = self._again.appendleft if self.policy.requeue == "front" else self._again.append
+                    put((group.prompt, group.attempt + 1))
             if not self._training and (batch := self.policy.select(self)):
                 self._begin_step(batch)
                 self._settled = False  # what waits is a step staler
@@ -214,15 +215,15 @@ class RolloutRun:
                 heapq.heappush(heap, (max(engine.next_end(), now), _ROLLOUT_OVER, index, engine.stamp))
 
     def _begin_step(self, batch: Sequence[int]) -> None:
-        chosen, self._training = set(batch), True
-        self.ready = [group for group in self.ready if group not in chosen]
-        tokens = 0
-        for group in batch:
-            self._fate[group], self._entered[group] = TRAINED, self.step
-            tokens += sum(self._lengths[group])
+        chosen, self._training, tokens = set(batch), True, 0
+        self.ready = [number for number in self.ready if number not in chosen]
+        for number in batch:
+            group = self._groups[number]
+            group.fate, group.step = TRAINED, self.step
+            tokens += sum(group.lengths)
         self.taken += len(batch)
-        self._began.append(self._now)
         self.step += 1
+        self._began.append(self._now)
         seconds = self.system.train + self.system.train_token * tokens
         heapq.heappush(self._heap, (self._now + seconds, _STEP_OVER, 0, 0))
 
@@ -235,20 +236,15 @@ class RolloutRun:
                     return
                 self._begin_group()
             index = load.index(least)
-            engine, group = self._engines[index], self.begun - 1
+            engine, number = self._engines[index], self.begun - 1
             engine.advance(now)
-            length = self._lengths[group][size - self._pending]
+            length = self._groups[number].lengths[size - self._pending]
             if self._pending == size:
                 self.read.append(engine.version)
             self._pending -= 1
             load[index] = least + 1
-            heapq.heappush(engine.rollouts, (engine.clock + length, len(self._group)))
-            self._group.append(group)
-            self._engine.append(index)
-            self._clock.append(engine.clock)
-            self._started.append(now)
-            self._row_read.append(engine.version)
-            self._length.append(length)
+            heapq.heappush(engine.rollouts, (engine.clock + length, len(self._rows)))
+            self._rows.append((number, index, engine.clock, now, engine.version, length))
             self._finished.append(math.nan)
             touched.append(index)
 
@@ -259,35 +255,28 @@ class RolloutRun:
         else:
             attempt, prompt = divmod(self._prompts, self.workload.prompts)
             self._prompts += 1
-        self._prompt.append(prompt)
-        self._attempt.append(attempt)
-        self._lengths.append(self.workload.tokens[attempt % self.workload.attempts, prompt].tolist())
-        self._left.append(self.workload.group)
-        self._ready_at.append(math.nan)
-        self._fate.append(RUNNING)
-        self._entered.append(-1)
+        lengths = self.workload.tokens[attempt % self.workload.attempts, prompt].tolist()
+        self._groups.append(_Group(prompt, attempt, lengths, len(lengths)))
         self.begun += 1
         self._pending = self.workload.group
 
     def schedule(self) -> RolloutSchedule:
         """Return what has become of every rollout; a step that the end has cut off has trained on nothing."""
-        steps, engine, clock = self.num_steps, np.array(self._engine), np.array(self._clock)
-        finished, length = np.array(self._finished), np.array(self._length)
-        clocks = np.array([decoder.clock for decoder in self._engines])
+        steps = self.num_steps
+        group, engine, clock, started, read, length = map(np.array, zip(*self._rows, strict=True))
+        finished, clocks = np.array(self._finished), np.array([decoder.clock for decoder in self._engines])
         made = np.where(np.isnan(finished), np.minimum(np.floor(clocks[engine] - clock), length), length)
-        step, fate = np.array(self._entered), np.array(self._fate)
+        step, fate = (np.array([getattr(one, name) for one in self._groups]) for name in ("step", "fate"))
         fate = np.where((fate == TRAINED) & (step >= steps), QUEUED, fate)
         return RolloutSchedule(
-            group=np.array(self._group),
+            group=group,
             engine=engine,
-            read=np.array(self._row_read),
+            read=read,
             tokens=made,
-            started=np.array(self._started),
+            started=started,
             finished=finished,
             **_spans(self._engines, engine, clock, made.astype(np.int64)),
-            prompt=np.array(self._prompt),
-            attempt=np.array(self._attempt),
-            ready=np.array(self._ready_at),
+            **{name: np.array([getattr(one, name) for one in self._groups]) for name in ("prompt", "attempt", "ready")},
             fate=fate,
             step=np.where(fate == TRAINED, step, -1),
             began=np.array(self._began[:steps]),
@@ -319,8 +308,4 @@ def _spans(engines: list[Decoder], engine: np.ndarray, clock: np.ndarray, made: 
     until[np.cumsum(counts) - 1] = made
     tokens = (until - cut).astype(np.int64)
     kept = tokens > 0
-    return {
-        "span_rollout": rows[kept],
-        "span_version": loads[at[kept]],
-        "span_tokens": tokens[kept],
-    }
+    return {"span_rollout": rows[kept], "span_version": loads[at[kept]], "span_tokens": tokens[kept]}
