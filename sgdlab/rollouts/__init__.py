@@ -4,6 +4,7 @@ Engines decode rollouts, a queue holds the groups that are ready, a trainer take
 policy says which may begin, which are thrown away, and which are next.
 """
 
+from sgdlab.rollouts.bias import LengthBias, length_bias
 from sgdlab.rollouts.engines import LoadedSpeed, System
 from sgdlab.rollouts.family import ROLLOUT_LENGTHS, STALENESS_POLICIES
 from sgdlab.rollouts.policies import (
@@ -25,8 +26,8 @@ from sgdlab.rollouts.simulate import RolloutRun, simulate
 from sgdlab.rollouts.workload import Workload, lognormal, recorded
 
 __all__ = [
-    "FATES", "ROLLOUT_LENGTHS", "STALENESS_POLICIES", "Discard", "LoadedSpeed", "Prediction", "RolloutRun",
-    "RolloutSchedule", "StalenessPolicy", "System", "Workload", "admission", "budget", "in_order", "lognormal",
+    "FATES", "ROLLOUT_LENGTHS", "STALENESS_POLICIES", "Discard", "LengthBias", "LoadedSpeed", "Prediction", "RolloutRun",
+    "RolloutSchedule", "StalenessPolicy", "System", "Workload", "admission", "budget", "in_order", "length_bias", "lognormal",
     "one_step_off", "predict", "queue_drop", "recorded", "simulate", "synchronous", "unbounded", "version_fifo",
     "window",
 ]  # fmt: skip
