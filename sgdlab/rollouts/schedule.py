@@ -164,7 +164,7 @@ class RolloutSchedule:
             "token_staleness": self.token_staleness(in_flight=False, warmup=warmup),
             "token_staleness_in_flight": self.token_staleness(in_flight=True, warmup=warmup),
             "slots_busy": float(self.busy.sum() / (self.applied[-1] * self.slots.sum())),
-            "trainer_busy": float((self.ended - np.maximum(self.began, begin)).clip(0)[warmup:].sum() / per),
+            "trainer_busy": float((self.ended - self.began)[warmup:].sum() / per),
             "wasted": sum(self.wasted().values()),
             **self.wasted(),
             "goodput": float(self.tokens[rows].sum() / per),
