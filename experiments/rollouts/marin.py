@@ -38,12 +38,12 @@ VARIANTS = list(itertools.product(("both", "trainer"), (0.25, 0.5, 1.0), (0.3, 0
 @figure(
     MARIN,
     "Pilots",
-    scales={"smoke": Scale("10 s", seeds=1, bisections=3, variants=2), "laptop": Scale("3 min")},
+    scales={"smoke": Scale("10 s", seeds=1, bisections=3, variants=2), "laptop": Scale("1 min")},
     differs="The law of the lengths and the loop are reconstructions: one parameter is fitted to the small pilot, and "
     "one of twelve variants chosen by it.",
     full_size=True,
 )
-def marin(*, seeds: Count = 8, bisections: Count = 9, variants: Count = 12) -> Output:
+def marin(*, seeds: Count = 6, bisections: Count = 9, variants: Count = 12) -> Output:
     """Fits the small pilot and predicts the large one.
 
     Args:

@@ -49,11 +49,11 @@ DISCARDING = {"discard": "never", "discard, again at the back": "back", "discard
 @figure(
     TINKER,
     "Policies",
-    scales={"smoke": Scale("5 s", steps=30, seeds=2, etas=[0.0, 2.0]), "laptop": Scale("4 min")},
+    scales={"smoke": Scale("5 s", steps=30, seeds=2, etas=[0.0, 2.0]), "laptop": Scale("2 min")},
     differs="The thread has no numbers; lengths, engines and trainer are ours.",
     full_size=True,
 )
-def policies(*, etas: list[NotNegative] = (0, 1, 2, 4, 8, 16), steps: Count = 300, seeds: Count = 6) -> Output:
+def policies(*, etas: list[NotNegative] = (0, 1, 2, 4, 8), steps: Count = 200, seeds: Count = 4) -> Output:
     """Simulates the policies.
 
     Args:

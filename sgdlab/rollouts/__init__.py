@@ -20,14 +20,36 @@ from sgdlab.rollouts.policies import (
     version_fifo,
     window,
 )
-from sgdlab.rollouts.predict import Prediction, predict
+from sgdlab.rollouts.predict import ClosedForms, predict
 from sgdlab.rollouts.schedule import FATES, RolloutSchedule
 from sgdlab.rollouts.simulate import RolloutRun, simulate
 from sgdlab.rollouts.workload import Workload, lognormal, recorded
 
 __all__ = [
-    "FATES", "ROLLOUT_LENGTHS", "STALENESS_POLICIES", "Discard", "LengthBias", "LoadedSpeed", "Prediction",
-    "RolloutRun", "RolloutSchedule", "StalenessPolicy", "System", "Workload", "admission", "budget", "in_order",
-    "length_bias", "lognormal", "one_step_off", "predict", "queue_drop", "recorded", "simulate", "synchronous",
-    "unbounded", "version_fifo", "window",
+    "FATES",
+    "ROLLOUT_LENGTHS",
+    "STALENESS_POLICIES",
+    "ClosedForms",
+    "Discard",
+    "LengthBias",
+    "LoadedSpeed",
+    "RolloutRun",
+    "RolloutSchedule",
+    "StalenessPolicy",
+    "System",
+    "Workload",
+    "admission",
+    "budget",
+    "in_order",
+    "length_bias",
+    "lognormal",
+    "one_step_off",
+    "predict",
+    "queue_drop",
+    "recorded",
+    "simulate",
+    "synchronous",
+    "unbounded",
+    "version_fifo",
+    "window",
 ]  # fmt: skip

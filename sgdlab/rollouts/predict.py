@@ -16,7 +16,7 @@ from sgdlab.rollouts.workload import Workload
 
 
 @dataclasses.dataclass(frozen=True)
-class Prediction:
+class ClosedForms:
     """Says what follows from a workload and machines.
 
     Attributes:
@@ -151,13 +151,13 @@ class Prediction:
     def __str__(self) -> str:
         faster = "engines" if self.rho > 1 else "trainer"
         return (
-            f"Prediction: rho = {self.rho:.3g}, so the {faster} could be the faster; M = {self.workload.tailness():.3g}"
+            f"rho = {self.rho:.3g}, so the {faster} could be the faster; M = {self.workload.tailness():.3g}"
             f"; staleness {self.pre_queue():.3g} before the queue and {self.in_queue():.3g} in one of a batch; smallest"
             f" eta {self.smallest_eta()}"
         )
 
 
-def predict(workload: Workload, system: System) -> Prediction:
+def predict(workload: Workload, system: System) -> ClosedForms:
     """Return the closed forms of a workload on machines.
 
     Example:
@@ -166,7 +166,7 @@ def predict(workload: Workload, system: System) -> Prediction:
       >>> round(found.rho, 2), found.smallest_eta()
       (1.2, 5)
     """
-    return Prediction(workload, system)
+    return ClosedForms(workload, system)
 
 
 def mean_ceiling(low: float, high: float) -> float:

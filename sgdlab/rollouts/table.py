@@ -17,7 +17,7 @@ from sgdlab.report.words import number
 from sgdlab.results import plots
 from sgdlab.results.panels import PALETTE
 from sgdlab.rollouts.compare import STARVED, Tried
-from sgdlab.rollouts.predict import Prediction
+from sgdlab.rollouts.predict import ClosedForms
 
 _FIGURES = {
     "s a step": ("seconds_per_step", "seconds from one version at the engines to the next"),
@@ -83,7 +83,7 @@ def text(shown: Table, *, logged: bool) -> str:
     return shown.without(_ON_PAGE + _BUSY * logged).text()
 
 
-def as_json(found: Sequence[Tried], prediction: Prediction, **more: Any) -> str:
+def as_json(found: Sequence[Tried], prediction: ClosedForms, **more: Any) -> str:
     """Return all of it for programs."""
     whole = {"closed_forms": prediction.figures(), "policies": [one.as_dict() for one in found], **more}
     return json.dumps(finite(whole), indent=1) + "\n"
