@@ -43,6 +43,8 @@ QUANTITIES = {
     "trained_over_offered": "trained over offered length",
     "longest_tenth": "share of the longest tenth of the prompts, over an equal one",
 }
+RESOLUTION = 0.005
+"""Of shares, which are of some thousands of groups, or of seconds."""
 DISCARDING = {"discard": "never", "discard, again at the back": "back", "discard, again first": "front"}
 
 
@@ -62,8 +64,8 @@ def policies(*, etas: list[NotNegative] = (0, 1, 2, 4, 8), steps: Count = 200, s
       seeds: number of seeds.
     """
     points = [{"policy": policy, "value": float(eta)} for policy in ("admission", "in_order") for eta in etas]
-    points += [{"policy": name, "value": 1.0} for name in (*DISCARDING, "queue_drop", "never again, own length")]
-    points += [{"policy": "again first, own length", "value": 1.0}]
+    points += [{"policy": name, "value": 1.0} for name in (*DISCARDING, "queue_drop", "discard, own length")]
+    points += [{"policy": "discard, again first, own length", "value": 1.0}]
     points = [point | {"seed": seed} for point in points for seed in range(seeds)]
     runs = Sweep({"steps": steps}, points, work=simulated).table()
     rows = [
@@ -82,7 +84,7 @@ def simulated(*, policy: str, value: float, steps: int, seed: int) -> dict[str, 
     own = policy.endswith("own length")
     work = rollouts.lognormal(prompts=20_000, group=4, share=1.0 if own else 0.5, attempts=1 if own else 8, seed=seed)
     system = rollouts.System(engines=4, slots=64, batch=16 if own else 32, train=5.0, transfer=1.0)
-    requeue = DISCARDING.get(policy, "front" if policy.startswith("again first") else "never")
+    requeue = DISCARDING.get(policy, "front" if "again first" in policy else "never")
     make = {
         "admission": functools.partial(rollouts.admission, eta=value),
         "in_order": functools.partial(rollouts.in_order, eta=value),
@@ -106,8 +108,8 @@ def claims(found: dict[tuple[str, float], pd.DataFrame], etas: list[float]) -> l
     over = {eta: soft[eta].largest_staleness - eta for eta in bounded}
     slower = {eta: hard[eta].seconds_per_step / soft[eta].seconds_per_step.to_numpy() for eta in bounded}
     discard, again = found["discard", 1.0], found["discard, again at the back", 1.0]
-    alone = found["never again, own length", 1.0].longest_tenth
-    growth = found["again first, own length", 1.0].growth
+    alone = found["discard, own length", 1.0].longest_tenth
+    growth = found["discard, again first, own length", 1.0].growth
     enough = soft[bounded[0]].smallest_eta.max()
     busy = [eta for eta in bounded if eta >= enough]
     return [
@@ -135,7 +137,9 @@ def claims(found: dict[tuple[str, float], pd.DataFrame], etas: list[float]) -> l
             "ours",
             ours=f"eta {enough:g}: "
             + ", ".join(f"{interval(soft[eta].trainer_busy * 6 / 5)} (eta {eta:g})" for eta in busy),
-            holds=all_of(above(soft[eta].trainer_busy * 6 / 5, BUSY_ENOUGH) for eta in busy) if busy else None,
+            holds=all_of(above(soft[eta].trainer_busy * 6 / 5, BUSY_ENOUGH, resolution=RESOLUTION) for eta in busy)
+            if busy
+            else None,
         ),
         Claim(
             "discarding what is too stale systematically starves slow rollouts",
@@ -149,7 +153,7 @@ def claims(found: dict[tuple[str, float], pd.DataFrame], etas: list[float]) -> l
             "a problem whose rollout reliably takes longer than the bound is never trained on",
             "problem",
             ours=f"lengths wholly the prompt's: the longest tenth has {interval(alone)} of an equal share",
-            holds=below(alone, STARVED_SHARE / 10),
+            holds=below(alone, STARVED_SHARE / 10, resolution=RESOLUTION),
         ),
         Claim(
             "pacing what begins keeps the prompts' shares",
@@ -180,10 +184,11 @@ def _drawn(runs: pd.DataFrame) -> Figure:
     means = runs.groupby(["policy", "value"], sort=False).mean(numeric_only=True)
     for shade, mark, policy in zip(PALETTE, "os", ("admission", "in_order"), strict=False):
         own = means.loc[policy]
-        panels[0, 0].plot(own.index, own.staleness, color=shade, marker=mark, label=f"{policy}, mean")
+        wide = 5 if policy == "admission" else 1.5  # the means are nearly equal
+        panels[0, 0].plot(own.index, own.staleness, color=shade, marker=mark, linewidth=wide, label=f"{policy}, mean")
         panels[0, 0].plot(own.index, own.largest_staleness, color=shade, marker=mark, linestyle=":", label="largest")
         panels[0, 1].plot(own.index, own.goodput, color=shade, marker=mark, label=policy)
-    panels[0, 0].set(xlabel="bound eta, versions", ylabel="staleness by rollout, versions", yscale="symlog")
+    panels[0, 0].set(xlabel="bound eta, versions", ylabel="staleness by rollout, versions")
     panels[0, 1].set(xlabel="bound eta, versions", ylabel="trained tokens a second", ylim=(0, None))
     others = means[~means.index.get_level_values("policy").isin(["admission", "in_order"])].droplevel("value")
     places = np.arange(len(others))
@@ -191,7 +196,8 @@ def _drawn(runs: pd.DataFrame) -> Figure:
         panels[0, 2].barh(places + shift, others[name], 0.4, color=shade, label=QUANTITIES[name].partition(",")[0])
     panels[0, 2].set_yticks(places, list(others.index))
     panels[0, 2].invert_yaxis()
+    panels[0, 2].set_xlim(0, 2.2)
     panels[0, 2].axvline(1, color="black", linewidth=1)
     for panel in panels[0]:
-        panel.legend(fontsize=9)
+        panel.legend(fontsize=9, loc="upper right" if panel is panels[0, 2] else "upper left")
     return drawn

@@ -38,8 +38,8 @@ def verdicts(**changed):
         ("in_order", 2.0): {"largest_staleness": 2.0, "seconds_per_step": 30.0},
         ("discard", 1.0): {"longest_tenth": 0.02, "trained_over_offered": 0.44},
         ("discard, again at the back", 1.0): {"longest_tenth": 0.95, "trained_over_offered": 0.8},
-        ("never again, own length", 1.0): {"longest_tenth": 0.001},
-        ("again first, own length", 1.0): {"growth": 1.3},
+        ("discard, own length", 1.0): {"longest_tenth": 0.001},
+        ("discard, again first, own length", 1.0): {"growth": 1.3},
     }
     found = {}
     for key in [("admission", 2.0), *own]:
@@ -63,10 +63,10 @@ def test_all_claims_hold_on_the_usual_numbers():
         ({"in_order": {"seconds_per_step": 9.0}}, 1),
         ({"admission": {"trainer_busy": 0.7}}, 2),
         ({"discard": {"longest_tenth": 0.8}}, 3),
-        ({"never_again_own_length": {"longest_tenth": 0.2}}, 4),
+        ({"discard_own_length": {"longest_tenth": 0.2}}, 4),
         ({"admission": {"longest_tenth": 0.7}}, 5),
         ({"discard_again_at_the_back": {"trained_over_offered": 1.0}}, 6),
-        ({"again_first_own_length": {"growth": 0.9}}, 7),
+        ({"discard_again_first_own_length": {"growth": 0.9}}, 7),
     ],
 )
 def test_each_claim_fails_where_its_numbers_are_others(changed, place):

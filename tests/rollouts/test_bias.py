@@ -26,6 +26,9 @@ def test_shares_by_hand():
     assert bias.shares.tolist() == expected
     assert bias.offered == tokens.mean()
     assert bias.trained == tokens[0, prompts, 0].mean()
+    late = length_bias(run, work, warmup=5)
+    assert late.shares[0] == np.mean(run.prompt[run.step >= 5] == 0) != bias.shares[0]
+    assert late.trained == tokens[0, run.prompt[run.step >= 5], 0].mean()
     figures = bias.figures()
     assert figures["longest_tenth"] == 0 == figures["least_tenth"]
     assert figures["effective_tenths"] == pytest.approx(1 / np.square(expected).sum())
