@@ -52,7 +52,7 @@ def columns() -> list[Column]:
             value, _, high = one.interval(name)
             shown = f"{100 * value:.0f} %" if heading in _SHARES else number(value)
             if one.spread and heading in _WITH_INTERVALS:
-                shown = f"{shown} ± {high - value:.2g}"
+                shown = f"{shown} ± {number(float(f'{high - value:.2g}'))}"
             return Number(shown, value)
 
         return Column(heading, cell, meaning, name)
