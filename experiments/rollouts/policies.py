@@ -95,6 +95,7 @@ def simulated(*, policy: str, value: float, steps: int, seed: int) -> dict[str, 
     return {
         **run.figures(steps // 10),
         **rollouts.length_bias(run, work, warmup=steps // 10).figures(),
+        "whole_staleness": float(run.staleness().mean()),  # which the bound is of, from the first step on
         "smallest_eta": rollouts.predict(work, system).smallest_eta(),
         "growth": float((quarters[4] - quarters[3]) / (quarters[2] - quarters[1])),
     }
@@ -117,11 +118,14 @@ def claims(found: dict[tuple[str, float], pd.DataFrame], etas: list[float]) -> l
             "admission with a bound eta bounds the mean staleness, and not that of a rollout",
             "AReaL's bound, arXiv 2505.24298; ours",
             ours=", ".join(
-                f"eta {eta:g}: mean {interval(soft[eta].staleness)}, largest {interval(soft[eta].largest_staleness)}"
+                f"eta {eta:g}: mean {interval(soft[eta].whole_staleness)}, largest {interval(soft[eta].largest_staleness)}"
                 for eta in bounded
             ),
             holds=all_of(
-                [*(bool((soft[eta].staleness <= eta).all()) for eta in bounded), *(above(over[eta]) for eta in bounded)]
+                [
+                    *(bool((soft[eta].whole_staleness <= eta).all()) for eta in bounded),
+                    *(above(over[eta]) for eta in bounded),
+                ]
             ),
             identity=True,
         ),

@@ -35,7 +35,7 @@ _FIGURES = {
     "longest": ("longest_tenth", "share that the tenth of the prompts with the longest rollouts has of the trained "
                 "ones, over an equal share: below 1 it is starved"),
 }  # fmt: skip
-_CLOSED = "closed form of the mean staleness by rollout (<=: at most); grows: for ever; -: none is known"
+_CLOSED = "closed form of the mean staleness by rollout (<=: at most, over a whole run); grows: for ever; -: unknown"
 _SHARES = ("slots", "train", "wasted", "too old", "over")
 _ON_PAGE = ("too old", "over")
 _BUSY = ("slots", "train")
