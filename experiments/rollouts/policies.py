@@ -118,7 +118,8 @@ def claims(found: dict[tuple[str, float], pd.DataFrame], etas: list[float]) -> l
             "admission with a bound eta bounds the mean staleness, and not that of a rollout",
             "AReaL's bound, arXiv 2505.24298; ours",
             ours=", ".join(
-                f"eta {eta:g}: mean {interval(soft[eta].whole_staleness)}, largest {interval(soft[eta].largest_staleness)}"
+                f"eta {eta:g}: mean {interval(soft[eta].whole_staleness)}, largest "
+                f"{interval(soft[eta].largest_staleness)}"
                 for eta in bounded
             ),
             holds=all_of(

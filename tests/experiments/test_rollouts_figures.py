@@ -31,7 +31,8 @@ def test_a_pilot_waits_longer_for_slower_slots():
 def verdicts(**changed):
     """Verdicts of the claims on policies, on numbers of three seeds near those of runs."""
     usual = {
-        "staleness": 2.0, "whole_staleness": 2.0, "largest_staleness": 25.0, "seconds_per_step": 10.0, "trainer_busy": 0.83, "smallest_eta": 1,
+        "staleness": 2.0, "whole_staleness": 2.0, "largest_staleness": 25.0, "seconds_per_step": 10.0,
+        "trainer_busy": 0.83, "smallest_eta": 1,
         "longest_tenth": 1.0, "trained_over_offered": 1.0, "growth": 1.0,
     }  # fmt: skip
     own = {

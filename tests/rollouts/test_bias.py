@@ -36,6 +36,12 @@ def test_shares_by_hand():
         length_bias(run, work, warmup=9)
 
 
+def test_the_tenth_of_a_prompt_is_by_all_its_rollouts():
+    tokens = np.full((2, 10, 2), 7)
+    tokens[1, :, 1] = [30, 10, 20, 60, 50, 40, 100, 70, 90, 80]
+    assert rollouts.Workload(tokens).tenths().tolist() == [2, 0, 1, 5, 4, 3, 9, 6, 8, 7]
+
+
 def test_discarding_starves_the_longest_prompts_and_requeueing_the_longest_answers():
     found = {
         name: length_bias(made(policy, WORK, SYSTEM, 120, **given), WORK, warmup=12).figures()
