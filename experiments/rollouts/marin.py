@@ -32,7 +32,7 @@ UNITS = {
     "at the cap": "share of the trained answers at the cap",
 }  # fmt: skip
 VARIANTS = list(itertools.product(("both", "trainer"), (0.25, 0.5, 1.0), (0.3, 0.6)))
-"""Who waits for the transfer, the gate of the loop, and the prompt's share of the variance of log length."""
+"""Lists who waits for the transfer, the gate of the loop, and the prompt's share of the variance of log length."""
 
 
 @figure(
