@@ -77,7 +77,6 @@ _COUNTS = {
     "gpus": (None, 2, "GPUs of engines (one each) and trainer: tries other splits of them."),
 }
 _KINDS = {
-    "lengths": ("lognormal", ["lognormal"], "Law of the lengths."),
     "hold": ("trainer", HOLDS, "Who waits for the transfer."),
     "refresh": ("in_flight", REFRESHES, "Whether engines load versions at once, or when empty."),
     "version": (None, logs.VERSIONS, "Which version the log holds: that at a rollout's start, its end, or by token."),
@@ -94,6 +93,7 @@ def define_flags() -> None:
         flags.DEFINE_integer(name, usual, words, lower_bound=least)
     for name, (usual, known, words) in _KINDS.items():
         flags.DEFINE_enum(name, usual, known, words)
+    flags.DEFINE_string("lengths", "lognormal", "Law of the lengths: lognormal, or one of your own by --parts.")
     flags.DEFINE_string("log", None, "A log of rollouts to fit: .parquet, .csv or .jsonl.")
     flags.DEFINE_bool("json", False, "Prints JSON instead of the table.")
 
@@ -162,8 +162,8 @@ def _drawn() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
     for name in ("version", "columns"):
         if getattr(given, name):
             raise UsageError(f"--{name} must be left out without --log")
-    part = ROLLOUT_LENGTHS[given.lengths]
-    names = ("prompts", "group", "seed", *part.defaults)
+    part = ROLLOUT_LENGTHS.check(given.lengths, f"--lengths={given.lengths}")
+    names = ["prompts", "group", "seed", *(name for name in part.defaults if name in given and name != "lengths")]
     return [part.make(**{name: getattr(given, name) for name in names})], _machines(), [], {}
 
 

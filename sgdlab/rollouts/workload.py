@@ -69,10 +69,13 @@ class Workload:
         return self.longest() / self.mean()
 
     def tenths(self) -> np.ndarray:
-        """int64[P]: the tenth of the prompts, from 0 (shortest) to 9, by the geometric mean of all their rollouts."""
+        """int64[P]: the tenth of the prompts, from 0 (shortest) to 9, by the geometric mean of all their rollouts.
+
+        Prompts that are equal are distributed at random, always in the same way, since they may begin in order.
+        """
         own = np.log(self.tokens).mean(axis=(0, 2))
         rank = np.empty(self.prompts, np.int64)
-        rank[np.argsort(own, kind="stable")] = np.arange(self.prompts)
+        rank[np.lexsort((np.random.default_rng(0).permutation(self.prompts), own))] = np.arange(self.prompts)
         return rank * 10 // self.prompts
 
 
