@@ -65,6 +65,7 @@ setup(
         "sgdlab.configs": ["*.json"],
         "sgdlab.data": ["digits.npz"],
         "sgdlab.report": ["*.html"],
+        "sgdlab.rollouts": ["*.html"],
         "sgdlab.results": ["*.html"],
         "sgdlab.stragglers": ["*.html"],
         "sgdlab.stragglers.answer": ["*.html"],

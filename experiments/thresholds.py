@@ -82,6 +82,12 @@ FIGURE3_COVERAGE = Threshold(5.0, "points of coverage below the true law's are o
 FIGURE3_IMPUTED = Threshold(1.0, "points that imputation may cost a still accurate prediction", "2026-11-22", seen=True)
 FIGURE3_WITHOUT = Threshold(95.0, "% of iterations without any slow worker: nearly all", "2026-11-26", seen=True)
 
+# rollouts
+BUSY_ENOUGH = Threshold(0.98, "a trainer that waits for a fiftieth of its time is busy", "2026-11-27", seen=True)
+FAIR_SHARE = Threshold(0.1, "a share that is a tenth off an equal one is fair", "2026-11-27", seen=True)
+PILOT_CLOSE = Threshold(0.1, "of a share or of seconds: a tenth off is predicted", "2026-11-27", seen=True)
+STARVED_SHARE = Threshold(0.5, "less than half of an equal share is starved", "2026-11-27", seen=True)
+
 # beyond
 BIRCH_CONSTANT = Threshold(16.0, "12 from the theorem's constants, and a margin", "2026-11-23", seen=True)
 DECOUPLED_COMPETITIVE = Threshold(1.05, "a twentieth of a test loss is competitive", "2026-11-27", seen=False)

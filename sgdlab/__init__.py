@@ -9,8 +9,8 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     modules=(
         "cluster", "compressions", "cutoff", "data", "deep_markov", "failures", "graphs", "hosts", "jobs", "live",
-        "networks", "policies", "predictors", "protocols", "registry", "replay", "results", "rules", "runs",
-        "stragglers", "tasks", "theory", "transports",
+        "networks", "policies", "predictors", "protocols", "registry", "replay", "results", "rollouts", "rules",
+        "runs", "stragglers", "tasks", "theory", "transports",
     ),
     names={
         "peer_schedule": ["PeerSchedule"], "runs.compare": ["compare"], "schedule": ["DROPPED", "PENDING", "Schedule"],

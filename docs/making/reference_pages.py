@@ -13,6 +13,7 @@ PACKAGES = {
     "cluster": "How long workers and messages take",
     "protocols": "Whom to wait for, from compute times",
     "policies": "Whom to wait for, event by event",
+    "rollouts": "Staleness in reinforcement learning of language models",
     "rules": "What the server does with a gradient",
     "transports": "Costs of messages, and of the server's work",
     "failures": "Failures of workers",

@@ -2,6 +2,7 @@
 
 import functools
 import statistics
+import time
 from collections.abc import Callable, Iterator
 
 import sgdlab
@@ -12,13 +13,14 @@ from sgdlab.protocols.register import as_protocol
 
 
 def figures() -> Iterator[Figure]:
-    """Times of `asynchronous`, `partial` and `gossip` at realistic sizes; of events, and of fast paths beside them."""
+    """Times of `asynchronous`, `partial`, `gossip` and rollouts at realistic sizes; of events, and of fast paths."""
     yield from _events()
     yield from _fast_paths()
     yield from _messages()
     yield from _asynchronous()
     yield from _partial()
     yield from _gossip()
+    yield from _rollouts()
 
 
 def _events() -> Iterator[Figure]:
@@ -126,6 +128,26 @@ def _gossip(nodes: int = 1000, steps: int = 1000) -> Iterator[Figure]:
             )
             name = f"{kind} gossip, {nodes} nodes, {steps} steps, {'rounds' if rounds else 'asynchronous'}"
             yield at_most(name, seconds, "s", 1)
+
+
+def _rollouts(steps: int = 400) -> Iterator[Figure]:
+    """Time an event of the simulation of rollouts with 2,048 slots, most of which wait for a bound, or none."""
+    work = sgdlab.rollouts.lognormal(prompts=60_000, group=8, seed=5)
+    for name, engines, policy in (
+        ("full", 32, sgdlab.rollouts.unbounded),
+        ("bounded", 32, functools.partial(sgdlab.rollouts.admission, eta=4)),
+        ("full", 1, sgdlab.rollouts.unbounded),
+    ):
+        system = sgdlab.rollouts.System(engines=engines, slots=2048 // engines, batch=32, train=1.0, transfer=0.5)
+
+        def events(system: sgdlab.rollouts.System = system, policy: Callable = policy) -> int:
+            run = sgdlab.rollouts.RolloutRun(work, system, policy(batch=32), steps)
+            run.go()
+            return run.events
+
+        timed = interleaved({"all": events}, 3, time.process_time)  # one thread; other processes take it no time
+        speed = events() / statistics.median(timed["all"])
+        yield at_least(f"rollouts, {engines} engines, 2,048 slots, {name}", speed, "events/s", 80_000)
 
 
 def _seconds(function: Callable[[], object], rounds: int = 9) -> float:

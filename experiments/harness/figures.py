@@ -26,7 +26,7 @@ SCALES = ("smoke", "laptop", "decide", "gpu", "paper")
 
 _LARGER = ("gpu", "paper")
 _PAPERS = ("backup_workers", "gap_aware", "weak_sync", "cutoff", "gossip")
-_APART = ("beyond",)
+_APART = ("beyond", "rollouts")
 """Folders whose figures are listed, and made one by one, but belong neither to `all` nor to the scoreboard."""
 _NOT_OF_PAPERS = ("benchmarks", "colab", "harness", "pictures", "results")
 

@@ -11,7 +11,7 @@ import sys
 
 import sgdlab
 
-COMMANDS = ("advise", "certificate", "compare", "data", "live", "replay", "train", "timeline")
+COMMANDS = ("advise", "certificate", "compare", "data", "live", "replay", "rollouts", "train", "timeline")
 """Modules of this package, each with a docstring and a `COMMAND`."""
 
 
@@ -67,7 +67,7 @@ def correction(word: str) -> str:
       "'compair' is not a command; did you mean `sgdlab compare`?"
       >>> correction("--workdir=runs")
       "'--workdir=runs' is not a command; the first argument must be one of advise, certificate, compare, data,
-      live, replay, train, timeline"
+      live, replay, rollouts, train, timeline"
     """
     similar = difflib.get_close_matches(word, COMMANDS, n=1)
     if similar:

@@ -1,0 +1,17 @@
+"""Sources of the claims on stale rollouts: threads of open projects, as they were read on 2026-11-27."""
+
+from experiments.papers import Paper
+
+TINKER = Paper(
+    "tinker-cookbook 2026",
+    "Async RL: enforce staleness by pacing sampling instead of discarding rollouts",
+    "https://github.com/thinking-machines-lab/tinker-cookbook/pull/822",
+    {"Policies": "Staleness, speed, waste and shares of the prompts, by staleness policy"},
+)
+
+MARIN = Paper(
+    "marin 2026",
+    "Two pilots of asynchronous reinforcement learning with caps of 2,048 and 4,096 tokens",
+    "https://github.com/marin-community/marin/issues/8936",
+    {"Pilots": "Seconds, stale tokens and waiting with the larger cap, from the numbers of the smaller one"},
+)

@@ -1,0 +1,216 @@
+"""Simulates asynchronous reinforcement learning of language models: staleness, waste, and who is starved, by policy.
+
+    sgdlab rollouts
+    sgdlab rollouts --policy=admission,window --eta=0,1,2,4 --lag=1,4 --group=8 --batch=64 --engines=24 --slots=32
+    sgdlab rollouts --mean=2000 --sigma=1.2 --share=0.5 --cap=8192 --loop=0.03 --hold=both --train=9 --transfer=20
+    sgdlab rollouts --log=rollouts.parquet --version=start --train=9 --gpus=64 --max_staleness=2
+
+Engines decode rollouts of prompts, several at a time; groups that are ready wait in a queue; a trainer takes batches of
+them; a transfer brings each new version to the engines. A staleness policy says which groups may begin, which are
+thrown away, and which are next. The table has closed forms beside what was simulated. Staleness is in versions: steps
+of the trainer between the version on which a rollout began and the step that it enters.
+
+A log has a row for each rollout, also for those that were thrown away or still ran when it ended: start, end (empty if
+not over), tokens, version, group, step (empty if not trained on); --columns=start=t0,... names others. --version says
+which version it holds, since a rollout may span several. The workload is fitted to it, what other policies and, with
+--gpus, other splits of the GPUs would give is simulated, and one of them is recommended.
+
+Leaves rollouts.html, a self-contained page, and rollouts.json, .csv, .md, .png, .svg in the work directory.
+"""
+
+import dataclasses
+import pathlib
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+from sgdlab import arguments
+from sgdlab.commands import launch
+from sgdlab.errors import UsageError, said_of
+from sgdlab.report.table import WIDTH
+from sgdlab.report.words import number
+from sgdlab.rollouts import ROLLOUT_LENGTHS, STALENESS_POLICIES, LoadedSpeed, System, Workload, predict
+from sgdlab.rollouts import compare as compared
+from sgdlab.rollouts import log as logs
+from sgdlab.rollouts import table as tables
+from sgdlab.rollouts.engines import HOLDS, REFRESHES
+from sgdlab.rollouts.policies import REQUEUES
+
+DEFAULT_WORKDIR = "runs/rollouts"
+_SPLIT_ETAS = (0.0, 1.0, 2.0, 3.0, 4.0, 8.0)
+"""Bounds of admission that are tried with each split of the GPUs, with half of the steps."""
+
+_LISTS = {
+    "policy": ("", f"Staleness policies, by default all: {', '.join(STALENESS_POLICIES)}."),
+    "eta": ("2", "Bounds of admission, budget (theta), in_order and version_fifo, in versions."),
+    "lag": ("1", "Largest staleness of window, in versions."),
+    "gate": ("", "Bounds of admission of window besides, in versions; without, its slots are always full."),
+    "capacity": ("1", "Batches that the queue of queue_drop holds."),
+    "requeue": ("never", f"When prompts of discarded groups are tried again: {', '.join(REQUEUES)}."),
+    "columns": ("", "Names of the log's columns that differ, as in start=t0,step=trained_at."),
+}
+_NUMBERS = {
+    "mean": (1000.0, "Mean tokens of a rollout, before cap and loops."),
+    "sigma": (1.0, "Standard deviation of the logarithm of the tokens."),
+    "share": (0.5, "Share of that variance that is the prompt's own, 0 to 1."),
+    "loop": (0.0, "Share of the rollouts that run until the cap."),
+    "speed": (None, "Tokens a second of a slot (default: 100, or fitted to the log)."),
+    "halved_at": (None, "Busy slots of an engine at which each has half of --speed."),
+    "train": (None, "Seconds of a trainer step (default: 5; needed beside --log)."),
+    "train_token": (0.0, "Seconds more for each token in it."),
+    "transfer": (1.0, "Seconds from the end of a step until the version is at the engines."),
+    "max_staleness": (2.0, "Mean staleness by rollout that a recommendation may have."),
+}
+_COUNTS = {
+    "cap": (None, 1, "Tokens at which a rollout is cut."),
+    "group": (4, 1, "Rollouts of a prompt."),
+    "prompts": (20_000, 1, "Number of prompts; they come again where all have been taken."),
+    "batch": (None, 1, "Groups of a trainer step (default: 32, or as in the log)."),
+    "engines": (None, 1, "Number of engines (default: 4, or as in the log)."),
+    "slots": (None, 1, "Rollouts that an engine decodes at a time (default: 64, or as in the log)."),
+    "steps": (200, 2, "Trainer steps; the first tenth is not counted."),
+    "seed": (0, 0, "Seed of the lengths."),
+    "draws": (4, 2, "Workloads drawn from the log, for intervals."),
+    "gpus": (None, 2, "GPUs of engines (one each) and trainer: tries other splits of them."),
+}
+_KINDS = {
+    "hold": ("trainer", HOLDS, "Who waits for the transfer."),
+    "refresh": ("in_flight", REFRESHES, "Whether engines load versions at once, or when empty."),
+    "version": (None, logs.VERSIONS, "Which version the log holds: that at a rollout's start, its end, or by token."),
+}
+
+
+def define_flags() -> None:
+    """Defines the flags of this command."""
+    for name, (usual, words) in _LISTS.items():
+        flags.DEFINE_list(name, usual, words)
+    for name, (usual, words) in _NUMBERS.items():
+        flags.DEFINE_float(name, usual, words)
+    for name, (usual, least, words) in _COUNTS.items():
+        flags.DEFINE_integer(name, usual, words, lower_bound=least)
+    for name, (usual, known, words) in _KINDS.items():
+        flags.DEFINE_enum(name, usual, known, words)
+    flags.DEFINE_string("lengths", "lognormal", "Law of the lengths: lognormal, or one of your own by --parts.")
+    flags.DEFINE_string("log", None, "A log of rollouts to fit: .parquet, .csv or .jsonl.")
+    flags.DEFINE_bool("json", False, "Prints JSON instead of the table.")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Simulates policies, prints and writes what they give."""
+    given = flags.FLAGS
+    chosen, workdir = _candidates(), launch.workdir(DEFAULT_WORKDIR)
+    with said_of("--"):
+        workloads, system, said, more = _drawn() if given.log is None else _from_log()
+        steps, warmup = given.steps, given.steps // 10
+        found = [compared.tried(workloads, system, one, steps=steps, warmup=warmup) for one in chosen]
+        tried = found
+        for other in () if given.gpus is None else compared.splits(system, given.gpus):
+            for one in compared.candidates(["admission"], eta=_SPLIT_ETAS):
+                tried = [*tried, compared.tried(workloads[:1], other, one, steps=steps // 2, warmup=warmup // 2)]
+    best, prediction = compared.recommended(tried, given.max_staleness), predict(workloads[0], system)
+    said = [tables.headline(found, best, given.max_staleness, given.gpus), *said]
+    as_json = tables.as_json(tried, prediction, recommended=None if best is None else best.as_dict(), **more)
+    spread = " Intervals are two standard deviations over workloads drawn from the log." if more else ""
+    counted = f"Numbers are from step {warmup} on; shares of slots and of waste are of the whole run.{spread}"
+    shown = tables.table(found, [f"Closed forms: {prediction}.", counted])
+    try:
+        tables.write(workdir, tried, shown, as_json, said=said)
+    except OSError as error:
+        raise UsageError(f"--workdir={workdir} must be a directory that can be written: {error}") from error
+    if given.json:
+        print(as_json, end="")
+        return
+    print(tables.text(shown, logged=bool(more)), *(textwrap.fill(one, WIDTH) for one in said), sep="\n\n")
+    print(f"\nPage: {workdir / 'rollouts.html'}")
+
+
+def _candidates() -> list[compared.Candidate]:
+    """The policies of the flags, with each of the values that they take."""
+    given = flags.FLAGS
+    for name in given.policy:
+        STALENESS_POLICIES.check(name, f"--policy={name}")
+    values: dict[str, list[Any]] = {"requeue": [word for word in given.requeue if word != "never"]}
+    for name, kind in {"eta": float, "lag": int, "gate": float, "capacity": int}.items():
+        texts: list[str] = getattr(given, name)
+        try:
+            values[name] = [kind(text) for text in texts]
+        except ValueError:
+            raise UsageError(f"--{name}={','.join(texts)} must be numbers, separated by commas") from None
+    made = compared.candidates(given.policy or list(STALENESS_POLICIES), theta=values["eta"], **values)
+    with said_of("--"):
+        for one in made:
+            one.make(batch=1)  # its own bounds
+    return made
+
+
+def _machines(**of_log: Any) -> System:
+    """The machines of the flags; what they leave open is as in the log, or usual."""
+    given = flags.FLAGS
+    names = [field.name for field in dataclasses.fields(System)]
+    found = {**of_log, **{name: value for name in names if (value := getattr(given, name)) is not None}}
+    if given.halved_at is not None:
+        found["speed"] = LoadedSpeed(given.speed or 100.0, given.halved_at)
+    return System(**found)
+
+
+def _drawn() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
+    """The workload and the machines of the flags."""
+    given = flags.FLAGS
+    for name in ("version", "columns"):
+        if getattr(given, name):
+            raise UsageError(f"--{name} must be left out without --log")
+    part = ROLLOUT_LENGTHS.check(given.lengths, f"--lengths={given.lengths}")
+    names = ["prompts", "group", "seed", *(name for name in part.defaults if name in given and name != "lengths")]
+    return [part.make(**{name: getattr(given, name) for name in names})], _machines(), [], {}
+
+
+def _from_log() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
+    """Workloads that are drawn from the log, the machines that it shows, what it says, and that for JSON."""
+    given = flags.FLAGS
+    if given.version is None:
+        raise UsageError(
+            f"--version must be one of {', '.join(logs.VERSIONS)}: which version the log holds, that on which a "
+            "rollout began, the newest when it was over (as SGLang stamps it), or a list of those of its tokens"
+        )
+    pairs = [pair.partition("=") for pair in given.columns]
+    for name, _, called in pairs:
+        arguments.one_of("columns", name, (*logs.COLUMNS, *logs.OTHERS))
+        if not called:
+            raise UsageError(f"--columns={name} must be as in {name}=its_name")
+    try:
+        columns = {name: called for name, _, called in pairs}
+        log = logs.read_log(pathlib.Path(given.log), version=given.version, columns=columns)
+        workloads = [log.workload(prompts=given.prompts, seed=given.seed + draw) for draw in range(given.draws)]
+    except FileNotFoundError:
+        raise UsageError(f"--log={given.log} must be a file") from None
+    except ValueError as error:
+        raise UsageError(f"--log={given.log}: {error}") from error
+    if given.train is None:
+        least = np.quantile(np.diff(log.versions()), 0.1)
+        raise UsageError(
+            "--train must say how many seconds a trainer step takes: rollouts do not tell it apart from the trainer's "
+            f"waiting; with the transfer it is about {least:.3g} at most, as versions of the log follow each other"
+        )
+    system = _machines(engines=log.engines, slots=log.slots(), speed=log.speed(), batch=log.batch())
+    was, rates = log.figures(), system.rates()
+    alone = f" ({rates[0]:.3g} alone)" if callable(system.speed) else ""
+    said = (
+        f"The log: {log.start.size:,} rollouts of {log.groups:,} groups; {number(was['seconds_per_step'])} s a step, "
+        f"mean staleness {number(was['staleness'])} by rollout (largest {was['largest_staleness']}), "
+        f"{number(was['token_staleness'])} by token from its rollout's start; {number(was['goodput'])} trained tokens "
+        f"a second; {100 * was['not_trained']:.1f} % of the tokens were not trained on. Fitted: {system.engines} "
+        f"engines of {system.slots} slots, each {rates[-1]:.3g} tokens a second{alone}, {system.batch} groups a step."
+    )
+    return workloads, system, [said], {"log": was, "fitted": dataclasses.asdict(system)}
+
+
+COMMAND = launch.Command(
+    main=main,
+    workdir="Directory for the results; those of an earlier call are replaced.",
+    usage=__doc__,
+    define=define_flags,
+    configured=False,
+)

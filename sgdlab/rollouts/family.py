@@ -1,0 +1,18 @@
+"""The registries of rollouts: laws of their lengths, and staleness policies."""
+
+from sgdlab.registry import Registry
+
+LISTED = "sgdlab rollouts --help"
+
+ROLLOUT_LENGTHS = Registry(
+    "lengths",
+    given={"prompts": "", "group": "", "attempts": "", "seed": ""},
+    listed=LISTED,
+    modules=("sgdlab.rollouts.workload",),
+)
+"""Laws of the lengths of rollouts: `(*, prompts, group, attempts, seed, **own) -> Workload`."""
+
+STALENESS_POLICIES = Registry(
+    "staleness policy", given={"batch": ""}, listed=LISTED, modules=("sgdlab.rollouts.policies",)
+)
+"""Which groups of rollouts may begin, are discarded, and are trained on: `(*, batch, **own) -> StalenessPolicy`."""

@@ -1,0 +1,307 @@
+"""A log of rollouts: how it is read, what it says of the run, and the workload and speed that are fitted to it."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from sgdlab.predictors import censoring
+from sgdlab.rollouts.engines import LoadedSpeed
+from sgdlab.rollouts.workload import Workload
+
+COLUMNS = ("start", "end", "tokens", "version", "group", "step")
+"""Names of the columns of a log."""
+
+OTHERS = ("engine", "attempt")
+"""Names of columns that may come besides."""
+
+VERSIONS = ("start", "end", "tokens")
+"""Names which version a log holds: that on which a rollout began, the newest when it was over, or a list of those that
+made each of its tokens."""
+
+_ROUNDS, _NARROW = 40, 0.02
+"""Rounds of Gibbs sampling, and the relative spread below which a speed is constant."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RolloutLog:
+    """Holds the rollouts of a job.
+
+    Attributes:
+      start: float64[R], seconds.
+      end: float64[R], seconds; NaN where it was not over.
+      tokens: float64[R], tokens made; NaN where that is not known of one that was not over.
+      read: int64[R], the version on which it began.
+      lag: float64[R], mean over its tokens of the step less the version that made each; NaN where that is not known.
+      group: int64[R], its group.
+      step: int64[R], the trainer step that its group entered; -1: none.
+      engine: int64[R], from 0.
+      attempt: int64[R], how often its prompt had been tried before.
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    tokens: np.ndarray
+    read: np.ndarray
+    lag: np.ndarray
+    group: np.ndarray
+    step: np.ndarray
+    engine: np.ndarray
+    attempt: np.ndarray
+
+    @property
+    def over(self) -> np.ndarray:
+        """bool[R]: the rollout was over when the log ended."""
+        return np.isfinite(self.end)
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return np.unique(self.group).size
+
+    @property
+    def engines(self) -> int:
+        """Number of engines."""
+        return int(self.engine.max()) + 1
+
+    def versions(self) -> np.ndarray:
+        """float64[.], seconds: when each version from 1 on was there, by the first rollout on it or a later one."""
+        order = np.argsort(self.start, kind="stable")
+        newest = np.maximum.accumulate(self.read[order])
+        return self.start[order][np.searchsorted(newest, np.arange(1, newest[-1] + 1))]
+
+    def check_complete(self) -> None:
+        """Check that the log has more than what was trained on.
+
+        Raises:
+          ValueError: where it has not: what was thrown away, or was too long to be over, is not in it, and a prediction
+            from the rest would take the workload for shorter than it is.
+        """
+        if (self.step >= 0).all():
+            raise ValueError(
+                "it holds trained rollouts alone, and predicts no other policy: those that were thrown away, or still "
+                "ran when it ended, are the long ones, and without them the workload seems shorter than it is; log "
+                "every rollout when it begins"
+            )
+
+    def figures(self) -> dict[str, float]:
+        """Return what was, by the names that a simulated run has."""
+        trained, versions = self.step >= 0, self.versions()
+        lag = (self.step - self.read)[trained]
+        made = np.nansum(self.tokens)
+        seconds = float(versions[-1] - versions[0]) if versions.size > 1 else np.nan
+        steps = (self.step > self.step[trained].min()) & (self.step <= self.step[trained].min() + versions.size - 1)
+        given = np.isfinite(self.lag) & trained
+        return {
+            "seconds_per_step": seconds / max(versions.size - 1, 1),
+            "staleness": float(lag.mean()),
+            "largest_staleness": int(lag.max()),
+            "token_staleness": float(np.average(lag, weights=self.tokens[trained])),
+            "token_staleness_in_flight": float(np.average(self.lag[given], weights=self.tokens[given]))
+            if given.any()
+            else np.nan,
+            "not_trained": float(np.nansum(self.tokens[~trained]) / made),
+            "goodput": float(self.tokens[steps].sum()) / seconds,
+            "mean_tokens": float(self.tokens[trained].mean()),
+        }
+
+    def batch(self) -> int:
+        """Return the groups of a step: the most frequent number."""
+        groups = np.unique(np.stack([self.step, self.group])[:, self.step >= 0], axis=1)
+        return int(np.bincount(np.bincount(groups[0])[groups[0].min() :]).argmax())
+
+    def slots(self) -> int:
+        """Return the most rollouts that an engine had at a time."""
+        most = 0
+        for engine in np.unique(self.engine):
+            rows = self.engine == engine
+            times = np.concatenate([self.end[rows & self.over], self.start[rows]])
+            change = np.repeat([-1, 1], [np.sum(rows & self.over), rows.sum()])
+            most = max(most, int(np.cumsum(change[np.lexsort((change, times))]).max()))
+        return most
+
+    def speed(self) -> float | LoadedSpeed:
+        """Return the tokens a second of a slot, by the rollouts that were over: a number, or falling with load.
+
+        The seconds of a token are fitted as a line in the busy slots of its engine, on average over the rollout. Where
+        engines wait for transfers, these are in it.
+        """
+        rows = self.over & (self.tokens > 0)
+        seconds = (self.end - self.start)[rows]
+        busy = np.empty(rows.sum())
+        for engine in np.unique(self.engine):
+            here = self.engine == engine
+            inside = here[rows]
+            last = np.nanmax(np.append(self.end, self.start.max()))
+            started, ended = np.sort(self.start[here]), np.sort(np.where(self.over, self.end, last)[here])
+            begin, until = self.start[rows][inside], self.end[rows][inside]
+            busy[inside] = (
+                _integral(started, until)
+                - _integral(ended, until)
+                - _integral(started, begin)
+                + _integral(ended, begin)
+            ) / (until - begin)
+        each = seconds / self.tokens[rows]
+        slope, alone = 0.0, 1.0
+        if np.ptp(busy) > _NARROW * busy.max():
+            slope, alone = np.polyfit(busy, each, 1, w=np.sqrt(self.tokens[rows]))
+        if slope <= 0 or alone <= 0 or slope * np.ptp(busy) < _NARROW * np.median(each):
+            return float(np.median(1 / each))
+        return LoadedSpeed(float(1 / alone), float(alone / slope))
+
+    def workload(self, *, prompts: int = 20_000, attempts: int = 4, seed: int = 0) -> Workload:
+        """Return a workload with the groups of the log, in random order.
+
+        Rollouts that were not over are drawn anew for each seed, longer than they had become, from log-normal laws
+        fitted to all, which have a part of the group's own; so are the attempts after the first.
+
+        Args:
+          prompts: P, groups, drawn with replacement.
+          attempts: A.
+          seed: of the draws.
+
+        Raises:
+          ValueError: where the log holds trained rollouts alone, or too few groups.
+        """
+        self.check_complete()
+        random = np.random.default_rng(seed)
+        kept = self.attempt == 0
+        _, group, count = np.unique(self.group[kept], return_inverse=True, return_counts=True)
+        if count.size < 10:
+            raise ValueError(f"it has {count.size} groups, and at least 10 are needed")
+        place = np.arange(group.size) - (np.cumsum(count) - count)[np.sort(group)]
+        logs = np.full((count.size, count.max()), np.nan)
+        least = np.zeros(logs.shape)
+        at = np.sort(group), place
+        rows = np.argsort(group, kind="stable")
+        over, tokens = self.over[kept][rows], self.tokens[kept][rows]
+        logs[at] = np.where(over, np.log(np.maximum(tokens, 1)), np.nan)
+        least[at] = np.log1p(np.nan_to_num(np.where(over, 0.0, tokens)))
+        cap = np.nanmax(logs)
+        cap = cap if (logs == cap).sum() > max(0.002 * np.isfinite(logs).sum(), 2) else np.inf
+        missing, filled = np.isnan(logs), np.where(np.isnan(logs), np.maximum(least, np.nanmean(logs)), logs)
+        own, within = np.empty(0), 0.0
+        for _ in range(_ROUNDS):
+            own, within = _drawn_parts(random, filled)
+            mean, std = (np.broadcast_to(value, logs.shape) for value in (own[:, None], max(within, 1e-9)))
+            filled = np.where(missing, np.minimum(censoring.truncated_normal(random, mean, std, least), cap), logs)
+        order = random.integers(count.size, size=prompts)
+        first = np.exp(filled[order])
+        later = own[order, None] + within * random.standard_normal((attempts - 1, *first.shape))
+        later = np.exp(np.minimum(later, cap))
+        return Workload(np.maximum(np.ceil(np.concatenate([first[None], later]) - 1e-6), 1).astype(np.int64))
+
+
+def _integral(times: np.ndarray, until: np.ndarray) -> np.ndarray:
+    """Return the integral up to each instant of how many of some sorted times have come."""
+    count = np.searchsorted(times, until, side="right")
+    return count * until - np.append(0.0, np.cumsum(times))[count]
+
+
+def _drawn_parts(random: np.random.Generator, filled: np.ndarray) -> tuple[np.ndarray, float]:
+    """Draw each group's own part of its log lengths, float64[K], given these; and return the deviation within groups.
+
+    Gibbs sampling, with the variances within groups and between them that the log lengths have at present.
+    """
+    size, mean = filled.shape[1], filled.mean()
+    within = filled.var(axis=1, ddof=1).mean() if size > 1 else 0.0
+    between = max(filled.mean(axis=1).var() - within / size, 0.0)
+    weight = size * between / max(within + size * between, 1e-300)
+    own = mean + weight * (filled.mean(axis=1) - mean)
+    return own + np.sqrt((1 - weight) * between) * random.standard_normal(own.size), float(np.sqrt(within))
+
+
+def read_log(path: pathlib.Path, *, version: str, columns: Mapping[str, str] | None = None) -> RolloutLog:
+    """Reads a log of rollouts, a row each, from a Parquet or CSV file or JSON lines.
+
+    Args:
+      path: ends in .parquet, .csv or .jsonl.
+      version: which version its column holds, of `VERSIONS`; it cannot be told from the numbers.
+      columns: name here -> name in the file, where they differ; names are `COLUMNS`, `engine` and `attempt`. Cells of
+        `end` are empty where a rollout was not over, those of `step` where its group was not trained on.
+
+    Raises:
+      ValueError: where the file is no such log; the message names the column or the row.
+      FileNotFoundError: where there is no such file.
+    """
+    table = _table(path)
+    names = {name: (columns or {}).get(name, name) for name in (*COLUMNS, *OTHERS)}
+    for name in COLUMNS:
+        if names[name] not in table.column_names:
+            there = ", ".join(table.column_names)
+            raise ValueError(f"it must have a column {names[name]!r} ({name}); it has {there}")
+    size = table.num_rows
+
+    def codes(name: str) -> np.ndarray:
+        if names[name] not in table.column_names:
+            return np.zeros(size, np.int64)
+        return np.unique(np.array(table[names[name]].to_pylist(), dtype=str), return_inverse=True)[1].astype(np.int64)
+
+    def plain(name: str) -> np.ndarray:
+        try:
+            cells = [np.nan if cell in (None, "") else float(cell) for cell in table[names[name]].to_pylist()]
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"its column {names[name]!r} must hold numbers: {error}") from error
+        return np.array(cells)
+
+    start, end, tokens, step = plain("start"), plain("end"), plain("tokens"), plain("step")
+    for name, bad in (
+        ("start", ~np.isfinite(start)),
+        ("end", end < start),
+        ("tokens", np.isfinite(end) & ~(tokens >= 0)),
+    ):
+        if bad.any():
+            raise ValueError(f"row {int(np.argmax(bad)) + 1} must have a {names[name]!r} that fits the others")
+    step = np.where(np.isnan(step), -1, step).astype(np.int64)
+    attempt = plain("attempt") if names["attempt"] in table.column_names else np.zeros(size)
+    if not size or (step < 0).all():
+        raise ValueError(f"it must have rows with a {names['step']!r}: nothing was trained on")
+    read, lag = _reads(start, end, step, table[names["version"]].to_pylist(), version, names["version"])
+    if (step[step >= 0] < read[step >= 0]).any():
+        raise ValueError(
+            f"{names['step']!r} must be no smaller than the version on which a rollout began; is it counted from 0, "
+            f"and is {names['version']!r} that of the {version}?"
+        )
+    return RolloutLog(start, end, tokens, read, lag, codes("group"), step, codes("engine"), attempt.astype(np.int64))
+
+
+def _reads(
+    start: np.ndarray, end: np.ndarray, step: np.ndarray, cells: list, version: str, name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the version on which each rollout began, and the staleness of its tokens where that is known."""
+    unknown = np.full(start.size, np.nan)
+    try:
+        if version == "tokens":
+            known = [cell if isinstance(cell, list) and cell else [cell] for cell in cells]
+            return np.array([int(row[0]) for row in known]), step - np.array([np.mean(row) for row in known])
+        found = np.array([np.nan if cell in (None, "") else float(cell) for cell in cells])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"its column {name!r} must hold versions, of {version}: {error}") from error
+    over = np.isfinite(end)
+    if np.isnan(found[over]).any() or (version == "start" and np.isnan(found).any()):
+        raise ValueError(f"its column {name!r} must hold a version in every row")
+    if version == "start":
+        return found.astype(np.int64), unknown
+    # A version has come between the last rollout that ended without it and the first that ended with it.
+    order = np.argsort(end[over], kind="stable")
+    newest = np.maximum.accumulate(found[over][order])
+    came = end[over][order][np.searchsorted(newest, np.arange(1, newest[-1] + 1))]
+    return np.searchsorted(came, start, side="right"), unknown
+
+
+def _table(path: pathlib.Path):
+    """Read a file as a table of PyArrow, which takes a while to import."""
+    import pyarrow.csv  # noqa: PLC0415 (as above)
+    import pyarrow.json  # noqa: PLC0415
+    import pyarrow.parquet  # noqa: PLC0415
+
+    readers = {
+        ".parquet": pyarrow.parquet.read_table, ".csv": pyarrow.csv.read_csv, ".jsonl": pyarrow.json.read_json,
+    }  # fmt: skip
+    if path.suffix not in readers:
+        raise ValueError(f"its name must end in one of {', '.join(readers)}")
+    try:
+        return readers[path.suffix](path)
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"it cannot be read: {error}") from error

@@ -1,0 +1,290 @@
+"""The RolloutSchedule: which rollouts began on which version, what became of them, and when.
+
+Staleness of a rollout is the step that it enters less the version on which it began (0: fresh); of a token, less the
+version that made it. The two differ by factors: every number names its unit.
+"""
+
+import dataclasses
+import heapq
+import math
+import os
+
+import numpy as np
+
+from sgdlab import arguments, arrays
+from sgdlab.schedule import DROPPED, PENDING, Schedule
+
+TRAINED, STALE, OVERFLOW, RUNNING, QUEUED = range(5)
+FATES = ("trained", "stale", "overflow", "running", "queued")
+"""Names what becomes of a group: trained on; thrown away as too stale, or from a full queue; still decoded, or ready,
+when the run ends."""
+
+WASTED = ("stale", "overflow")
+"""Names the fates of tokens that were made in vain; those of `running` and `queued` groups are surplus."""
+
+_ROLLOUTS = {"group": np.int32, "engine": np.int32, "read": np.int32, "tokens": np.int64} | dict.fromkeys(
+    ("started", "finished"), np.float64
+)
+_SPANS = {"span_rollout": np.int64, "span_version": np.int32, "span_tokens": np.int64}
+_GROUPS = {"prompt": np.int64, "attempt": np.int32, "ready": np.float64, "fate": np.int8, "step": np.int32}
+_STEPS = dict.fromkeys(("began", "ended", "applied"), np.float64)
+_ENGINES = {"busy": np.float64, "slots": np.int32}
+_KINDS = (_ROLLOUTS, _SPANS, _GROUPS, _STEPS, _ENGINES)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class RolloutSchedule:
+    """Holds what became of every rollout of a run.
+
+    R rollouts and K groups, in the order in which they began; S spans of tokens that one version made; U trainer steps;
+    E engines. Version v is there for engines after v steps are trained and sent.
+
+    Attributes:
+      group: int32[R], the group of each rollout.
+      engine: int32[R], the engine that decoded it.
+      read: int32[R], the version on which it began.
+      tokens: int64[R], tokens made by the end of the run.
+      started: float64[R], seconds.
+      finished: float64[R], seconds; NaN where it was not over.
+      span_rollout: int64[S], the rollout of each span, in order.
+      span_version: int32[S], the version that made its tokens; rises within a rollout.
+      span_tokens: int64[S], how many.
+      prompt: int64[K], the prompt of each group.
+      attempt: int32[K], how often the prompt had been tried before.
+      ready: float64[K], seconds when the last of its rollouts was over; NaN where it was not.
+      fate: int8[K], of `FATES`.
+      step: int32[K], the trainer step that it entered, from 0; -1: none.
+      began: float64[U], seconds when each step began.
+      ended: float64[U], seconds when it was over.
+      applied: float64[U], seconds when version u + 1 was at the engines.
+      busy: float64[E], seconds that the slots of each engine decoded, all slots together.
+      slots: int32[E], slots of each engine.
+
+    Raises:
+      ValueError: from the constructor, where the arrays contradict each other; it names the first row that does.
+    """
+
+    group: np.ndarray
+    engine: np.ndarray
+    read: np.ndarray
+    tokens: np.ndarray
+    started: np.ndarray
+    finished: np.ndarray
+    span_rollout: np.ndarray
+    span_version: np.ndarray
+    span_tokens: np.ndarray
+    prompt: np.ndarray
+    attempt: np.ndarray
+    ready: np.ndarray
+    fate: np.ndarray
+    step: np.ndarray
+    began: np.ndarray
+    ended: np.ndarray
+    applied: np.ndarray
+    busy: np.ndarray
+    slots: np.ndarray
+
+    def __post_init__(self) -> None:
+        for kind in _KINDS:
+            for name, dtype in kind.items():
+                object.__setattr__(self, name, arrays.frozen_copy(name, getattr(self, name), dtype))
+        _check_shapes(self)
+        _check_rollouts(self)
+        _check_groups(self)
+
+    @property
+    def num_steps(self) -> int:
+        """U, trainer steps."""
+        return self.applied.size
+
+    @property
+    def batch(self) -> int:
+        """Groups of a step."""
+        return int((self.step == 0).sum())
+
+    def trained(self, warmup: int = 0) -> np.ndarray:
+        """bool[R]: the rollout entered a step, from step `warmup` on."""
+        return (self.fate == TRAINED)[self.group] & (self.step[self.group] >= warmup)
+
+    def staleness(self, warmup: int = 0) -> np.ndarray:
+        """int[.], versions: of each rollout that entered a step from `warmup` on, in the order in which they began."""
+        rows = self.trained(warmup)
+        return (self.step[self.group] - self.read)[rows]
+
+    def token_staleness(self, *, in_flight: bool, warmup: int = 0) -> float:
+        """Return the mean staleness of the trained tokens, in versions.
+
+        Args:
+          in_flight: against the version that made each token; else against that on which its rollout began.
+          warmup: steps before this one do not count.
+        """
+        rows = self.trained(warmup)
+        if not in_flight:
+            return float((self.staleness(warmup) * self.tokens[rows]).sum() / max(self.tokens[rows].sum(), 1))
+        spans = rows[self.span_rollout]
+        lag = self.step[self.group[self.span_rollout]] - self.span_version
+        return float((lag * self.span_tokens)[spans].sum() / max(self.span_tokens[spans].sum(), 1))
+
+    def in_system(self) -> np.ndarray:
+        """int[U]: rollouts, trained in the end, begun before version v = 1 ... U came and by then in no step, by times.
+
+        Their sum is that of the staleness, to the last rollout, where the trainer waits for the transfer: Little's law
+        without assumptions. Where it does not, a step may take rollouts before the version before it has come.
+        """
+        rows = self.trained()
+        started, taken = np.sort(self.started[rows]), np.sort(self.began[self.step[self.group[rows]]])
+        return np.searchsorted(started, self.applied) - np.searchsorted(taken, self.applied)
+
+    def ledger(self) -> dict[str, int]:
+        """Return the tokens by fate; they add up to all that were made."""
+        counts = np.bincount(self.fate[self.group], self.tokens, len(FATES))
+        return dict(zip(FATES, counts.astype(np.int64).tolist(), strict=True))
+
+    def wasted(self) -> dict[str, float]:
+        """Return the share of all tokens that were made in vain, by reason."""
+        ledger = self.ledger()
+        return {name: ledger[name] / max(sum(ledger.values()), 1) for name in WASTED}
+
+    def figures(self, warmup: int = 0) -> dict[str, float]:
+        """Figures for tables; all but the shares of tokens are from the version before step `warmup` on.
+
+        `seconds_per_step`; `staleness` and `largest_staleness` by rollout, `token_staleness` (from start) and
+        `token_staleness_in_flight`, in versions; `slots_busy` and `trainer_busy`, shares of the time, the former over
+        the whole run; `wasted`, `stale` and `overflow`, shares of all tokens; `goodput`, trained tokens a second;
+        `mean_tokens` of a trained rollout.
+        """
+        arguments.whole("warmup", warmup, least=0, most=self.num_steps - 1)
+        begin = self.applied[warmup - 1] if warmup else 0.0
+        seconds, rows, lag = float(self.applied[-1] - begin), self.trained(warmup), self.staleness(warmup)
+        per = seconds or math.nan
+        return {
+            "seconds_per_step": seconds / (self.num_steps - warmup),
+            "staleness": float(lag.mean()),
+            "largest_staleness": int(lag.max()),
+            "token_staleness": self.token_staleness(in_flight=False, warmup=warmup),
+            "token_staleness_in_flight": self.token_staleness(in_flight=True, warmup=warmup),
+            "slots_busy": float(self.busy.sum() / (self.applied[-1] * self.slots.sum())),
+            "trainer_busy": float((self.ended - self.began)[warmup:].sum() / per),
+            "wasted": sum(self.wasted().values()),
+            **self.wasted(),
+            "goodput": float(self.tokens[rows].sum() / per),
+            "mean_tokens": float(self.tokens[rows].mean()),
+        }
+
+    def schedule(self) -> Schedule:
+        """Return the run as an ordinary schedule: slots are workers, rollouts that are over are gradients.
+
+        A gradient is sent when its rollout is over and arrives when its group is ready; rows are ordered by step, then
+        by when they were ready. Of rollouts that are not over, that is the end of the run.
+        """
+        end, last = self.applied[-1], self.num_steps
+        over, used = np.isfinite(self.finished), self.trained()
+        dropped = np.isin(self.fate, [FATES.index(name) for name in WASTED])[self.group]
+        step = self.step[self.group]
+        least = np.nextafter(self.started, np.inf)
+        sent = np.where(over, self.finished, np.maximum(end, least))
+        ready = self.ready[self.group]
+        arrived = np.maximum(np.where(np.isfinite(ready), ready, np.maximum(end, least)), sent)
+        rows = np.lexsort((np.arange(step.size), arrived, np.where(used, step, last)))
+        return Schedule(
+            worker=self._places()[rows],
+            read=self.read[rows],
+            update=np.where(used, step, np.where(dropped, DROPPED, PENDING))[rows],
+            started=self.started[rows],
+            arrived=arrived[rows],
+            sent=sent[rows],
+            applied=self.applied,
+            num_workers=int(self.slots.sum()),
+        )
+
+    def _places(self) -> np.ndarray:
+        """int[R]: a slot for each rollout, the first of its engine that is free."""
+        offset = np.cumsum(self.slots) - self.slots
+        free = [list(range(count)) for count in self.slots]
+        taken: list[list[tuple[float, int]]] = [[] for _ in self.slots]
+        places = np.empty(self.group.size, np.int64)
+        ends = np.where(np.isnan(self.finished), np.inf, self.finished)
+        for row, (engine, started, end) in enumerate(zip(self.engine, self.started, ends, strict=True)):
+            while taken[engine] and taken[engine][0][0] <= started:
+                heapq.heappush(free[engine], heapq.heappop(taken[engine])[1])
+            place = heapq.heappop(free[engine])
+            heapq.heappush(taken[engine], (end, place))
+            places[row] = offset[engine] + place
+        return places
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes it to one `.npz` file, whole or not at all."""
+        arrays.save(path, {name: getattr(self, name) for kind in _KINDS for name in kind})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "RolloutSchedule":
+        """Reads and checks what `save` wrote; nothing is unpickled.
+
+        Raises:
+          ValueError: where the file is not such a schedule.
+        """
+        return arrays.load(path, [name for kind in _KINDS for name in kind], cls, what="a schedule of rollouts")
+
+    def __str__(self) -> str:
+        found = self.figures()
+        return (
+            f"RolloutSchedule: {self.num_steps} steps of {int(self.trained().sum()) // self.num_steps} rollouts in "
+            f"{self.applied[-1]:.6g} s, mean staleness {found['staleness']:.3g} by rollout, largest "
+            f"{found['largest_staleness']}, {100 * found['wasted']:.1f} % of the tokens wasted"
+        )
+
+
+def _check_shapes(made: RolloutSchedule) -> None:
+    for kind in _KINDS:
+        first = getattr(made, next(iter(kind)))
+        for name in kind:
+            array = getattr(made, name)
+            if array.ndim != 1 or array.size != first.size or not array.size:
+                raise ValueError(
+                    f"{name} has shape {array.shape}; {next(iter(kind))} of shape {first.shape} calls for it"
+                )
+
+
+def _check_rollouts(made: RolloutSchedule) -> None:
+    """Raises where a rollout, or its spans, contradict themselves."""
+    refuse, size = arrays.refuse, made.group.size
+    refuse((made.group < 0) | (made.group >= made.prompt.size), "group", made.group, f"0 to {made.prompt.size - 1}")
+    refuse((made.engine < 0) | (made.engine >= made.busy.size), "engine", made.engine, f"0 to {made.busy.size - 1}")
+    refuse((made.read < 0) | (made.read > made.num_steps), "read", made.read, f"0 to {made.num_steps}, a version")
+    refuse(made.tokens < 0, "tokens", made.tokens, "at least 0")
+    available = np.append(0.0, made.applied)[made.read]
+    early = ~(np.isfinite(made.started) & (made.started >= available))
+    refuse(early, "started", made.started, "finite, and no earlier than the version that was read")
+    refuse(made.finished <= made.started, "finished", made.finished, "later than started")
+    refuse((made.span_rollout < 0) | (made.span_rollout >= size), "span_rollout", made.span_rollout, f"0 to {size - 1}")
+    refuse(made.span_tokens < 1, "span_tokens", made.span_tokens, "at least 1")
+    total = np.bincount(made.span_rollout, made.span_tokens, size).astype(np.int64)
+    refuse(total != made.tokens, "tokens", made.tokens, "the sum of its spans")
+    step, same = np.diff(made.span_rollout), np.diff(made.span_version)
+    refuse((step < 0) | ((step == 0) & (same <= 0)), "span_version", made.span_version[1:], "rising within a rollout")
+    before = made.span_version < made.read[made.span_rollout]
+    refuse(before, "span_version", made.span_version, "no older than the version that was read")
+
+
+def _check_groups(made: RolloutSchedule) -> None:
+    """Raises where groups contradict their rollouts, or steps their groups."""
+    refuse = arrays.refuse
+    refuse((made.fate < 0) | (made.fate >= len(FATES)), "fate", made.fate, f"0 to {len(FATES) - 1}")
+    trained = made.fate == TRAINED
+    wrong = np.where(trained, (made.step < 0) | (made.step >= made.num_steps), made.step != -1)
+    refuse(wrong, "step", made.step, f"0 to {made.num_steps - 1} where the group was trained on, else -1")
+    last = np.full(made.prompt.size, -np.inf)
+    np.maximum.at(last, made.group, np.where(np.isnan(made.finished), np.inf, made.finished))
+    running = made.fate == RUNNING
+    wrong = np.where(running, ~np.isnan(made.ready), made.ready != last)
+    refuse(wrong, "ready", made.ready, "when the last rollout of the group was over, and NaN if it is running")
+    for name, least in (("ended", made.began), ("applied", made.ended)):
+        refuse(getattr(made, name) < least, name, getattr(made, name), "no earlier than what comes before it")
+    refuse(np.diff(made.applied) < 0, "applied", made.applied[1:], "rising")
+    steps = made.step[trained]
+    late = trained & (made.ready > made.began[made.step])
+    refuse(late, "ready", made.ready, "no later than its step began")
+    counts = np.bincount(steps, minlength=made.num_steps)
+    refuse(counts != made.batch, "step", counts, f"of as many groups as step 0, {made.batch}")
+    stale = (made.fate[made.group] == TRAINED) & (made.read > made.step[made.group])
+    refuse(stale, "read", made.read, "no newer than the step that it entered")

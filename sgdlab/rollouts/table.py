@@ -1,0 +1,155 @@
+"""The answer of `sgdlab rollouts`: a table, a picture, a page and JSON."""
+
+import json
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from sgdlab import files
+from sgdlab.report import pages
+from sgdlab.report.finite import finite
+from sgdlab.report.table import Column, Number, Table, in_csv, numbers
+from sgdlab.report.words import number
+from sgdlab.results import plots
+from sgdlab.results.panels import PALETTE
+from sgdlab.rollouts.compare import STARVED, Tried
+from sgdlab.rollouts.predict import ClosedForms
+
+_FIGURES = {
+    "s a step": ("seconds_per_step", "seconds from one version at the engines to the next"),
+    "stale": ("staleness", "mean staleness by trained rollout: steps between the version it began on and its own step"),
+    "most": ("largest_staleness", "the same of the stalest rollout"),
+    "by token": ("token_staleness", "mean over trained tokens, by the version on which their rollouts began"),
+    "in flight": ("token_staleness_in_flight", "mean over trained tokens, by the version that made each of them"),
+    "slots": ("slots_busy", "share of the time in which slots of engines decode"),
+    "train": ("trainer_busy", "share of the time in which the trainer trains"),
+    "wasted": ("wasted", "share of all tokens that were made and thrown away"),
+    "too old": ("stale", "of these, as too stale"),
+    "over": ("overflow", "of these, by a full queue"),
+    "tokens/s": ("goodput", "trained tokens a second"),
+    "length": ("trained_over_offered", "mean tokens of a trained rollout over those of one that was asked for"),
+    "longest": ("longest_tenth", "share that the tenth of the prompts with the longest rollouts has of the trained "
+                "ones, over an equal share: below 1 it is starved"),
+}  # fmt: skip
+_CLOSED = "closed form of the mean staleness by rollout (<=: at most, over a whole run); grows: for ever; -: unknown"
+_SHARES = ("slots", "train", "wasted", "too old", "over")
+_ON_PAGE = ("too old", "over")
+_BUSY = ("slots", "train")
+_WITH_INTERVALS = ("s a step", "tokens/s", "longest")
+
+
+def columns() -> list[Column]:
+    """Return the columns of the table."""
+
+    def column(heading: str) -> Column:
+        name, meaning = _FIGURES[heading]
+
+        def cell(one: Tried) -> Number:
+            value, _, high = one.interval(name)
+            shown = f"{100 * value:.0f} %" if heading in _SHARES else number(value)
+            if one.spread and heading in _WITH_INTERVALS:
+                shown = f"{shown} ± {number(float(f'{high - value:.2g}'))}"
+            return Number(shown, value)
+
+        return Column(heading, cell, meaning, name)
+
+    first, second, *others = map(column, _FIGURES)
+    return [
+        Column("policy", lambda one: one.candidate.title),
+        first,
+        second,
+        Column("theory", _closed, _CLOSED),
+        *others,
+    ]
+
+
+def _closed(one: Tried) -> str:
+    if not one.relation:
+        return "grows" if math.isinf(one.predicted) else "-"
+    return ("" if one.relation == "=" else "<= ") + number(one.predicted)
+
+
+def table(found: Sequence[Tried], notes: Sequence[str]) -> Table:
+    """Return the table of policies."""
+    return Table.of(columns(), found, notes, obvious=["policy"])
+
+
+def text(shown: Table, *, logged: bool) -> str:
+    """Return the table for a terminal, without the columns that a page alone has room for."""
+    return shown.without(_ON_PAGE + _BUSY * logged).text()
+
+
+def as_json(found: Sequence[Tried], prediction: ClosedForms, **more: Any) -> str:
+    """Return all of it for programs."""
+    whole = {"closed_forms": prediction.figures(), "policies": [one.as_dict() for one in found], **more}
+    return json.dumps(finite(whole), indent=1) + "\n"
+
+
+def headline(found: Sequence[Tried], best: Tried | None, most: float, gpus: int | None) -> str:
+    """Return a sentence on the policy that starves most, and one on what is recommended instead.
+
+    Args:
+      found: policies on the machines as they are.
+      best: what is recommended.
+      most: bound of its mean staleness.
+      gpus: of engines and trainer, where other splits of them were tried.
+    """
+    worst, said = min(found, key=lambda one: one.figures["longest_tenth"]).figures, ""
+    starved = worst["longest_tenth"] < STARVED
+    if starved:
+        title = next(one.candidate.title for one in found if one.figures is worst)
+        said = (
+            f"Under `{title}` {100 * worst['wasted']:.0f} % of the tokens are thrown away, and the longest tenth of "
+            f"the prompts has {worst['longest_tenth']:.2g} of its share. "
+        )
+    if best is None:
+        return f"{said}No policy here has a mean staleness of at most {most:g} and starves nobody."
+    figures = best.figures
+    split = (
+        "" if gpus is None else f" with {best.system.engines} engines and {gpus - best.system.engines} GPUs to train"
+    )
+    times = f", {figures['goodput'] / worst['goodput']:.1f} times as many," if starved else ""
+    instead = [f" instead of {number(worst[name])}" * starved for name in ("staleness", "largest_staleness")]
+    return (
+        f"{said}Recommended: `{best.candidate.title}`{split}: it trains on {number(figures['goodput'])} tokens a second"
+        f"{times} and starves nobody, at mean staleness {number(figures['staleness'])} by rollout{instead[0]} (largest "
+        f"{figures['largest_staleness']:.0f}{instead[1]})."
+    )
+
+
+def picture(found: Sequence[Tried]) -> Figure:
+    """Return trained tokens a second against mean staleness, and shares of the prompts by length."""
+    with mpl.rc_context(plots.STYLE):
+        figure = mpl.figure.Figure(figsize=(11, 4.4 + 0.12 * len(found)))
+        speed, shares = figure.subplots(1, 2)
+        for index, one in enumerate(found):
+            look = {"color": PALETTE[index % len(PALETTE)], "marker": "osD^vP*<>Xphd"[index % 13]}
+            speed.plot(
+                one.figures["staleness"], one.figures["goodput"], linestyle="none", label=one.candidate.title, **look
+            )
+            dashes = ("-", "--", ":")[index // len(PALETTE) % 3]
+            shares.plot(range(1, 11), one.tenths, linestyle=dashes, **look)
+        speed.set(xlabel="mean staleness by rollout, versions", ylabel="trained tokens a second")
+        shares.axhline(1, color="black", linewidth=1)
+        shares.set(
+            xlabel="tenth of the prompts, longest last", ylabel="share of the trained rollouts, over an equal one"
+        )
+        shares.set_xticks(range(1, 11))
+        for axes in (speed, shares):
+            axes.set_ylim(bottom=0)
+        figure.legend(*speed.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
+def write(workdir: pathlib.Path, found: Sequence[Tried], shown: Table, as_json: str, *, said: Sequence[str]) -> None:
+    """Writes rollouts.json, .csv, .md, .png, .svg and .html, a self-contained page."""
+    plots.save(picture(found), workdir / "rollouts")
+    values = {"said": said, "shown": shown, "picture": pages.embedded(workdir / "rollouts.svg")}
+    rows = [{"policy": one.candidate.title, "engines": one.system.engines, **numbers(columns(), one)} for one in found]
+    contents = {"json": as_json, "csv": in_csv(rows), "md": shown.markdown()}
+    for ending, content in (contents | {"html": pages.render("sgdlab.rollouts", "page.html", **values)}).items():
+        files.write_text(workdir / f"rollouts.{ending}", content)

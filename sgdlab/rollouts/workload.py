@@ -1,0 +1,163 @@
+"""Workloads of reinforcement learning of language models: how many tokens each rollout of each prompt has.
+
+A workload is data, and the same for every staleness policy, as compute times are for every protocol.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from sgdlab import arrays
+from sgdlab.bounds import Count, NotNegative, Positive
+from sgdlab.rollouts.family import ROLLOUT_LENGTHS
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Workload:
+    """Holds the lengths of rollouts.
+
+    Attributes:
+      tokens: int64[A, P, G], tokens of rollout g of attempt a at prompt p. A prompt that is requeued, or comes again in
+        the next pass over all prompts, takes its next attempt; after the last one the first again.
+
+    Raises:
+      ValueError: from the constructor, where lengths are no whole numbers of at least 1, or none are given.
+
+    Example:
+      >>> Workload(np.array([[[100, 300], [200, 200]]])).tailness()
+      1.25
+    """
+
+    tokens: np.ndarray
+
+    def __post_init__(self) -> None:
+        tokens = arrays.frozen_copy("tokens", self.tokens, np.int64)
+        object.__setattr__(self, "tokens", tokens)
+        if tokens.ndim != 3 or not tokens.size:
+            raise ValueError(f"tokens of shape {tokens.shape} must have shape [A, P, G], and none of these be 0")
+        arrays.refuse(tokens < 1, "tokens", tokens, "at least 1")
+
+    @property
+    def attempts(self) -> int:
+        """A, number of attempts at each prompt that are known."""
+        return self.tokens.shape[0]
+
+    @property
+    def prompts(self) -> int:
+        """P, number of prompts."""
+        return self.tokens.shape[1]
+
+    @property
+    def group(self) -> int:
+        """G, rollouts of a group."""
+        return self.tokens.shape[2]
+
+    def mean(self) -> float:
+        """Return the mean length of the first attempts, in tokens."""
+        return float(self.tokens[0].mean())
+
+    def longest(self) -> float:
+        """Return the mean length of the longest rollout of a group, in tokens."""
+        return float(self.tokens[0].max(axis=1).mean())
+
+    def tailness(self) -> float:
+        r"""Return how much longer the longest rollout of a group is than a rollout.
+
+        .. math:: M = E \max(L_1, \dots, L_G) / E L
+        """
+        return self.longest() / self.mean()
+
+    def tenths(self) -> np.ndarray:
+        """int64[P]: the tenth of the prompts, from 0 (shortest) to 9, by the geometric mean of all their rollouts.
+
+        Prompts that are equal are distributed at random, always in the same way, since they may begin in order.
+        """
+        own = np.log(self.tokens).mean(axis=(0, 2))
+        rank = np.empty(self.prompts, np.int64)
+        rank[np.lexsort((np.random.default_rng(0).permutation(self.prompts), own))] = np.arange(self.prompts)
+        return rank * 10 // self.prompts
+
+
+@ROLLOUT_LENGTHS.register(title="log-normal lengths, of which a share of the variance is the prompt's own")
+def lognormal(
+    *,
+    prompts: Count,
+    group: Count = 8,
+    attempts: Count = 4,
+    seed: int = 0,
+    mean: Positive = 1000.0,
+    sigma: NotNegative = 1.0,
+    share: NotNegative = 0.5,
+    cap: Count | None = None,
+    loop: NotNegative = 0.0,
+) -> Workload:
+    r"""Draws log-normal lengths, rounded up.
+
+    .. math:: \log L_{apg} = \log m - \sigma^2 / 2 + \sigma (\sqrt{s}\, x_p + \sqrt{1 - s}\, y_{apg}), \qquad
+        x, y \sim N(0, 1)
+
+    Args:
+      prompts: P.
+      group: G.
+      attempts: A.
+      seed: of the draws; more prompts do not change those that are there.
+      mean: m, tokens, before cap and loops.
+      sigma: standard deviation of the logarithm.
+      share: s, from 0 (all prompts are alike) to 1 (length is the prompt's): the share of the variance of log length
+        that is the prompt's own.
+      cap: tokens at which a rollout is cut. None: never.
+      loop: share of the rollouts that repeat themselves until the cap.
+
+    Example:
+      >>> lognormal(prompts=3, group=2, attempts=1, sigma=0.0).tokens.tolist()
+      [[[1000, 1000], [1000, 1000], [1000, 1000]]]
+    """
+    for name, value in (("share", share), ("loop", loop)):
+        if value > 1:
+            raise ValueError(f"{name}={value} must be a share, from 0 to 1")
+    if loop and cap is None:
+        raise ValueError(f"loop={loop} must be 0 without a cap: a loop runs until the cap")
+    own, other, loops = (np.random.default_rng([seed, stream]) for stream in range(3))
+    shape = (prompts, attempts, group)  # so that more prompts come last
+    normal = math.sqrt(share) * own.standard_normal((prompts, 1, 1)) + math.sqrt(1 - share) * other.standard_normal(
+        shape
+    )
+    tokens = np.ceil(mean * np.exp(sigma * normal - sigma**2 / 2))
+    return Workload(_cut(tokens, cap, loops.random(shape) < loop))
+
+
+@ROLLOUT_LENGTHS.register(title="lengths that were recorded")
+def recorded(
+    *,
+    prompts: Count,
+    group: Count = 8,
+    attempts: Count = 4,
+    seed: int = 0,
+    lengths: tuple = (),
+    cap: Count | None = None,
+) -> Workload:
+    """Draws each rollout from lengths that were recorded, with replacement; prompts are alike.
+
+    Args:
+      prompts: P.
+      group: G.
+      attempts: A.
+      seed: of the draws.
+      lengths: tokens of rollouts.
+      cap: tokens at which a rollout is cut. None: never.
+
+    Example:
+      >>> int(recorded(prompts=5, group=2, lengths=(7, 9), cap=8).tokens.max())
+      8
+    """
+    if not len(lengths):
+        raise ValueError(f"lengths={lengths!r} must hold the tokens of at least one rollout")
+    drawn = np.random.default_rng([seed, 3]).choice(np.asarray(lengths, np.float64), (prompts, attempts, group))
+    return Workload(_cut(drawn, cap, np.zeros(drawn.shape, bool)))
+
+
+def _cut(tokens: np.ndarray, cap: int | None, loops: np.ndarray) -> np.ndarray:
+    """Return lengths [A, P, G] of those [P, A, G], cut at the cap, where loops are."""
+    tokens = tokens if cap is None else np.where(loops, cap, np.minimum(tokens, cap))
+    return np.maximum(tokens, 1).astype(np.int64).swapaxes(0, 1)

@@ -1,0 +1,119 @@
+"""`RolloutSchedule`: by hand, its checks, its file, and the ordinary schedule that it is."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from test_simulate import MACHINES, VARIANTS, made
+
+import sgdlab
+from sgdlab import rollouts
+
+WORK = rollouts.lognormal(prompts=300, group=4, seed=1)
+HAND = rollouts.simulate(
+    rollouts.Workload(np.array([[[64, 128], [192, 64], [64, 64], [320, 64]]])),
+    rollouts.System(1, 4, 64.0, batch=1, train=1.0, transfer=0.5),
+    rollouts.unbounded,
+    num_steps=3,
+)
+"""Groups of 1 and 2 s, 3 and 1 s, 1 and 1 s, 5 and 1 s, in four slots."""
+
+
+def test_a_run_by_hand():
+    # Groups 0 and 1 begin at 0 s; 1 s: group 2 takes the two free slots; 2 s: groups 0 and 2 are ready, in this order.
+    assert HAND.group.tolist()[:8] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert HAND.started.tolist()[:8] == [0, 0, 0, 0, 1, 1, 2, 2]
+    assert HAND.ready.tolist()[:3] == [2, 3, 2]
+    assert HAND.step.tolist()[:4] == [0, 2, 1, -1]
+    # Steps of 1 s and a transfer of 0.5 s, for which the trainer waits.
+    assert HAND.began.tolist() == [2, 3.5, 5]
+    assert HAND.applied.tolist() == [3.5, 5, 6.5]
+    assert HAND.staleness().tolist() == [0, 0, 2, 2, 1, 1]
+    assert HAND.in_system().tolist() == [4, 2, 0]
+    figures = HAND.figures()
+    tokens = np.array([64, 128, 192, 64, 64, 64])
+    assert figures["staleness"] == 1
+    assert figures["token_staleness"] == (tokens * [0, 0, 2, 2, 1, 1]).sum() / tokens.sum()
+    assert figures["token_staleness_in_flight"] == figures["token_staleness"]  # all were over before version 1 came
+    assert figures["trainer_busy"] == 3 / 6.5
+    assert figures["goodput"] == tokens.sum() / 6.5
+    assert figures["slots_busy"] == 1
+    assert sum(HAND.ledger().values()) == 4 * 6.5 * 64
+    # The first rollout of group 3: 1.5 s on version 0, 1.5 s on version 1, 1.5 s on version 2.
+    rows = HAND.span_rollout == 6
+    assert HAND.span_version[rows].tolist() == [0, 1, 2]
+    assert HAND.span_tokens[rows].tolist() == [96, 96, 96]
+    assert "3 steps of 2 rollouts in 6.5 s, mean staleness 1 by rollout, largest 2, 0.0 % of the" in str(HAND)
+
+
+def test_figures_after_a_warmup():
+    figures = HAND.figures(warmup=1)
+    assert figures["seconds_per_step"] == 1.5
+    assert figures["staleness"] == 1.5
+    assert figures["goodput"] == 384 / 3
+    assert figures["trainer_busy"] == 2 / 3
+    with pytest.raises(ValueError, match="warmup=3 must be a whole number from 0 to 2"):
+        HAND.figures(warmup=3)
+
+
+def test_a_file_holds_it(tmp_path):
+    HAND.save(tmp_path / "run.npz")
+    again = rollouts.RolloutSchedule.load(tmp_path / "run.npz")
+    for field in dataclasses.fields(HAND):
+        np.testing.assert_array_equal(getattr(again, field.name), getattr(HAND, field.name))
+    (tmp_path / "other.npz").write_text("nothing")
+    with pytest.raises(ValueError, match=r"is not a schedule of rollouts written by RolloutSchedule\.save"):
+        rollouts.RolloutSchedule.load(tmp_path / "other.npz")
+
+
+@pytest.mark.parametrize(("hold", "refresh"), MACHINES)
+@pytest.mark.parametrize(("name", "given"), VARIANTS, ids=[f"{name} {given}" for name, given in VARIANTS])
+def test_it_is_an_ordinary_schedule(name, given, hold, refresh):
+    system = rollouts.System(2, 12, batch=4, hold=hold, refresh=refresh)
+    run = made(name, WORK, system, 30, **given)
+    schedule = run.schedule()
+    assert schedule.num_workers == 24
+    assert schedule.staleness().mean() == run.staleness().mean()
+    assert schedule.used().sum() == run.trained().sum()
+    assert (schedule.wasted_share().sum() > 0) == (sum(run.wasted().values()) > 0)
+    certificate = sgdlab.theory.certificate(schedule)
+    assert certificate.largest_staleness == run.staleness().max()
+    assert certificate.updates == 30
+    order = np.lexsort((schedule.started, schedule.worker))  # no slot has two rollouts at a time
+    worker, started, sent = (column[order] for column in (schedule.worker, schedule.started, schedule.sent[:, 0]))
+    assert (started[1:] >= sent[:-1])[worker[1:] == worker[:-1]].all()
+    assert (schedule.worker // 12 == np.sort(schedule.worker // 12)).sum() < schedule.num_gradients
+
+
+def changed(name, row, value):
+    array = getattr(HAND, name).copy()
+    array[row] = value
+    return {name: array}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (changed("group", 0, 9), r"group=9 in row 0 must be 0 to \d+"),
+        (changed("engine", 1, 1), "engine=1 in row 1 must be 0 to 0"),
+        (changed("read", 0, 7), "read=7 in row 0 must be 0 to 3, a version"),
+        (changed("read", 0, 1), "started=0.0 in row 0 must be finite, and no earlier than the version"),
+        (changed("tokens", 0, 65), "tokens=65 in row 0 must be the sum of its spans"),
+        ({"tokens": HAND.tokens + 0.5}, "tokens of dtype float64 must hold whole numbers"),
+        (changed("finished", 0, 0.0), "finished=0.0 in row 0 must be later than started"),
+        (changed("span_tokens", 0, 0), "span_tokens=0 in row 0 must be at least 1"),
+        (changed("span_rollout", 0, -1), "span_rollout=-1 in row 0 must be 0 to"),
+        (changed("fate", 0, 9), "fate=9 in row 0 must be 0 to 4"),
+        (changed("fate", 0, 1), "step=0 in row 0 must be 0 to 2 where the group was trained on, else -1"),
+        (changed("step", 0, 2), "step=1 in row 1 must be of as many groups as step 0, 0"),
+        (changed("step", 1, 0), "ready=3.0 in row 1 must be no later than its step began"),
+        (changed("ready", 0, 1.0), "ready=1.0 in row 0 must be when the last rollout of the group was over"),
+        (changed("ended", 0, 1.0), "ended=1.0 in row 0 must be no earlier than what comes before it"),
+        ({"applied": HAND.applied[:2]}, r"applied has shape \(2,\); began of shape \(3,\) calls for it"),
+    ],
+)
+def test_contradictions_are_refused(change, message):
+    fields = {field.name: getattr(HAND, field.name) for field in dataclasses.fields(HAND)}
+    with pytest.raises(ValueError, match=message):
+        rollouts.RolloutSchedule(**fields | change)
+    assert not HAND.tokens.flags.writeable
