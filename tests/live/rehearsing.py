@@ -128,8 +128,9 @@ def until_killed(folder, lines, source):
     folder.mkdir(exist_ok=True)
     whole = (source / "log.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "log.jsonl").write_bytes(b"".join(whole[:lines]))
+    shutil.copy(source / "record.bin", folder)
     for update in checkpoint.updates_of(source):
-        if checkpoint.load(source, update).lines <= lines:
+        if checkpoint.load(source, update).place.lines <= lines:
             shutil.copy(checkpoint.path_of(source, update), folder)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from experiments.benchmarks.faults import checks, runs, server, work
 from experiments.benchmarks.faults.runs import Outcome
 from experiments.benchmarks.faults.scenario import ServerScenario
-from sgdlab.live.log import Entry, path_in, read
+from sgdlab.live.lines import Entry, path_in, read
 from sgdlab.live.recording import LiveRecording
 from sgdlab.live.resume import examined
 
