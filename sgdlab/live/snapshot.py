@@ -75,10 +75,10 @@ def put(snapshot: Snapshot, policy: Any) -> Any:
     """
     (_, (name, pairs)), others = snapshot.tree
     found = {key: read(value, snapshot.arrays) for key, value in pairs}
-    missing = sorted(set(_attributes(policy)) - _configuration(policy) - set(found))
-    if name != _name(type(policy)) or missing:
-        why = f", and its {missing[0]} was not there" if missing else ""
-        raise ValueError(f"policy must be {name}, as the checkpoint says; it is {_name(type(policy))}{why}")
+    if name != _name(type(policy)):
+        raise ValueError(f"policy must be {name}, as the checkpoint says; it is {_name(type(policy))}")
+    if missing := sorted(set(_attributes(policy)) - _configuration(policy) - set(found)):
+        raise ValueError(f"policy must be {name} as it was; it has {missing[0]} now")
     for key, value in found.items():
         object.__setattr__(policy, key, value)
     return read(others, snapshot.arrays)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lib.tiers import examples
-from policy_driver import Driver
+from lib.events import Driver
 
 from sgdlab import policies, predictors
 from sgdlab.policies import Begin, Close, Interrupt, Take, Wake
