@@ -155,10 +155,7 @@ class Log:
     def parts(self) -> list[Part]:
         """Return what had ended before the newest checkpoint; a `LogError` if it is damaged."""
         self._saved()
-        try:
-            return self._record.parts()
-        except ValueError as error:
-            raise LogError(str(error)) from error
+        return self._record.parts()
 
     def other_versions(self, later: Mapping[str, str]) -> dict[str, str]:
         """Return versions that have changed since the run was here last, and say so: its gradients may change too.
@@ -314,6 +311,7 @@ class Log:
                 os.replace(path, self.path)
             except BaseException:
                 file.close()
+                path.unlink(missing_ok=True)
                 raise
         except OSError:  # such as on a file system without links
             return None

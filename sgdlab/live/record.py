@@ -7,6 +7,7 @@ from typing import IO
 
 import numpy as np
 
+from sgdlab.live.lines import LogError
 from sgdlab.protocols.recorder import Part
 
 NAME = "record.bin"
@@ -80,7 +81,7 @@ def read(file: IO[bytes], length: int, path: pathlib.Path) -> list[Part]:
     """Return the parts in a file's next bytes.
 
     Raises:
-      ValueError: if one is damaged or missing.
+      LogError: if one is damaged or missing.
     """
     parts, place = [], 0
     while place < length:
@@ -89,7 +90,7 @@ def read(file: IO[bytes], length: int, path: pathlib.Path) -> list[Part]:
         size = sum(int(counts[name]) * dtype.itemsize for name, dtype in _TYPES.items())
         data = file.read(size) if 0 <= size < length else b""
         if zlib.crc32(data, zlib.crc32(head[4:])) != counts["check"] or place + len(head) + size > length:
-            raise ValueError(f"{path} is damaged after {place} bytes: what had ended by then is not known any more")
+            raise LogError(f"{path} is damaged after {place} bytes: what had ended by then is not known any more")
         columns, at = {}, 0
         for name, dtype in _TYPES.items():
             columns[name] = np.ndarray(int(counts[name]), dtype, data, at)

@@ -12,8 +12,8 @@ from lib.rehearsal import QUICK, dyadic
 from rehearsing import FAULTS, POLICIES, Creeping, after, compute, opened, rehearse, replayed
 
 from sgdlab import policies
-from sgdlab.errors import Stopped
-from sgdlab.live import checkpoint, lines, log, snapshot
+from sgdlab.errors import Stopped, UsageError
+from sgdlab.live import checkpoint, lines, log
 from sgdlab.live.lines import LogError
 from sgdlab.live.log import Log
 from sgdlab.live.resume import examined
@@ -159,3 +159,168 @@ def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(name, lines_lat
         assert transport.told == []
         assert other == policy
         shutil.rmtree(killed)
+
+
+def finished(folder, make=policies.asynchronous, **given):
+    recording, steps, *_ = rehearse(make, SAME, num_gradients=90, log=opened(folder, **given))
+    assert recording.ledger()["applied"] == 90
+    assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
+
+
+def begun(folder, gradients=30, make=policies.asynchronous, **given):
+    """A run of 90 gradients that ends after some, by what is told of updates."""
+
+    def on_update(update):
+        if update.number == gradients:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rehearse(make, SAME, num_gradients=90, log=opened(folder, **given), on_update=on_update)
+
+
+class Closure(policies.Softsync):
+    """Its state cannot be written from its `first`-th gradient on."""
+
+    first = 0
+
+    def arrival(self, now, worker, version, seconds):
+        self.seen = getattr(self, "seen", 0) + 1
+        self.choose = max if self.seen >= self.first else None
+        return super().arrival(now, worker, version, seconds)
+
+
+class Fortieth(Closure):
+    first = 40
+
+
+def test_of_a_policy_whose_state_cannot_be_written_the_whole_log_is_kept(tmp_path):
+    said, make = [], lambda num_workers: Closure(size=1)
+    begun(tmp_path, make=make, say=said.append)
+    why = "policy.choose is a builtin_function_or_method, which no checkpoint can hold"
+    assert said == [f"A run that is resumed will read its whole log: {why}"]
+    assert len(lines.files_in(tmp_path)) > 3
+    assert min(lines.files_in(tmp_path)) == 0
+    said.clear()
+    finished(tmp_path, make=make, say=said.append)
+    assert said[0].startswith(f"Resumed from {tmp_path / 'log.jsonl'}: 30 updates, 30 of 90 gradients; ")
+
+
+def test_a_log_that_was_cut_is_kept_from_its_last_checkpoints_on(tmp_path):
+    """Where the state of the policy cannot be written any more: a checkpoint without it would be of no use."""
+    said, make = [], lambda num_workers: Fortieth(size=1)
+    begun(tmp_path, 60, make=make, say=said.append)
+    assert min(lines.files_in(tmp_path)) > 0
+    assert max(checkpoint.updates_of(tmp_path)) < 40
+    assert len(said) == 1
+    said.clear()
+    finished(tmp_path, make=make, say=said.append)
+    assert "60 updates, 60 of 90 gradients" in said[0]
+
+
+def test_without_a_checkpoint_a_log_that_was_cut_cannot_be_followed(tmp_path):
+    begun(tmp_path)
+    left = sorted(lines.files_in(tmp_path))
+    for update in checkpoint.updates_of(tmp_path):
+        spoiled(tmp_path, update)
+    why = rf"the {left[0]:,} lines before '.*' were removed, and no checkpoint of later ones can be used"
+    with pytest.raises(LogError, match=rf"^log=.* cannot be followed: {why}$"):
+        opened(tmp_path)
+    with pytest.raises(LogError, match=why):
+        examined(tmp_path, lambda config: policies.asynchronous(num_workers=3))
+
+
+def test_a_file_of_the_log_that_is_missing_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "_KEPT", 1000)  # so that all files are kept
+    begun(tmp_path)
+    for update in checkpoint.updates_of(tmp_path):
+        checkpoint.path_of(tmp_path, update).unlink()
+    first, second, *_ = lines.files_in(tmp_path).values()
+    second.unlink()
+    with pytest.raises(LogError, match="does not follow from the file before: lines are missing"):
+        opened(tmp_path)
+    first.unlink()
+    with pytest.raises(LogError, match="were removed, and no checkpoint"):
+        opened(tmp_path)
+
+
+def test_without_links_the_log_goes_on_in_its_file(tmp_path, monkeypatch):
+    def fails(*given):
+        raise OSError("Operation not permitted")
+
+    monkeypatch.setattr(os, "link", fails)
+    begun(tmp_path)
+    assert [path.name for path in lines.files_in(tmp_path).values()] == ["log.jsonl"]
+    assert (tmp_path / "log.jsonl").stat().st_size > 3 * SHORT
+    assert not list(tmp_path.glob(".*"))
+    finished(tmp_path)
+
+
+def test_a_record_that_is_shorter_than_a_checkpoint_says_is_not_used(tmp_path):
+    said = []
+    begun(tmp_path)
+    older, newest = (checkpoint.load(tmp_path, update) for update in checkpoint.updates_of(tmp_path))
+    os.truncate(tmp_path / "record.bin", older.record)
+    finished(tmp_path, say=said.append)
+    words = f"has {older.record:,} of the {newest.record:,} bytes of checkpoint {newest.update}"
+    assert words in said[0]
+
+
+def test_a_damaged_record_is_noticed_when_it_is_read(tmp_path):
+    begun(tmp_path)
+    data = bytearray((tmp_path / "record.bin").read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "record.bin").write_bytes(data)
+    seen = lambda: examined(tmp_path, lambda config: policies.asynchronous(num_workers=3))
+    for read in (lambda: finished(tmp_path), seen):
+        with pytest.raises(LogError, match=r"record\.bin is damaged after \d+ bytes"):
+            read()
+
+
+def test_a_directory_that_is_deleted_when_its_log_was_cut_is_written_again(tmp_path):
+    folder = tmp_path / "run"
+
+    def on_update(update):
+        if update.number == 40:
+            own._saved()
+            shutil.rmtree(folder)
+
+    own = opened(folder)
+    with pytest.raises(UsageError, match="saved in .*: the same command continues"):
+        rehearse(policies.asynchronous, SAME, num_gradients=90, log=own, on_update=on_update)
+    assert min(lines.files_in(folder)) > 0
+    finished(folder)
+
+
+def test_files_of_other_formats_are_refused_by_both_numbers(tmp_path, monkeypatch):
+    with monkeypatch.context() as before:
+        before.setattr(log.lines, "LOG", 1)
+        begun(tmp_path / "log")
+    with pytest.raises(LogError, match=r"log\.jsonl' is written in format 1; this version reads format 2$"):
+        opened(tmp_path / "log")
+    with monkeypatch.context() as before:
+        before.setattr(checkpoint, "CHECKPOINT", 3)
+        begun(tmp_path / "checkpoint", 6)
+    said = []
+    finished(tmp_path / "checkpoint", say=said.append)
+    assert "is written in format 3; this version reads format 2; an earlier one, or the log alone, is used" in said[0]
+
+
+def test_a_run_in_pieces_keeps_little_in_memory_and_reads_little(tmp_path, monkeypatch):
+    """What a resume reads is what came since the newest checkpoint, however long the run was."""
+    read, parsed = [], lines.json.loads
+    for gradients in (60, 300):
+        folder = tmp_path / f"{gradients}"
+        settings = dataclasses.replace(QUICK, checkpoint_updates=20)
+        with pytest.raises(Stopped):
+            rehearse(
+                policies.asynchronous, SAME, num_gradients=900, log=opened(folder), settings=settings,
+                stop=after(gradients),
+            )  # fmt: skip
+        with monkeypatch.context() as counted:
+            number = []
+            counted.setattr(lines.json, "loads", lambda line, number=number: number.append(1) or parsed(line))
+            own = opened(folder)
+            with pytest.raises(Stopped):
+                rehearse(policies.asynchronous, SAME, num_gradients=900, log=own, stop=lambda: True)
+        read.append(len(number))
+    assert abs(read[1] - read[0]) < 20, read
