@@ -74,7 +74,7 @@ def _judged(
         lines,
         folder=folder,
         tickets=None,
-        updates=json.loads((folder / server.UPDATES).read_text(encoding="utf-8")),
+        updates=_told(json.loads((folder / server.UPDATES).read_text(encoding="utf-8"))),
         statuses=[],
     )
     printed = (folder / "server.log").read_text(encoding="utf-8")
@@ -132,6 +132,11 @@ def _wait_until(process: subprocess.Popen, reached: Callable[[], bool], folder: 
             why = "has ended" if process.returncode is not None else f"takes more than {runs.PATIENCE:.0f} s"
             raise RuntimeError(f"the server {why}: {' | '.join(words)}")
         time.sleep(_PAUSE)
+
+
+def _told(updates: list[int]) -> list[int]:
+    """Return the updates that the two servers have told of; the first one told of those before the second's."""
+    return [*range(1, updates[0]), *updates] if updates else []
 
 
 def _entries(lines: pathlib.Path) -> list[Entry]:
