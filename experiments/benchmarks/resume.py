@@ -1,5 +1,7 @@
-"""What a live run's log, record and checkpoints cost, and its resume after many gradients: one process writes, is killed
-in the middle, and others continue. Workers answer at once, on a clock that only they move; steps do nothing.
+"""The resume of a live run after many gradients, and what its log, record and checkpoints cost.
+
+One process writes, is killed in the middle, and others continue. Workers answer at once, on a clock that only they
+move; steps do nothing.
 
     python -m experiments.benchmarks resume                  # 10^5 and 10^6 gradients
     python -m experiments.benchmarks resume --gradients=10000000
@@ -100,7 +102,7 @@ class _Echo:
 
 
 class _Steps:
-    """A server that has nothing to compute, so that the rest is what is measured."""
+    """Stands for a server that has nothing to compute, so that the rest is measured."""
 
     single = True
 

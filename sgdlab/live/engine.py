@@ -121,9 +121,7 @@ class LiveEngine:
         """Tell another transport what follows from now on."""
         self.flying.versions.connect(transport)
 
-    def recording(
-        self, config: dict[str, Any], versions: dict[str, str], before: Sequence[Part] = ()
-    ) -> LiveRecording:
+    def recording(self, config: dict[str, Any], versions: dict[str, str], before: Sequence[Part] = ()) -> LiveRecording:
         """Return what has happened so far; versions that changed on the way are given as "first, later last".
 
         Args:

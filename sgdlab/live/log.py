@@ -345,8 +345,8 @@ class Log:
         self.found = found_in(self.folder, self.say)
         base = self.found.base
         self._from = self._place = lines.begin_of(self.folder) if base is None else base.place
-        for _, self._place in lines.follow(self.folder, self._from, parsed=False):
-            pass
+        for _, place in lines.follow(self.folder, self._from, parsed=False):
+            self._place = place
         self.begun, self.cut = self._place.lines > 1, min(lines.files_in(self.folder)) > 0
         self._file.truncate(self._place.offset)
         self._record = RecordFile(self.folder, 0 if base is None else base.record)

@@ -94,8 +94,10 @@ def _go_on(engine: LiveEngine, clock: Clock, others: Mapping[str, Any], log: pat
         for name in others.keys() & found["others"].keys():
             others[name].go_on(found["others"][name])
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        why = f"the run does not go on from checkpoint {base.update:,} (was it written by another version of the program?)"
-        raise LogError(f"log={str(log)!r}: {why}: {type(error).__name__}: {error}") from error
+        raise LogError(
+            f"log={str(log)!r} does not go on from checkpoint {base.update:,} (was it written by another version of "
+            f"the program?): {type(error).__name__}: {error}"
+        ) from error
 
 
 def resume(engine: LiveEngine, log: Log, clock: Clock, others: Mapping[str, Any]) -> None:
@@ -158,13 +160,16 @@ def examined(folder: str | os.PathLike[str], make_policy: Callable[[dict[str, An
     """
     folder, path = pathlib.Path(folder), path_in(folder)
     header = header_of(path) if path.is_file() else None
-    base = None if header is None else found_in(folder, lambda line: None).base
+    base: Any = None if header is None else found_in(folder, lambda line: None).base
     entries = iter(()) if header is None else follow(folder, begin_of(folder) if base is None else base.place)
     first = next(entries, None) if base is None else None
     if header is None or (base is None and first is None):
         raise LogError(f"log={str(path)!r} must be the log of a live run that has begun; there is none")
-    begun: Any = messages.read(first[0])[0] if first is not None else snapshot.read(*_server(base))["engine"]
-    told = begun if isinstance(begun, dict) else begun._asdict()
+    if first is not None:
+        begun: Any = messages.read(first[0])[0]
+        told, entries = begun._asdict(), itertools.chain([first], entries)
+    else:
+        told = snapshot.read(base.state.tree[1], base.state.arrays)["engine"]
     config, versions = header[2:4]
     numbers = {name: told[name] for name in NUMBERS}
     engine = LiveEngine(make_policy(config), None, Nobody(), settings=LiveSettings(), **numbers)
@@ -172,16 +177,8 @@ def examined(folder: str | os.PathLike[str], make_policy: Callable[[dict[str, An
     if base is not None:
         _go_on(engine, clock, {}, path, base)
         parts = record.read_from(folder, base.record)
-    Past(path, entries if first is None else itertools.chain([first], entries), clock, lambda entry: None).happens_again(
-        engine
-    )
+    Past(path, entries, clock, lambda entry: None).happens_again(engine)
     return engine.recording(config, versions, parts)
-
-
-def _server(base: Checkpoint) -> tuple[Any, dict[str, Any]]:
-    """Return what a checkpoint has of the server, as it is written."""
-    state = cast(Snapshot, base.state)
-    return state.tree[1], state.arrays
 
 
 def _check(event: Event, engine: LiveEngine) -> None:

@@ -57,7 +57,6 @@ def serve(
     settings: LiveSettings = LiveSettings(),  # noqa: B008 (it is frozen)
     log: Log | None = None,
     on_update: OnUpdate | None = None,
-    told: Any = None,
     watch: Callable[[Status], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> LiveRecording:
@@ -76,8 +75,8 @@ def serve(
       on_update: called after each update, when the workers have begun again; `steps` holds that version if
         `Updated.computed`. What it returns is shown as the newest evaluation. A run that is resumed calls it again for
         the updates since the checkpoint from which it continues.
-      told: what remembers something of all updates that `on_update` was called for: `told.state()` is kept with each
-        checkpoint (plain values, `sgdlab.live.snapshot`), and a run that is resumed calls `told.go_on(state)` first.
+        If it remembers something of all before, it has `state()`, plain values (`sgdlab.live.snapshot`) that are kept
+        with each checkpoint, and `go_on(state)`, called first.
       watch: called with the `Status` about twice a second, and at the end.
       stop: asked at each turn; if it says True, a checkpoint is made and `Stopped` raised.
 
@@ -99,7 +98,7 @@ def serve(
         policy, steps, transport, num_workers=num_workers, num_gradients=num_gradients, settings=settings
     )
     try:
-        _Loop(engine, log, on_update=on_update, told=told, watch=watch, stop=stop).run()
+        _Loop(engine, log, on_update=on_update, watch=watch, stop=stop).run()
         if log is None:
             return engine.recording({}, versions())
         return engine.recording(log.config, log.versions, log.parts())
@@ -140,7 +139,6 @@ class _Loop:
         log: Log | None,
         *,
         on_update: OnUpdate | None,
-        told: Any,
         watch: Callable[[Status], None] | None,
         stop: Callable[[], bool],
     ):
@@ -150,7 +148,7 @@ class _Loop:
         engine.on_update = self.updated
         engine.fleet.at_once = self.transport.at_once
         self.view, self.clock = View(engine), Clock(self.transport.time)
-        self.remember = {"view": self.view} | ({} if told is None else {"told": told})
+        self.remember = {"view": self.view} | ({"on_update": on_update} if hasattr(on_update, "go_on") else {})
         self.plain = True  # whether the state of the engine could be written
         self.looked = self.watched = self.saved_at = -math.inf
         self.saved = 0  # updates, of the last checkpoint

@@ -84,7 +84,7 @@ def put(snapshot: Snapshot, policy: Any) -> Any:
     return read(others, snapshot.arrays)
 
 
-def read(tree: Json, arrays: Arrays) -> Any:
+def read(tree: Json, arrays: Arrays) -> Any:  # noqa: PLR0911 (one for each kind)
     """Return the value that was taken, as another object; a ValueError if there is no such class any more."""
     if not isinstance(tree, list):
         return tree
@@ -125,7 +125,7 @@ class _Writer:
         self.arrays: Arrays = {}
         self._seen: set[int] = set()
 
-    def tree(self, value: Any, place: str) -> Json:
+    def tree(self, value: Any, place: str) -> Json:  # noqa: PLR0911, PLR0912 (one for each kind)
         kind = type(value)
         if kind in _PLAIN:
             return value

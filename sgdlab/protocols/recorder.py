@@ -12,7 +12,6 @@ from sgdlab.ordering import by_number, by_time
 from sgdlab.schedule import PENDING, Schedule
 from sgdlab.traffic import Traffic
 
-
 FATES = ("", "late", "interrupted", "lost", "failed", "refused")
 """Why a gradient enters no update; empty: it does, or it is in flight."""
 

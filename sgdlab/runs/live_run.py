@@ -42,8 +42,8 @@ _MOST_WAITING = 4
 class Evaluations:
     """The evaluations of a run: when they are due, who makes them, and their records.
 
-    Those `before` need not be made again. Each new record is reported from the thread that calls `update`,
-    `collect` or `records`. What is remembered of gradients goes with the server's checkpoints (`state`, `go_on`).
+    Those `before` need not be made again. Each new record is reported from the thread that calls it, after each update,
+    or `collect` or `records`. What it remembers of gradients goes with the server's checkpoints (`state`, `go_on`).
     """
 
     def __init__(self, job: Job, steps: Steps, before: Sequence[Record], report: Report):
@@ -86,7 +86,7 @@ class Evaluations:
         self._first, self._next = state["first"], state["next"]
         self._delay, self._loss = (array.array("d", state[name].tolist()) for name in ("delay", "loss"))
 
-    def update(self, update: Updated) -> dict[str, float | str] | None:
+    def __call__(self, update: Updated) -> dict[str, float | str] | None:
         """Begin an evaluation where one is due, and return the newest that has been made."""
         for one in update.taken:
             self._delay.append(one.delay)
@@ -221,8 +221,7 @@ def execute(
                 num_gradients=job.plan.num_gradients,
                 settings=dataclasses.replace(settings, title=experiment.method.title, unit=experiment.local.unit),
                 log=log,
-                on_update=evaluations.update,
-                told=evaluations,
+                on_update=evaluations,
                 watch=None if watch is None else evaluations.watched(watch),
                 stop=lambda: evaluations.collect() or stop(),
             )

@@ -141,11 +141,9 @@ def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(name, lines_lat
         if number % 3 == 2:
             with (killed / "record.bin").open("ab") as file:
                 file.write(b"half of a part")
-        try:
+        before = {}
+        if lines.read(lines.path_in(killed))[1].lines > 1 or updates:  # the run had begun
             before = fates(examined(killed, lambda config: make(num_workers=3)))
-        except LogError as error:
-            assert "there is none" in str(error), number  # the run had not begun
-            before = {}
         assert before.items() <= expected.items(), number
         recording, steps, _, policy = rehearse(make, runtimes, num_gradients=enough, log=opened(killed))
         found = fates(recording)
@@ -206,7 +204,7 @@ def test_of_a_policy_whose_state_cannot_be_written_the_whole_log_is_kept(tmp_pat
 
 
 def test_a_log_that_was_cut_is_kept_from_its_last_checkpoints_on(tmp_path):
-    """Where the state of the policy cannot be written any more: a checkpoint without it would be of no use."""
+    """See that none is made where the state of the policy cannot be written any more."""
     said, make = [], lambda num_workers: Fortieth(size=1)
     begun(tmp_path, 60, make=make, say=said.append)
     assert min(lines.files_in(tmp_path)) > 0
@@ -285,7 +283,7 @@ def test_a_directory_that_is_deleted_when_its_log_was_cut_is_written_again(tmp_p
             shutil.rmtree(folder)
 
     own = opened(folder)
-    with pytest.raises(UsageError, match="saved in .*: the same command continues"):
+    with pytest.raises(UsageError, match=r"saved in .*: the same command continues"):
         rehearse(policies.asynchronous, SAME, num_gradients=90, log=own, on_update=on_update)
     assert min(lines.files_in(folder)) > 0
     finished(folder)
@@ -306,7 +304,7 @@ def test_files_of_other_formats_are_refused_by_both_numbers(tmp_path, monkeypatc
 
 
 def test_a_run_in_pieces_keeps_little_in_memory_and_reads_little(tmp_path, monkeypatch):
-    """What a resume reads is what came since the newest checkpoint, however long the run was."""
+    """Count the lines that a resume reads: those since the newest checkpoint, however long the run was."""
     read, parsed = [], lines.json.loads
     for gradients in (60, 300):
         folder = tmp_path / f"{gradients}"

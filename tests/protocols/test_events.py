@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lib.tiers import examples
 from lib.events import Driver
+from lib.tiers import examples
 
 from sgdlab import policies, predictors
 from sgdlab.policies import Begin, Close, Interrupt, Take, Wake

@@ -75,17 +75,17 @@ def test_evaluations_go_on_as_if_the_server_had_not_ended(killed):
     alone, parts = [], []
     with live_run.Evaluations(job, job.steps(), (), alone.append) as evaluations:
         for update in updates:
-            evaluations.update(update)
+            evaluations(update)
             evaluations.collect(wait=True)
     with live_run.Evaluations(job, job.steps(), (), parts.append) as evaluations:
         for update in updates[:killed]:
-            evaluations.update(update)
+            evaluations(update)
             evaluations.collect(wait=True)
         policy = policies.asynchronous(num_workers=1)
         state = snapshot.taken(policy, evaluations.state())
         before = list(parts)
         for update in updates[killed : killed + every]:  # it goes on, and none of this is in the checkpoint
-            evaluations.update(update)
+            evaluations(update)
             evaluations.collect(wait=True)
         ended = list(parts)
     for known in (before, ended):
@@ -93,7 +93,7 @@ def test_evaluations_go_on_as_if_the_server_had_not_ended(killed):
         with live_run.Evaluations(job, job.steps(), known, parts.append) as evaluations:
             evaluations.go_on(snapshot.put(state, policy))
             for update in updates[killed:]:
-                evaluations.update(update)
+                evaluations(update)
                 evaluations.collect(wait=True)
         assert len(alone) == 5
         for one, other in zip(alone, parts, strict=True):

@@ -306,7 +306,7 @@ def test_a_worker_nobody_waits_for_has_gradients_in_fewer_rows(tmp_path):
 
 @pytest.mark.parametrize("read", [0, 60, 149])
 def test_a_log_that_goes_on_in_another_file_is_read_on(tmp_path, read):
-    """What was not read of the one before, which has another name by then, is read first."""
+    """Read the rest of the one before first, which has another name by then."""
     path = tmp_path / "log.jsonl"
     header, *lines = logged([1.0, 1.0, 1.0], 50).splitlines(keepends=True)
     path.write_text(header + "".join(lines[:read]))
