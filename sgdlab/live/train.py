@@ -39,8 +39,8 @@ def train(
     """Train by gradients of your own, computed by processes of this machine, under a policy and a rule.
 
     A run that was stopped or killed continues where the same call is made again; one that has ended is read, and
-    nothing is run. In the work directory are the log and the checkpoints from the beginning on, what workers print (in
-    workers/), and in the end recording.npz, for `sgdlab advise`, `sgdlab timeline` and `sgdlab.live.replay`, and
+    nothing is run. In the work directory are the log, the record and the checkpoints from the beginning on, what workers
+    print (in workers/), and in the end recording.npz, for `sgdlab advise`, `sgdlab timeline` and `sgdlab.live.replay`, and
     parameters.npz.
 
     Args:
