@@ -1,24 +1,32 @@
 """A log that goes on in other files, whose first ones are removed: killed between any two steps, nothing is lost."""
 
+import collections
 import dataclasses
+import errno
 import functools
+import json
 import os
 import pathlib
 import shutil
 
 import numpy as np
 import pytest
-from lib.rehearsal import QUICK, dyadic
+from lib.rehearsal import QUICK, Fault, dyadic
 from rehearsing import FAULTS, POLICIES, Creeping, after, compute, opened, rehearse, replayed
 
 from sgdlab import policies
 from sgdlab.errors import Stopped, UsageError
-from sgdlab.live import checkpoint, lines, log
+from sgdlab.live import checkpoint, lines, log, snapshot
+from sgdlab.live.engine import LiveEngine
 from sgdlab.live.lines import LogError
 from sgdlab.live.log import Log
+from sgdlab.live.record import RecordFile, read_from
 from sgdlab.live.resume import examined
+from sgdlab.protocols.recorder import Recorder
+from sgdlab.schedule import DROPPED, PENDING
 
 SAME = np.full((1, 3), 1.0)
+SILENT = (*FAULTS, Fault("stop", 1, 16.0, 1000.0))
 SHORT = 900
 """Bytes of a file of the log, in these tests: some checkpoints find it longer, others do not."""
 
@@ -145,8 +153,14 @@ def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(name, lines_lat
         if lines.read(lines.path_in(killed))[1].lines > 1 or updates:  # the run had begun
             before = fates(examined(killed, lambda config: make(num_workers=3)))
         assert before.items() <= expected.items(), number
-        recording, steps, _, policy = rehearse(make, runtimes, num_gradients=enough, log=opened(killed))
-        found = fates(recording)
+        statuses = []
+        recording, steps, _, policy = rehearse(
+            make, runtimes, num_gradients=enough, log=opened(killed), watch=statuses.append
+        )
+        found, ledger = fates(recording), statuses[-1].ledger
+        assert all(2 * status.ledger["begun"] == sum(status.ledger.values()) for status in statuses), number
+        assert ledger["applied"] == recording.ledger()["applied"]
+        assert ledger["lost"] == recording.ledger()["lost"]
         assert {ticket: found[ticket] for ticket in before} == before, number
         assert recording.ledger()["applied"] >= enough
         assert np.unique(recording.ticket).size == recording.ticket.size
@@ -322,3 +336,105 @@ def test_a_run_in_pieces_keeps_little_in_memory_and_reads_little(tmp_path, monke
                 rehearse(policies.asynchronous, SAME, num_gradients=900, log=own, stop=lambda: True)
         read.append(len(number))
     assert abs(read[1] - read[0]) < 20, read
+
+
+class Full:
+    """A file that takes half of what it is given, and then nothing, so many times."""
+
+    def __init__(self, file, times):
+        self.file, self.times = file, times
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def write(self, data):
+        if self.times > 0:
+            self.times -= 1
+            self.file.write(data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "no space")
+        return self.file.write(data[: max(len(data) // 2, 1)])  # a part may take several calls
+
+
+@pytest.mark.parametrize("times", [1, 2, 1000])
+def test_what_cannot_be_added_to_the_record_is_added_with_the_next_checkpoint(times, tmp_path):
+    said = []
+    own = opened(tmp_path, say=said.append)
+    own._record._file = Full(own._record._file, times)
+    recording, steps, *_ = rehearse(policies.asynchronous, SAME, num_gradients=90, log=own)
+    assert "cannot be written, and the run goes on: [Errno 28] no space" in said[0]
+    assert len(said) == times or times > 20
+    assert bool(checkpoint.updates_of(tmp_path)) == (times < 20)
+    assert recording.ledger()["applied"] == 90
+    assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
+    seen = examined(tmp_path, lambda config: policies.asynchronous(num_workers=3))
+    assert fates(seen) == fates(recording)
+    again, *_ = rehearse(policies.asynchronous, SAME, num_gradients=90, log=opened(tmp_path))
+    assert fates(again) == fates(recording)
+
+
+def test_seconds_that_come_late_are_those_of_their_gradients(tmp_path):
+    """An interrupted worker that did not hear of it says how long it took when its row is on the disk."""
+    recorder, file = Recorder(), RecordFile(tmp_path)
+    for ticket in range(4):
+        recorder.began(ticket, worker=ticket % 2, version=0, now=float(ticket))
+    for ticket, fate in ((2, "interrupted"), (0, "lost")):
+        recorder.ended(ticket, now=5.0 + ticket, update=DROPPED, fate=fate)
+    file.add(recorder.take())
+    recorder.took(2, 0.25)
+    recorder.took(1, 0.5)
+    recorder.took(1, 9.0)  # it is said again
+    recorder.ended(1, now=8.0, update=0)
+    recorder.closed(8.0)
+    file.add(recorder.take())
+    recorder.took(2, 7.0)
+    recorder.took(1, 6.0)
+    recorder.took(0, 0.75)
+    length = file.add(recorder.take(), recorder.take())
+    file.close()
+    parts = read_from(tmp_path, length)
+    schedule, rows = recorder.schedule(2, parts)
+    order = np.argsort(rows["ticket"])
+    assert rows["ticket"][order].tolist() == [0, 1, 2, 3]
+    np.testing.assert_array_equal(rows["seconds"][order], [0.75, 0.5, 0.25, np.nan])
+    assert rows["fate"][order].tolist() == ["lost", "", "interrupted", ""]
+    assert schedule.applied.tolist() == [[8.0]]
+    assert schedule.update[order, 0].tolist() == [DROPPED, 0, DROPPED, PENDING]
+
+
+def plainly(value):
+    """All attributes that are numbers, words or what holds them, so that none is forgotten."""
+    kinds = (int, float, str, list, dict, collections.deque)
+    return {name: own for name, own in vars(value).items() if isinstance(own, kinds)}
+
+
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("name", POLICIES)
+def test_an_engine_is_the_same_by_its_checkpoint_and_by_the_whole_log(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(log, "LONG", 1 << 20)
+    monkeypatch.setattr(checkpoint, "_KEPT", 1000)
+    own, make, runtimes = opened(tmp_path), POLICIES[name], dyadic(np.random.default_rng(3), (40, 3))
+    with pytest.raises(Stopped):
+        rehearse(make, runtimes, num_gradients=900, faults=SILENT, log=own, stop=after(500))
+    stored = {update: checkpoint.path_of(tmp_path, update) for update in checkpoint.updates_of(tmp_path)}
+    stored = {path: (path.read_bytes(), checkpoint.load(tmp_path, update).place) for update, path in stored.items()}
+    for path in stored:
+        path.unlink()
+    found, with_wakes, doubled = [], 0, 0
+    monkeypatch.setattr(LiveEngine, "recording", lambda engine, *given: found.append(engine))
+    for path, (data, place) in reversed(stored.items()):
+        os.truncate(tmp_path / "log.jsonl", place.offset)
+        path.write_bytes(data)
+        examined(tmp_path, lambda config: make(num_workers=3))
+        path.unlink()
+        examined(tmp_path, lambda config: make(num_workers=3))
+        one, other = found[-2:]
+        first, second = (snapshot.taken(engine.policy, engine.state()) for engine in (one, other))
+        assert json.dumps(first.tree) == json.dumps(second.tree)  # as written: no NaN is equal to another
+        for engine in (one, other):
+            engine.patience._expected.clear()  # as by a server that begins
+        for part in (lambda engine: engine, lambda engine: engine.patience, lambda engine: engine.flying):
+            assert plainly(part(one)) == plainly(part(other))
+        assert one.flying.counts() == other.flying.counts()
+        with_wakes, doubled = with_wakes + bool(other.wakes), doubled + bool(other.patience._doubled)
+    assert doubled or name != "asynchronous"
+    assert with_wakes or name not in ("timeout", "timeout, interrupting", "anytime", "mindflayer")
