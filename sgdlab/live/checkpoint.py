@@ -23,8 +23,6 @@ from sgdlab.types import Tree
 
 _KEPT = 2
 _DIGEST = "digest"
-_BEFORE = ("update", "lines", "chain")
-"""Numbers of a checkpoint of format 1, which did not say so."""
 _HEAD = np.dtype([("ticket", "<i8"), ("check", "<u4")])
 _MESSAGES = "messages-*.bin"
 
@@ -98,9 +96,8 @@ def load(folder: pathlib.Path, update: int) -> Checkpoint:
         raise Damaged(f"{path} cannot be read: {why}") from error
     if found != digest({"numbers": numbers, **arrays}):
         raise Damaged(f"{path} cannot be read: its contents have another digest than was written")
-    written = int(numbers[0]) if numbers.size > len(_BEFORE) else 1
-    if written != CHECKPOINT:
-        raise Damaged(f"{path} {differs(written, CHECKPOINT)}")
+    if numbers[0] != CHECKPOINT:
+        raise Damaged(f"{path} {differs(numbers[0], CHECKPOINT)}")
     tree = arrays.pop("tree", None)
     parts: dict[str, dict[str, Any]] = {"state": {}, "steps": {}}
     versions: dict[int, Any] = {}

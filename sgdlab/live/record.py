@@ -28,8 +28,9 @@ class RecordFile:
       >>> folder, recorder = pathlib.Path(tempfile.mkdtemp()), Recorder()
       >>> recorder.began(0, worker=1, version=0, now=0.0)
       >>> recorder.ended(0, now=2.0, update=0)
-      >>> length = RecordFile(folder, 0).add(recorder.take())
-      >>> [part.columns["worker"] for part in RecordFile(folder, length).parts()]
+      >>> file = RecordFile(folder)
+      >>> length, _ = file.add(recorder.take()), file.close()
+      >>> [part.columns["worker"] for part in read_from(folder, length)]
       [array([1], dtype=int32)]
     """
 

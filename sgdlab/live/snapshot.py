@@ -130,9 +130,10 @@ class _Writer:
         if kind in _PLAIN:
             return value
         if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-            if value.weak_type:
-                return ["weak", self._scalar(value, place)]
-            return self._array("jax", value)
+            if value.weak_type and not value.ndim:
+                return ["weak", value.item()]
+            if not value.weak_type:
+                return self._array("jax", value)
         if isinstance(value, np.generic) and not value.dtype.hasobject:
             return self._array("scalar", value)
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
@@ -173,11 +174,6 @@ class _Writer:
         dtype, foreign = np.dtype(value.dtype), value.dtype.kind == "V"  # such as bfloat16
         self.arrays[place] = plain(value) if foreign else np.array(value)
         return [kind, [place, dtype.name if foreign else dtype.str]]
-
-    def _scalar(self, value: jax.Array, place: str) -> float:
-        if value.ndim:
-            raise Unwritable(f"{place} is an array of JAX that is typed weakly, which no checkpoint can hold")
-        return value.item()
 
     def _class(self, kind: type, place: str) -> str:
         name = _name(kind)
