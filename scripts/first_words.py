@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 REFUSED = ("What", "Whether", "How", "Who", "Whose", "That", "Where")
-FOLDERS = ("sgdlab", "experiments", "configs", "docs", "scripts", "tests")
+FOLDERS = ("sgdlab", "experiments", "configs", "docs", "scripts", "tests", "record")
 
 
 def refused(path: pathlib.Path) -> Iterator[str]:

@@ -156,6 +156,8 @@ def test_what_the_package_imports_it_requires_and_the_other_way_round(installed)
         ("sklearn", "data/photographs.py"),
         ("grain", "data/stream.py"),
         ("grpc", "live/endpoint.py"),
+        ("opentelemetry", "stragglers/follow/otlp.py"),
+        ("prometheus_client", "stragglers/follow/metrics.py"),
         ("ray", "live/ray_cluster.py"),
         ("tensorboardX", "results/writers.py"),
         ("wandb", "results/writers.py"),
@@ -197,8 +199,9 @@ def test_the_requirements_of_extras_are_bounded(installed):
     assert required
     assert all("<" in line.partition(";")[0] and ">=" in line.partition(";")[0] for line in required)
     extras = {line.removeprefix("Provides-Extra: ") for line in lines if line.startswith("Provides-Extra: ")}
-    devices, tools = {"cuda13", "gpu", "tpu"}, {"docs", "lint", "test"}
-    others = {"experiments", "grpc", "pandas", "photographs", "ray", "stream", "tensorboard", "wandb"}
+    devices, tools = {"cuda13", "gpu", "tpu"}, {"docs", "grafana", "lint", "test"}
+    others = {"experiments", "grpc", "metrics", "otlp", "pandas", "photographs", "ray", "stream"}
+    others |= {"tensorboard", "wandb"}
     assert extras == devices | tools | others
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     assert built == ["setuptools>=77"]  # [test] has the same, as the wheel is built without isolation here

@@ -16,18 +16,24 @@ deep Markov model, which is trained from 500 tuning steps on; --model=no leaves 
 --refit=50 tunes again every 50 evaluation steps, on the steps before.
 
     sgdlab advise trace.csv --what_if
-    sgdlab advise --follow=trace.csv --serve
+    sgdlab advise --follow=trace.csv --serve --metrics=127.0.0.1:9100
+    sgdlab advise --compare=before.csv after.csv
     sgdlab advise --recording=runs/live/recording.npz
 
 --what_if takes seconds: what full synchrony would gain if single workers, nodes, pauses or phases were as fast as the
-median, and scores of each worker. --follow reads a trace that grows, and reports which workers become slow. --recording
-takes a run of `sgdlab live`: row t holds the time of each worker's t-th gradient, as the server saw it. --help=all
-lists all flags.
+median, and scores of each worker. --follow reads a trace that grows, and reports which workers become slow, to a
+terminal, a page, Prometheus, an OpenTelemetry collector or a webhook. --compare says what changed between two traces:
+workers that are slower or faster, seconds a step, causes that came and went, with intervals. --recording takes a run
+of `sgdlab live`: row t holds the time of each worker's t-th gradient, as the server saw it. --help=all lists all flags.
 
 Where communication was recorded, the answer says what share of a step it is, and would be with local steps or with
 messages of 4 bits; where sizes of messages are known (NCCL's flight recorder, or --parameters=7e9 --dtype=bf16), also
 latency, bandwidth, and how many workers saturate a server. Workers that were missing and came back, and stops of all,
 are failures: the time between them, how often to write a checkpoint (--checkpoint_seconds=90), and spares.
+
+--rejoin_seconds=120: a worker that is dropped must heal, and takes so long to come back; a cutoff is recommended where
+it saves more. --timeouts says which time-outs to set in torchft or hivemind, from the process group to the quorum, and
+how probable it is that each drops a worker that is only late.
 
 If the trace has the operations of a pipeline-parallel job (docs/traces.md in the repository), the answer says which
 stage of which rank and which messages are slow, whether sequence lengths differ and what distributing them by cost
@@ -78,11 +84,17 @@ def define_flags() -> None:
     flags.DEFINE_float(
         "checkpoint_seconds", None, "Seconds that writing a checkpoint takes, to say how often to write one."
     )
+    flags.DEFINE_float(
+        "rejoin_seconds", 0.0, "Seconds that a dropped worker takes to come back: a cutoff has to save more than that."
+    )
+    flags.DEFINE_bool("timeouts", False, "Also says which time-outs to give torchft or hivemind.")
+    flags.DEFINE_float("max_false_drop", None, "Largest probability of a step that a time-out cuts off (0.001).")
     flags.DEFINE_bool(
         "what_if",
         False,
         "Prints only what full synchrony would gain from each single repair, and each worker's scores.",
     )
+    flags.DEFINE_string("compare", None, "Trace to compare with the one that follows: what changed, with intervals.")
     follow.define_flags()
 
 
@@ -94,6 +106,11 @@ def main(argv: Sequence[str]) -> None:
         # Beside a file of alarms of its own, it writes nothing.
         workdir = pathlib.Path(given.alarms).parent if given.alarms else _workdir(given.follow)
         sys.exit(follow.run(given.follow, options, workdir))
+    if given.compare:
+        from sgdlab.commands import changes  # noqa: PLC0415 (likewise)
+
+        changes.run(given.compare, argv[1], options, _workdir(argv[1]))
+        return
     path, flag = shared_flags.trace_path(argv), "trace"
     if path is None:
         path, flag = given.recording, "recording"
@@ -109,6 +126,11 @@ def main(argv: Sequence[str]) -> None:
         for name in ("parameters", "checkpoint_seconds"):
             if given[name].value is not None:
                 arguments.real(name, given[name].value, above=0)
+        arguments.real("rejoin_seconds", given.rejoin_seconds, least=0)
+        if given.max_false_drop is not None:
+            arguments.real("max_false_drop", given.max_false_drop, above=0, below=1)
+    if given.max_false_drop is not None and not given.timeouts:
+        raise UsageError(f"--max_false_drop={given.max_false_drop:g} must come with --timeouts")
     begun = time.monotonic()
     report = lambda line: print(f"[{time.monotonic() - begun:6.1f} s] {line}", flush=True)
     parts = recording.read(path, options, train_share=given.train_share, flag=flag)
@@ -123,7 +145,7 @@ def main(argv: Sequence[str]) -> None:
 def _refuse_together(argv: Sequence[str]) -> None:
     """Refuses flags that would change nothing, beside --follow or without it."""
     given = flags.FLAGS
-    of_follow = ("once", "json", "alarms", "until_idle", "serve")
+    of_follow = ("once", "json", "alarms", "until_idle", "serve", "metrics", "otlp", "webhook")
     of_others = (
         "trace",
         "recording",
@@ -138,16 +160,23 @@ def _refuse_together(argv: Sequence[str]) -> None:
         "parameters",
         "dtype",
         "checkpoint_seconds",
+        "rejoin_seconds",
+        "timeouts",
+        "max_false_drop",
     )
-    if given.follow:
+    if given.follow or given.compare:
         shared_flags.check_serve(argv)
-        words = [repr(argument) for argument in argv[1:]]
-        words += [f"--{name}" for name in of_others if given[name].value != given[name].default]
+        alone = f"--follow={given.follow}" if given.follow else f"--compare={given.compare}"
+        if not given.follow and len(argv) < 2:
+            raise UsageError(f"{alone} must be followed by a second trace: --compare=BEFORE AFTER")
+        words = [repr(argument) for argument in argv[1 if given.follow else 2 :]]
+        refused = (*of_others, "compare") if given.follow else (*of_others, *of_follow)
+        words += [f"--{name}" for name in refused if given[name].value != given[name].default]
         if words:
-            raise UsageError(f"{words[0]} must be left out beside --follow={given.follow}: it would change nothing")
+            raise UsageError(f"{words[0]} must be left out beside {alone}: it would change nothing")
         return
-    for name in ("parameters", "dtype", "checkpoint_seconds"):
-        if given.what_if and given[name].value is not None:
+    for name in ("parameters", "dtype", "checkpoint_seconds", "rejoin_seconds", "timeouts", "max_false_drop"):
+        if given.what_if and given[name].value != given[name].default:
             raise UsageError(f"--{name} must be left out beside --what_if: it would change nothing")
     for name in of_follow:
         if given[name].value != given[name].default:
@@ -161,7 +190,11 @@ def _compare(parts: recording.SplitRecording, workdir: pathlib.Path, report: Cal
 
     given = flags.FLAGS
     settings = comparison.ComparisonSettings(
-        model=given.model, most_steps=given.steps, refit=given.refit, seed=given.seed
+        model=given.model,
+        most_steps=given.steps,
+        refit=given.refit,
+        seed=given.seed,
+        rejoin_seconds=given.rejoin_seconds,
     )
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -171,6 +204,7 @@ def _compare(parts: recording.SplitRecording, workdir: pathlib.Path, report: Cal
             settings=settings,
             layers=given.layers,
             checkpoint_seconds=given.checkpoint_seconds,
+            max_false_drop=(given.max_false_drop or 0.001) if given.timeouts else None,
             report=report,
         )
         commands = next_steps.commands(found, str(workdir))

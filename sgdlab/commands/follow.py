@@ -7,8 +7,8 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 from tqdm import tqdm
@@ -16,9 +16,10 @@ from tqdm import tqdm
 from sgdlab.commands import shared_flags
 from sgdlab.errors import UsageError, said_of
 from sgdlab.report.status_page import StatusPage
-from sgdlab.report.words import listed
+from sgdlab.report.words import counted, listed
 from sgdlab.stragglers.diagnosis.causes import HANGS
 from sgdlab.stragglers.follow.alarms import Alarm, AlarmFile
+from sgdlab.stragglers.follow.outbox import Outbox, webhook
 from sgdlab.traces.options import Options
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _SHOWN_EVERY = 0.5
 
 
 def define_flags() -> None:
-    """Defines them: --follow, --once, --until_idle, --alarms, --json, --serve."""
+    """Defines them: --follow, --once, --until_idle, --alarms, --json, --serve, --metrics, --otlp, --webhook."""
     flags.DEFINE_string(
         "follow",
         None,
@@ -55,6 +56,13 @@ def define_flags() -> None:
     )
     flags.DEFINE_bool("json", False, "With --follow: print alarms as JSON lines.")
     shared_flags.define_serve("With --follow: show a page, on a port of this machine alone: --serve, or --serve=8080.")
+    flags.DEFINE_string(
+        "metrics", None, "With --follow: HOST:PORT at which Prometheus finds metrics, as 127.0.0.1:9100."
+    )
+    flags.DEFINE_string(
+        "otlp", None, "With --follow: OpenTelemetry collector that is sent alarms as logs, as http://127.0.0.1:4318."
+    )
+    flags.DEFINE_string("webhook", None, "With --follow: address to which each alarm is posted as JSON.")
 
 
 def run(path: str, options: Options, workdir: pathlib.Path) -> int:
@@ -78,22 +86,57 @@ def run(path: str, options: Options, workdir: pathlib.Path) -> int:
             raise UsageError(f"--alarms={alarms} cannot be written: {error.strerror}") from None
         except ValueError as error:
             raise UsageError(f"--follow: {error}" if str(error).startswith(path) else f"--{error}") from None
-        show = None
-        say = _Terminal(as_json=given.json)
+        say, outboxes = _Terminal(as_json=given.json), _outboxes()
+        shows: list[Callable[[bool], object]] = [lambda finished: say.trouble(outboxes)]
         if given.serve is not None:
             with said_of("--serve: "):
                 page = stack.enter_context(StatusPage("sgdlab.stragglers.follow", given.serve))
             say.note(f"Watch it at {page.address}")
-            show = lambda finished: page.show(follower.state(finished=finished))
+            shows.append(lambda finished: page.show(follower.state(finished=finished)))
+        if given.metrics is not None:
+            with _needing("metrics", "prometheus-client"):
+                from sgdlab.stragglers.follow.metrics import Metrics, served  # noqa: PLC0415
+            metrics = Metrics(follower, outboxes)
+            say.note(f"Metrics: {stack.enter_context(served(metrics.registry, given.metrics))}")
+            shows.append(lambda finished: metrics.update())
         until = 0.0 if given.once else given.until_idle
         if not _is_there(path):
             if given.once:
                 raise UsageError(f"--follow={path} must be a file or a directory, or match some")
             say.note(f"waiting for {path} to appear")
-        ended = follow(follower, file, say, show=show, until_idle=until)
+        tell = lambda record: [box.put(record) for box in outboxes]
+        show = lambda finished: [each(finished) for each in shows]
+        with contextlib.ExitStack() as sending:
+            for box in outboxes:
+                sending.enter_context(box)
+            ended = follow(follower, file, say, show=show, tell=tell, until_idle=until)
+        say.trouble(outboxes, at_end=True)
         say.note(summary(follower))
         say.note(f"Alarms: {alarms}")
         return exit_code(follower) if ended else 0
+
+
+def _outboxes() -> list[Outbox]:
+    """Return where the flags say that alarms are sent."""
+    given, senders = flags.FLAGS, {}
+    if given.webhook is not None:
+        with said_of("--webhook "):
+            senders["webhook"] = webhook(given.webhook)
+    if given.otlp is not None:
+        with _needing("otlp", "opentelemetry-exporter-otlp-proto-http"), said_of("--otlp "):
+            from sgdlab.stragglers.follow.otlp import log_sender  # noqa: PLC0415 (it is in an extra of its own)
+
+            senders["otlp"] = log_sender(given.otlp)
+    return [Outbox(name, send) for name, send in senders.items()]
+
+
+@contextlib.contextmanager
+def _needing(flag: str, package: str) -> Iterator[None]:
+    """Turns the lack of a package into one line, which names the extra, as the flag is called."""
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(f"--{flag} needs {package} ({error}): pip install 'sgdlab[{flag}]'") from None
 
 
 def follow(
@@ -101,15 +144,17 @@ def follow(
     file: AlarmFile,
     say: "_Terminal",
     *,
-    show: Callable[[bool], None] | None = None,
+    show: Callable[[bool], object] | None = None,
+    tell: Callable[[dict[str, Any]], object] | None = None,
     until_idle: float | None = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
     """Reads until it is interrupted, or the trace does not grow any more; returns whether it ended by itself.
 
-    The page is shown the state, and whether it is the last one. It ends when the trace has not grown for
-    `until_idle` seconds; None: never.
+    `show` is called twice a second, at each alarm and at the end, and told whether it is the end; `tell` is given each
+    alarm that the file has not had, as it stands there, with its sentence as "text". It ends when the trace has not
+    grown for `until_idle` seconds; None: never.
 
     Raises:
       UsageError: where the trace has not the columns of one.
@@ -118,7 +163,7 @@ def follow(
     restarts = 0
     finished = False
 
-    def poll(*, end: bool = False) -> None:
+    def poll(*, end: bool = False) -> bool:
         nonlocal restarts
         try:
             found = follower.poll(end=end)
@@ -128,13 +173,15 @@ def follow(
             restarts = follower.restarts
             say.note(f"{follower.tail.path}: {follower.tail.why}")
         for alarm in found:
-            file.write(alarm, follower.tail.run)
+            record = file.write(alarm, follower.tail.run)
             say.alarm(alarm)
+            if tell and record:
+                tell(record | {"text": alarm.sentence()})
+        return bool(found)
 
     try:
         while not finished:
-            poll()
-            if clock() - shown >= _SHOWN_EVERY:
+            if poll() or clock() - shown >= _SHOWN_EVERY:
                 shown = clock()
                 say.status(follower)
                 if show:
@@ -200,6 +247,7 @@ class _Terminal:
 
     def __init__(self, *, as_json: bool):
         self._as_json = as_json
+        self._said: set[str] = set()
         redraws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._line = tqdm(bar_format="{desc}", leave=False, dynamic_ncols=True, disable=not redraws)
 
@@ -209,6 +257,15 @@ class _Terminal:
 
     def note(self, text: str) -> None:
         tqdm.write(text, file=sys.stderr)
+
+    def trouble(self, outboxes: Sequence[Outbox], *, at_end: bool = False) -> None:
+        """Says once of each that alarms do not arrive, and at the end how many did not."""
+        for box in outboxes:
+            if box.lost and at_end:
+                self.note(f"--{box.name}: {box.lost} of {counted(box.given, 'alarm')} did not arrive: {box.why}")
+            elif box.why and not at_end and box.name not in self._said:
+                self._said.add(box.name)
+                self.note(f"--{box.name}: {box.why}; it is tried again")
 
     def status(self, follower: "Follower") -> None:
         if not self._line.disable:

@@ -1,10 +1,10 @@
 """Trains one run of one method on real workers, and records what happened: `sgdlab replay` repeats it bit for bit.
 
     sgdlab live --config.method=gap_aware --num_workers=4 --workdir=runs/live
+    sgdlab live --config.method=gap_aware --num_workers=2:8 --listen=127.0.0.1:8476 --token_file=token
+    sgdlab live --join=127.0.0.1:8476 --token_file=token    # one of its workers, which others start
 
-The same command continues a run that was stopped or killed. Leaves in the work directory what `sgdlab train` leaves,
-and recording.npz (who computed what, and when) and log.jsonl. docs/live.md in the repository says
-more.
+The same command continues a run. It leaves what `sgdlab train` leaves, recording.npz (who computed what) and log.jsonl.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from sgdlab import hosts, results, runs
-from sgdlab.commands import launch, shared_flags, train
+from sgdlab.commands import joined, launch, shared_flags, train
 from sgdlab.errors import UsageError, failures_of, said_of
-from sgdlab.live.settings import LiveSettings
+from sgdlab.live.settings import LiveSettings, patient
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -39,7 +39,7 @@ TRANSPORTS = ("processes", "ray")
 _SETTINGS = {
     "min_workers": "Least number of workers needed for the run to go on.",
     "join_seconds": "Seconds in which a worker must have started.",
-    "wait_seconds": "Seconds that the run waits for --min_workers before it ends.",
+    "wait_seconds": "Seconds that the run waits for --min_workers before it ends, and a worker for its server (600).",
     "patience": "Silence after which a worker is lost, in multiples of its usual time.",
     "least_patience": "Seconds of silence before which no worker is lost.",
     "first_patience": "Seconds of silence after which a worker is lost while its usual time is unknown.",
@@ -52,17 +52,22 @@ _SETTINGS = {
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    flags.DEFINE_integer("num_workers", None, "Number of workers: the same as --config.cluster.num_workers.")
+    flags.DEFINE_string(
+        "num_workers",
+        None,
+        "Number of workers, --config.cluster.num_workers. 2:8: eight, and --min_workers=2.",
+    )
+    joined.define()
     flags.DEFINE_enum("transport", "processes", TRANSPORTS, "Workers are processes of this machine, or Ray actors.")
     flags.DEFINE_string(
         "address", None, "Address of the Ray cluster, such as auto; by default one of this machine alone."
     )
-    flags.DEFINE_bool("insecure", False, "Joins a Ray cluster that asks for no token, where others may run code.")
+    flags.DEFINE_bool("insecure", False, "Joins a Ray cluster that asks for no token; lets workers come without TLS.")
     flags.DEFINE_float("gpus_per_worker", None, "GPUs of each worker, such as 1 or 0.5; by default it has none.")
     flags.DEFINE_float(
         "emulate",
         None,
-        "Slows workers down to the compute times of the configuration's cluster, scaled to EMULATE seconds on average.",
+        "Slows workers down as the configuration's cluster is, scaled to EMULATE seconds on average.",
     )
     shared_flags.define_serve("Show the run as a page, on a port of this machine alone: --serve, or --serve=8080.")
     for name, words in _SETTINGS.items():
@@ -76,11 +81,15 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> None:
     """Trains on real workers, or shows what is there."""
     del argv
-    given, workdir = flags.FLAGS, launch.workdir(DEFAULT_WORKDIR)
+    given = flags.FLAGS
+    joined.check()
+    if given.join is not None:
+        joined.work()
+        return
+    workdir = launch.workdir(DEFAULT_WORKDIR)
     results.writers.check(given.writers)
-    with said_of("--"):
-        settings = LiveSettings(**{name: getattr(given, name) for name in _SETTINGS})
-    config = _config()
+    workers, settings = _counted()
+    config = _config(workers)
     from sgdlab.live import environment  # noqa: PLC0415 (before JAX is first used)
 
     environment.for_server(given.gpus_per_worker)  # it computes on the kind of device that its workers have
@@ -112,7 +121,7 @@ def main(argv: Sequence[str]) -> None:
                 say(line)
             place = runs.train.Place(directory, NAME, given.writers)
             report = stack.enter_context(place.reporting(functools.partial(_say, say, job.plan)))
-            transport = stack.enter_context(contextlib.closing(_transport(job, folder / "workers", say)))
+            transport: Any = stack.enter_context(contextlib.closing(_transport(job, folder / "workers", say)))
             held.enter_context(_alone(workdir))
             run, recording = runs.live_run.execute(
                 job,
@@ -125,6 +134,8 @@ def main(argv: Sequence[str]) -> None:
                 report=report,
                 say=say,
             )
+            if given.listen is not None:
+                transport.end()
         _leave_results(directory, run, recording)
     train.show(run.records[-1])
     print(_costs(run, recording))
@@ -147,9 +158,21 @@ def _alone(workdir: pathlib.Path) -> Iterator[None]:
         yield
 
 
-def _config() -> "ConfigDict":
+def _counted() -> tuple[int | None, LiveSettings]:
+    """The largest number of workers, and settings with the least."""
+    given = flags.FLAGS
+    least, workers = shared_flags.counts("--num_workers", given.num_workers)
+    if least is not None and given["min_workers"].present and given.min_workers != least:
+        raise UsageError(f"--num_workers={given.num_workers} differs from --min_workers={given.min_workers}")
+    values = {name: getattr(given, name) for name in _SETTINGS}
+    with said_of("--"):
+        settings = LiveSettings(**values if least is None else {**values, "min_workers": least})
+    return workers, settings if given.listen is None else patient(settings)
+
+
+def _config(workers: int | None) -> "ConfigDict":
     """The configuration, with --num_workers in it."""
-    config, workers = launch.CONFIG.value, flags.FLAGS.num_workers
+    config = launch.CONFIG.value
     if workers is not None:
         if "cluster.num_workers" in launch.given_entries() and config.cluster.num_workers != workers:
             raise UsageError(
@@ -164,7 +187,10 @@ def _transport(job: "Job", logs: pathlib.Path, say: Callable[[str], None]) -> "T
     """Workers as the flags say; none is started before the server asks for it."""
     given = flags.FLAGS
     kind: Any
-    own: dict[str, Any] = {"num_workers": job.num_workers, "gpus_per_worker": given.gpus_per_worker, "logs": logs}
+    own: dict[str, Any] = {"num_workers": job.num_workers, "gpus_per_worker": given.gpus_per_worker}
+    if given.listen is not None:
+        return joined.transport(job, own, say)
+    own["logs"] = logs
     if given.transport == "ray":
         # Ray is told to listen on this machine alone before it is imported.
         from sgdlab.live.ray import Ray  # noqa: PLC0415
@@ -250,5 +276,5 @@ COMMAND = launch.Command(
     main=main,
     usage=__doc__,
     define=define_flags,
-    unlisted=(*_SETTINGS, "address", "gpus_per_worker", "insecure", "rerun", "spares", "writers"),
+    unlisted=(*_SETTINGS, "address", "gpus_per_worker", "insecure", "rerun", "spares", "writers", *joined.UNLISTED),
 )

@@ -1,7 +1,6 @@
 """Flags that several commands share: of traces, of pages that are served, and of runs over many hosts."""
 
 import contextlib
-import hashlib
 import importlib
 import importlib.metadata
 import os
@@ -173,7 +172,7 @@ def mesh() -> "Mesh | None":
     """
     given = flags.FLAGS
     secret_file = given.hosts_secret_file or os.environ.get(_variable("hosts_secret_file"))
-    least, count = _counts()
+    least, count = counts(*_given("num_processes"))
     hosts.connect(
         _where(),
         num_processes=count,
@@ -211,9 +210,8 @@ def _process_id() -> int | None:
     return None if text is None else int(text)
 
 
-def _counts() -> tuple[int | None, int | None]:
-    """Return the least number of processes, where one is given, and the number of all."""
-    name, text = _given("num_processes")
+def counts(name: str, text: str | None) -> tuple[int | None, int | None]:
+    """Return the least number that a flag gives, as in 2:4, and the largest; None for what is not given."""
     numbers = [] if text is None else text.split(":")
     if len(numbers) > 2 or not all(number.removeprefix("-").isdecimal() for number in numbers):
         raise UsageError(f"{name}={text} must be a whole number, or the least and the largest one, such as 2:4")
@@ -234,13 +232,16 @@ def _facts() -> Mapping[str, str]:
         f"the version of {name}": importlib.metadata.version(name)
         for name in ("jax", "jaxlib", "flax", "optax", "numpy", "scipy")
     }
-    found |= {"the version of sgdlab": sgdlab.__version__, "the code of sgdlab": _digest(pathlib.Path(sgdlab.__file__))}
+    found |= {
+        "the version of sgdlab": sgdlab.__version__,
+        "the code of sgdlab": runs.digests.of_source(sgdlab.__file__),
+    }
     found |= {name: repr(getattr(jax.config, name, None)) for name in _SETTINGS_OF_JAX}
     for flag in flag_names.own_flags():
         if flag.name not in _NOT_SHARED:
             found[f"--{flag.name}"] = repr(flag.value)
     for file in flags.FLAGS.parts:
-        found[f"the code of --parts={pathlib.Path(file).name}"] = _digest(pathlib.Path(file))
+        found[f"the code of --parts={pathlib.Path(file).name}"] = runs.digests.of_source(file)
     found["the version of Python"] = platform.python_version()
     # Of a recorded trace, or a data set in a file, the configuration has the path alone.
     with contextlib.suppress(UsageError):  # said by the command itself
@@ -249,12 +250,3 @@ def _facts() -> Mapping[str, str]:
     for name, value in runs.configuration.flat(flags.FLAGS.config):
         found[f"--config.{name}"] = repr(value)
     return found
-
-
-def _digest(path: pathlib.Path) -> str:
-    """Of a file; of a package's first file: of all that belong to the package. 12 hexadecimal digits."""
-    files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
-    total = hashlib.sha256()
-    for file in files:
-        total.update(f"{file.relative_to(path.parent)}\n".encode() + file.read_bytes())
-    return total.hexdigest()[:12]

@@ -29,7 +29,7 @@ def run(
     path: str, options: Options, workdir: pathlib.Path, seed: int, *, layers: int | None = None, flag: str = "trace"
 ) -> None:
     """Reads a trace, prints what repairing each cause would gain, and writes tables and page."""
-    complete, gone = _complete(path, options, flag)
+    complete, gone = complete_steps(path, options, flag)
     found = pauses.find_pauses(complete)
     result = what_if.try_repairs(complete, found, diagnosis.find_causes(complete, found), seed=seed, layers=layers)
     print("\n".join(filter(None, [gone, what_if_table.text(result)])))
@@ -52,8 +52,8 @@ def write(result: what_if.WhatIf, workdir: pathlib.Path, *, name: str) -> pathli
     return workdir / "what_if.html"
 
 
-def _complete(path: str, options: Options, flag: str) -> tuple[Recording, str]:
-    """The complete steps, with a note on those that are excluded, and a sentence on who stopped."""
+def complete_steps(path: str, options: Options, flag: str) -> tuple[Recording, str]:
+    """Read the complete steps of a trace, with a note on those that are excluded, and a sentence on who stopped."""
     try:
         recording = read(path, options, name=f"--{flag}")
     except (ValueError, OSError) as error:

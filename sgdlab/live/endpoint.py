@@ -72,6 +72,7 @@ class Endpoint:
 
 def grpc_or_error() -> Any:
     """Return gRPC; UsageError if it is not installed."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else whoever connects without TLS fills the terminal with lines
     try:
         import grpc  # noqa: PLC0415 (an extra)
     except ImportError as error:

@@ -3,6 +3,7 @@
 import os
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 
@@ -35,6 +36,19 @@ def for_server(gpus_per_worker: float | None) -> None:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
+def settings() -> dict[str, Any]:
+    """Return the settings of JAX on which the bits of a gradient depend, as this process has them."""
+    # Not all of them are attributes.
+    return {name: getattr(jax.config, name, jax.config.values.get(name)) for name in _SETTINGS}
+
+
+def for_joined(told: Mapping[str, Any], gpus_per_worker: float | None) -> None:
+    """Let this process compute as a server's workers do, of which another machine has told it this."""
+    for name, value in told.items():
+        jax.config.update(name, value)
+    jax.config.update("jax_platforms", devices(None, 1, gpus_per_worker)["JAX_PLATFORMS"])
+
+
 def for_worker(
     worker: int | None,
     *,
@@ -56,10 +70,7 @@ def for_worker(
       cores: that all workers have together; None: those that this process may use.
     """
     own, together = {"PYTHONUNBUFFERED": "1"}, own_cores() if cores is None else cores
-    for name in _SETTINGS:
-        value = getattr(jax.config, name, jax.config.values.get(name))  # not all of them are attributes
-        if value is not None:
-            own[name.upper()] = str(value)
+    own |= {name.upper(): str(value) for name, value in settings().items() if value is not None}
     if num_workers * 2 > together:
         flags = os.environ.get("XLA_FLAGS", "")
         own |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false".strip()}

@@ -9,6 +9,7 @@ import os
 import queue
 import random
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -63,7 +64,8 @@ def join(
 
     Raises:
       ValueError: if an argument is impossible, or `params_like` is not like the server's parameters.
-      ConnectionError: if the server refuses this worker (it says why), or is not there for `wait_seconds`.
+      ConnectionError: if the server refuses this worker (it says why), or is not there for `wait_seconds`; the former
+        is a `ConnectionRefusedError`.
     """
     check_address(address, certificate=certificate, insecure=insecure)
     grpc_or_error()
@@ -81,7 +83,7 @@ class JoinedWorker:
     number, num_workers = -1, -1
 
     def __init__(self, address: str, token: str, certificate: Any, params_like: Tree, wait_seconds: float):
-        self._address, self._token, self._certificate = address, token, certificate
+        self.address, self._token, self._certificate = address, token, certificate
         self._like, self._wait_seconds = params_like, wait_seconds
         self._line: Any = None
         self._asked: Any = None  # what the caller has in hand
@@ -105,20 +107,27 @@ class JoinedWorker:
         if self._line is None:
             raise ValueError("a worker must be entered first: with sgdlab.live.join(...) as worker")
         self._give_up()
+        found = self._next()
+        if found is None:
+            raise StopIteration
+        self._asked, self._began = found, time.perf_counter()
+        return found.ticket, self._line.tree(found.memory)
+
+    def _next(self) -> Any:
+        """Return what is asked for next, if it is still wanted; None if the run has ended."""
         while True:
             found = self._line.next()
             if found is None:
                 if self._line.ended:
-                    raise StopIteration
+                    return None
                 self._line.close()
                 if self._line.refused:
-                    raise ConnectionError(f"{self._address} {self._line.refused}")
+                    raise ConnectionRefusedError(f"{self.address} {self._line.refused}")
                 self._connect()
             elif self._line.is_void(found):
                 self._line.answer(found, "gave_up", 0.0)
             else:
-                self._asked, self._began = found, time.perf_counter()
-                return found.ticket, self._line.tree(found.memory)
+                return found
 
     @property
     def interrupted(self) -> bool:
@@ -161,14 +170,15 @@ class JoinedWorker:
     def _connect(self) -> None:
         end, pause = time.monotonic() + self._wait_seconds, _PAUSES[0]
         while True:
-            line = _Line(self._address, self._token, self._certificate)
+            line = _Line(self.address, self._token, self._certificate)
             try:
                 welcome = line.welcome()
                 break
             except _Refused as refused:
                 line.close()
                 if refused.final or time.monotonic() >= end:
-                    raise ConnectionError(f"{self._address} {refused}") from None
+                    kind = ConnectionRefusedError if refused.final else ConnectionError
+                    raise kind(f"{self.address} {refused}") from None
             # Not all at once, where many have lost the same server.
             time.sleep(min(pause * random.uniform(0.5, 1.0), max(end - time.monotonic(), 0.0)))
             pause = min(2 * pause, _PAUSES[1])
@@ -176,10 +186,19 @@ class JoinedWorker:
         if welcome is not None:
             self.number, self.num_workers = welcome["worker"], welcome["workers"]
             try:
-                line.begin(welcome["trees"], self._like)
-            except ValueError:
-                line.close()
+                self._prepare(line, welcome)
+            except Exception as error:
+                line.leave(f"{error}")
                 raise
+            line.ready()
+
+    def _prepare(self, line: "_Line", welcome: dict[str, Any]) -> None:
+        """Make what is needed to answer a server that has said this."""
+        if "work" in welcome:
+            raise ConnectionRefusedError(
+                f"{self.address} trains a configuration of its own: its workers are started by `sgdlab live --join`"
+            )
+        line.learn(welcome["trees"], self._like)
 
 
 class _Refused(Exception):
@@ -192,7 +211,7 @@ class _Question:
     """Holds a ticket, and where the parameters to compute it on lie."""
 
     def __init__(self, said: dict[str, Any], memory: np.ndarray | None):
-        self.run, self.ticket, self.memory = said["run"], said["ticket"], memory
+        self.said, self.run, self.ticket, self.memory = said, said["run"], said["ticket"], memory
 
 
 class _Line:
@@ -225,16 +244,19 @@ class _Line:
                 raise _Refused(f"speaks format {theirs} of messages, and this worker format {FORMAT}", final=True)
             body = json.loads(self._frames.body(np.empty(said["size"], np.uint8)).tobytes())
             self._params, self._answer = Fields(body["params"]), Fields(body["answer"])
-        except (EOFError, ValueError, KeyError, TypeError) as error:
+        except EOFError:
+            raise _Refused("has ended the connection", final=False) from None
+        except (ValueError, KeyError, TypeError) as error:
             raise _Refused(f"is no server of sgdlab: {error}", final=True) from error
         except grpc_or_error().RpcError as error:
             final = error.code().name in _FINAL
             how = "has refused this worker" if final else "cannot be reached"
             raise _Refused(f"{how}: {error.details()}", final=final) from None
+        threading.Thread(target=self._listen, name="sgdlab-join", daemon=True).start()
         return {**said, **body}
 
-    def begin(self, trees: dict[str, Any], like: Tree) -> None:
-        """Say that this worker is ready, if the parameters are those that it knows."""
+    def learn(self, trees: dict[str, Any], like: Tree) -> None:
+        """Learn the form of all trees; ValueError if the parameters are not those that the worker knows."""
         self._trees = {
             "params": TreeForm(trees["params"], like, "params_like"),
             "aux": TreeForm(trees["aux"], None, "aux"),
@@ -243,8 +265,10 @@ class _Line:
         self._trees["sent"] = TreeForm(trees["sent"], own, "params_like")
         if like is not None:
             self._trees["params"].check(self._params, like)
+
+    def ready(self) -> None:
+        """Say that this worker can compute."""
         self._say("ready")
-        threading.Thread(target=self._listen, name="sgdlab-join", daemon=True).start()
 
     def next(self) -> _Question | None:
         """Return what is asked for next, once there is something; None if the connection has ended."""
@@ -260,6 +284,10 @@ class _Line:
     def is_void(self, asked: _Question) -> bool:
         """Return True if nobody wants its gradient any more."""
         return self._void >= (asked.run, asked.ticket)
+
+    def void(self) -> tuple[int, int]:
+        """Return (run, ticket) of the last that nobody wants; all before it are void too, and all if it is lost."""
+        return (sys.maxsize, 0) if self.lost else self._void
 
     def tree(self, memory: np.ndarray) -> Tree:
         """Return the parameters that lie there."""

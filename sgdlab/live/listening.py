@@ -1,6 +1,5 @@
 """`LiveServer`, a live run whose workers connect: processes that SLURM, Kubernetes, torchrun or a person starts."""
 
-import dataclasses
 import os
 from collections.abc import Callable
 from typing import Any, Self
@@ -9,12 +8,9 @@ from sgdlab.live.endpoint import Endpoint
 from sgdlab.live.own_run import OwnRun, Rule, Told, Trained
 from sgdlab.live.progress import LiveProgress
 from sgdlab.live.remote import Remote
-from sgdlab.live.settings import LiveSettings
+from sgdlab.live.settings import LiveSettings, patient
 from sgdlab.protocols.policy import Policy
 from sgdlab.types import Tree
-
-_RESPAWNS = 1000
-"""Number of times in a row, at least, that a place is freed without a gradient in between: it costs nothing."""
 
 
 class LiveServer:
@@ -64,7 +60,7 @@ class LiveServer:
         else:
             self._planned = OwnRun.of_params(work, policy, rule, num_workers, num_gradients)
         self._workdir, self._on_update = workdir, on_update
-        self._settings = dataclasses.replace(settings, respawns=max(settings.respawns, _RESPAWNS))
+        self._settings = patient(settings)
         self._transport = Remote(self._planned.params, self._planned.aux, num_workers=num_workers, endpoint=endpoint)
         self.address = self._transport.address
 

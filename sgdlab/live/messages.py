@@ -18,6 +18,7 @@ class Came(NamedTuple):
     grads: Tree  # like the parameters
     aux: Tree  # what else the gradient function returned, such as the loss
     seconds: float  # for which the worker computed, by its own clock
+    finite: bool | None = None  # `usable`, where that has been asked already
 
 
 class GaveUp(NamedTuple):
@@ -138,8 +139,19 @@ def event_of(message: Message) -> Event:
     """
     if not isinstance(message, Came):
         return message
-    worker, ticket, grads, aux, seconds = message
-    return Arrived(worker, ticket, seconds, loss_of(aux), is_finite((grads, aux)))
+    worker, ticket, grads, aux, seconds, finite = message
+    return Arrived(worker, ticket, seconds, loss_of(aux), usable(grads, aux) if finite is None else finite)
+
+
+def usable(grads: Tree, aux: Tree) -> bool:
+    """Return True if a gradient, and all that came with it but its loss, which may be unknown, is finite.
+
+    Example:
+      >>> usable(np.ones(2), {"loss": np.nan}), usable(np.ones(2), {"loss": 0.0, "mean": np.inf})
+      (True, False)
+    """
+    others = {name: each for name, each in aux.items() if name != "loss"} if isinstance(aux, Mapping) else aux
+    return is_finite((grads, others))
 
 
 def spelled(event: Event, now: float) -> list[Any]:

@@ -8,9 +8,10 @@ recording is replayed to the bit where the kinds of processor agree too. Only th
     ray start --address=10.0.0.1:6379                    # on every other machine
 """
 
+import math
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -26,12 +27,15 @@ from sgdlab.live.workers import Workers
 from sgdlab.types import Tree
 
 _UNREACHED = ("ActorUnavailableError", "NodeDiedError", "OwnerDiedError")
+_NODE_GONE = re.compile("node has died|marked dead")
 _LONGEST = 200
 """Letters of what else Ray says."""
 INLINE = 100 * 1024
 """Bytes. Parameters that are smaller are sent with each call; larger ones once a version, to each node's memory."""
 _LOOK = 1.0
 """Seconds between two looks at whether the cluster has lost its head."""
+_AVOIDED = 60.0
+"""Seconds in which a node is avoided that has lost a worker which could not be reached, or was silent."""
 _AHEAD = 2
 """Gradients that an actor is asked for at once: each keeps its parameters in memory, also of one that is stopped."""
 
@@ -39,8 +43,9 @@ _AHEAD = 2
 class _Worker:
     """One actor of a worker, from its start to its end."""
 
-    def __init__(self, actor: Any):
+    def __init__(self, actor: Any, node: str = ""):
         self.actor = actor
+        self.node = node  # where it was placed; '': where Ray likes
         self.run = 0  # how many runs it has served before
         self.void = -1  # largest ticket of this run that it was told to give up
         self.joined: Any = None  # `Joined`, once it is there
@@ -89,6 +94,7 @@ class Ray(Workers):
         super().__init__(*given, **named)
         self._logs, self._say = self._logs and self._logs.absolute(), say
         self._named: set[str] = set()  # lines about nodes that have been said
+        self._failed: dict[str, float] = {}  # node -> when a worker of it could not be reached, or was silent
         self._calls: dict[Any, _Call] = {}  # in the order of their questions
         self._memory = np.empty(self._params.size, np.uint8)
         num_workers, gpus_per_worker = self._num_workers, self._gpus_per_worker
@@ -103,7 +109,7 @@ class Ray(Workers):
             max_restarts=0,  # a death is seen ten times sooner, and a successor is the server's decision
             max_task_retries=0,  # no ticket is computed twice
             concurrency_groups={"control": 1, "watch": 1},
-            scheduling_strategy="SPREAD",  # so that one slow machine is not all workers' home
+            scheduling_strategy="SPREAD",  # what has GPUs is then on many machines; for others see `_placed`
             runtime_env={"env_vars": environment.for_actors(num_workers, gpus_per_worker, self._env, **where)},
         )(_grouped(self._ray))
 
@@ -121,7 +127,7 @@ class Ray(Workers):
             return
         if self._logs is not None:
             self._logs.mkdir(parents=True, exist_ok=True)
-        new = self._workers[worker] = _Worker(self._remote.remote(worker))
+        new = self._workers[worker] = self._placed(worker)
         start = new.actor.start.remote(self._start(), self._log(worker))
         self._calls |= {start: _Call(worker, new), new.actor.exist.remote(): _Call(worker, new)}
 
@@ -149,6 +155,7 @@ class Ray(Workers):
     def kill(self, worker: int) -> None:
         """End a worker's process without a message."""
         if (gone := self._workers.get(worker)) is not None:
+            self._failed[gone.node] = time.monotonic()
             self._forget(worker)
             self._end(gone)
 
@@ -175,6 +182,18 @@ class Ray(Workers):
         for worker in list(self._workers):
             self.kill(worker)
         self._cluster.close()
+
+    def _placed(self, worker: int) -> _Worker:
+        """Start an actor on the node that has the fewest workers, of those that have not failed just now.
+
+        Ray places by chance what needs no GPU, often all on one node; if the node is gone, it takes another one.
+        """
+        nodes = [] if self._gpus_per_worker else self._cluster.places()
+        if not nodes:
+            return _Worker(self._remote.remote(worker))
+        has, late = Counter(other.node for other in self._workers.values()), time.monotonic() - _AVOIDED
+        node = min(nodes, key=lambda node: (self._failed.get(node, -math.inf) > late, has[node]))
+        return _Worker(self._remote.options(scheduling_strategy=self._cluster.at(node)).remote(worker), node)
 
     def _ask(self, worker: int, of: _Worker) -> None:
         while of.waiting and of.asked < _AHEAD:
@@ -220,6 +239,8 @@ class Ray(Workers):
                 return Lost(call.worker, why)
             said = {**call.asked, "kind": "failed", "error": why}
         except self._ray.exceptions.RayError as error:
+            if type(error).__name__ in _UNREACHED or _NODE_GONE.search(str(error)):
+                self._failed[call.of.node] = time.monotonic()
             return Lost(call.worker, self._why(error, call))
         if said["kind"] == "broken":
             return Lost(call.worker, f"it could not start: {said['error']}")
@@ -281,7 +302,7 @@ def _words(error: Exception) -> str:
         return "its process has ended without a message (killed?)"
     if detail:
         return f"its process has ended ({detail[1].rstrip('.')})"
-    if "node has died" in text or "marked dead" in text:
+    if _NODE_GONE.search(text):
         return "its node counts as lost"
     if type(error).__name__ in _UNREACHED:
         return "it cannot be reached: its process, its node or the network between has failed"

@@ -145,6 +145,14 @@ class Cluster:
         """Return the names of the hosts of a cluster elsewhere that are there; none of one that was started here."""
         return set() if self.local else {str(node["NodeManagerHostname"]) for node in self.ray.nodes() if node["Alive"]}
 
+    def places(self) -> list[str]:
+        """Return the names by which Ray knows the nodes of a cluster elsewhere that are there; none of one here."""
+        return [] if self.local else sorted(node["NodeID"] for node in self.ray.nodes() if node["Alive"])
+
+    def at(self, node: str) -> Any:
+        """Return what places an actor at a node, or elsewhere if that is gone."""
+        return self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
+
     def _end(self, code: int) -> None:
         """End this process at once, and the cluster if it was started here."""
         self.note()

@@ -19,7 +19,7 @@ import jax
 from sgdlab.live import frames
 from sgdlab.live.endpoint import Endpoint, grpc_or_error, token_of
 from sgdlab.live.frames import FORMAT, FrameError, Frames, header, whole, words
-from sgdlab.live.messages import Lost, Message
+from sgdlab.live.messages import Lost, Message, usable
 from sgdlab.live.transport import ANEW
 from sgdlab.live.worker_stream import SentVersion, WorkerStream
 from sgdlab.live.workers import Workers
@@ -42,6 +42,7 @@ class Remote(Workers):
 
     Args:
       endpoint: where to listen, and whom to let in.
+      work: what workers are told of what they compute, as JSON can hold it; None: they know.
       say: called with a line where one who connects is refused, at most once a second.
 
     Attributes:
@@ -51,7 +52,7 @@ class Remote(Workers):
       ValueError: if gRPC is missing, there is no token, or nobody can listen there.
     """
 
-    STARTS = False
+    STARTS, FIRST = False, None
 
     def __init__(
         self,
@@ -61,13 +62,17 @@ class Remote(Workers):
         num_workers: int,
         endpoint: Endpoint,
         sent_like: Tree = None,
+        gpus_per_worker: float | None = None,
+        work: dict[str, Any] | None = None,
         say: Callable[[str], None] = print,
     ):
-        super().__init__(None, params_like, aux_like, num_workers=num_workers, sent_like=sent_like)
+        own: dict[str, Any] = {"num_workers": num_workers, "gpus_per_worker": gpus_per_worker}
+        super().__init__(None, params_like, aux_like, sent_like=sent_like, **own)
         self._grpc, self._token, self.say = grpc_or_error(), token_of(endpoint.token).encode(), say
         layout = {"params": self._params.described(), "answer": self._answer.described()}
         trees = {"params": params_like, "sent": params_like if sent_like is None else sent_like, "aux": aux_like}
-        self._welcome = json.dumps({**layout, "trees": {name: numbered(tree) for name, tree in trees.items()}}).encode()
+        layout |= {"trees": {name: numbered(tree) for name, tree in trees.items()}}
+        self._welcome = json.dumps(layout if work is None else {**layout, "work": work}).encode()
         self._news = threading.Condition()  # for all that threads of gRPC change
         self._free: set[int] = set()
         self._taken: dict[int, WorkerStream] = {}  # those that have joined, and those that are not ready yet
@@ -159,8 +164,8 @@ class Remote(Workers):
         with self._news:
             self._ended, self._closed = True, True
             for stream in self._taken.values():
-                stream.out.put(({"kind": "ended"}, None))
-                stream.out.put(())
+                stream.out.put({"kind": "ended"})
+                stream.out.put({})
             self._news.notify_all()
         time.sleep(_LOOK_SECONDS)  # those that come back just now hear of it too
         self._server.stop(PATIENCE).wait()
@@ -185,10 +190,14 @@ class Remote(Workers):
 
     def _refuse(self, context: Any, code: str, why: str) -> None:
         """End a call, and remember to say so."""
+        self._count(context, why)
+        context.abort(getattr(self._grpc.StatusCode, code), why)
+
+    def _count(self, context: Any, why: str) -> None:
+        """Remember to say why one who has connected does not take part."""
         with self._news:
             if len(self._refused) < _REASONS:
                 self._refused[f"{_host(context.peer())}: {why}"] += 1
-        context.abort(getattr(self._grpc.StatusCode, code), why)
 
     def _say_refused(self) -> None:
         if self._refused and time.monotonic() - self._said_at >= 1.0:
@@ -254,6 +263,9 @@ class Remote(Workers):
         try:
             with _within(READY_SECONDS, stream.context):
                 said = reader.header()
+            if said["kind"] == "left":  # it cannot compute what is wanted
+                self._count(stream.context, f"it has left: {words(said, 'error', _WORDS)}")
+                raise EOFError
             if said["kind"] != "ready":
                 raise FrameError(f"{said['kind']}: it must be ready first")
             self._hear(stream, hello)
@@ -264,7 +276,8 @@ class Remote(Workers):
                     break
                 stream.answered(said)
                 if said["kind"] == "came":
-                    reader.body(stream.memory)
+                    tree = self._answer.tree(reader.body(stream.memory))
+                    said["finite"] = usable(tree["params"], tree["aux"])  # here, so that the server need not
                 elif said["kind"] not in ("gave_up", "failed"):
                     raise FrameError(f"{said['kind']} is no answer")
                 said["error"] = words(said, "error", _WORDS)
@@ -289,7 +302,7 @@ class Remote(Workers):
             if stream.gone:
                 return
             stream.gone = True
-            stream.out.put(())
+            stream.out.put({})
             ready = any(one is stream for one, _ in self._inbox) or stream.joined is not None
             if self._taken.get(stream.worker) is not stream:
                 return
@@ -321,7 +334,7 @@ class Remote(Workers):
         self._workers.pop(worker, None)
         stream = self._taken.pop(worker, None)
         if stream is not None:
-            stream.out.put(())
+            stream.out.put({})
         return stream
 
 

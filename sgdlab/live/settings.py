@@ -7,6 +7,9 @@ from typing import Any
 
 from sgdlab import arguments
 
+_RESPAWNS = 1000
+"""Number of times in a row, at least, that a place is freed without a gradient in between: it costs nothing."""
+
 
 @dataclasses.dataclass(frozen=True)
 class LiveSettings:
@@ -78,6 +81,11 @@ _DOUBLED = 3
 """So often, at most, is the time doubled in which a process must have started."""
 _LEAST_PAUSE = 1.0
 """Seconds between two looks that count in any case."""
+
+
+def patient(settings: LiveSettings) -> LiveSettings:
+    """Return settings of a server that starts no process, by which a place may be freed as often as one likes."""
+    return dataclasses.replace(settings, respawns=max(settings.respawns, _RESPAWNS))
 
 
 class Patience:

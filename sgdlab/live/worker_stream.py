@@ -14,6 +14,9 @@ from sgdlab.live.frames import FrameError, header
 from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.types import Tree
 
+MOST_UNREAD = 20_000
+"""Messages that wait for a worker that does not read, at most: more than it can have been asked for in good order."""
+
 
 class WorkerStream:
     """One worker's stream, from its beginning to its end.
@@ -23,7 +26,8 @@ class WorkerStream:
 
     def __init__(self, worker: int, context: Any, size: int):
         self.worker, self.context = worker, context
-        self.out: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()  # (header, ticket, version) or ()
+        self.out: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()  # headers; an empty one ends it
+        self._versions: dict[tuple[int, int], SentVersion] = {}  # (run, ticket) -> what it is computed on, not yet sent
         self.memory = aligned(size)
         self.asked: collections.deque[tuple[int, int]] = collections.deque()  # (run, ticket), unanswered
         self.joined: Any = None  # `Joined`, once it is there
@@ -34,31 +38,33 @@ class WorkerStream:
         """Ask for a gradient on a version."""
         self.question = ticket
         self.asked.append((self.run, ticket))
-        self.out.put(({"kind": "begin", "run": self.run, "ticket": ticket, **number}, version))
+        self._versions[self.run, ticket] = version
+        self.out.put({"kind": "begin", "run": self.run, "ticket": ticket, **number})
+        if self.out.qsize() > MOST_UNREAD:
+            self.error = f"it has not read what it was sent: {MOST_UNREAD:,} messages wait for it"
+            self.context.cancel()
 
     def interrupt(self, ticket: int) -> None:
         """Tell it to give up what it was asked for, up to `ticket`."""
         self.void = max(self.void, ticket)
-        self.out.put(({"kind": "interrupt", "run": self.run, "ticket": ticket}, None))
+        for asked in list(self._versions):  # of one that is stopped, none is kept that nobody wants
+            if asked <= (self.run, ticket):
+                self._versions.pop(asked, None)
+        self.out.put({"kind": "interrupt", "run": self.run, "ticket": ticket})
 
     def begin_run(self) -> None:
         """Void everything that it was asked for."""
         self.interrupt((1 << 63) - 1)
         self.run, self.void, self.question = self.run + 1, -1, -1
 
-    def is_void(self, begun: dict[str, Any]) -> bool:
-        """Return True if nobody wants what it was asked for any more."""
-        return begun["run"] < self.run or begun["ticket"] <= self.void
-
     def sent(self) -> Iterator[bytes]:
         """Yield all that the worker is told, until it is left; a version once, whoever else has it."""
         there: Any = None
-        while item := self.out.get():
-            told, version = item
-            if version is None:
+        while told := self.out.get():
+            if told["kind"] != "begin":
                 yield header(**told)
-            elif self.is_void(told):
-                yield header(**told, size=0, void=True)
+            elif (version := self._versions.pop((told["run"], told["ticket"]), None)) is None:
+                yield header(**told, size=0, void=True)  # nobody wants it any more
             else:
                 yield header(**told, size=0 if version is there else version.size)
                 if version is not there:

@@ -119,6 +119,6 @@ class Workers:
                 return Failed(worker, said["ticket"], said["error"])
             case "came" if said["ticket"] > of.void:
                 tree = self._answer.tree(memory())
-                return Came(worker, said["ticket"], tree["params"], tree["aux"], said["seconds"])
+                return Came(worker, said["ticket"], tree["params"], tree["aux"], said["seconds"], said.get("finite"))
         # A gradient that crossed its interrupt is nobody's, and the next one may be overwriting it.
         return GaveUp(worker, said["ticket"], said["seconds"])

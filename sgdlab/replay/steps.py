@@ -206,9 +206,11 @@ class Steps:
         return _copied(self._kept.average_stats)
 
     def snapshot(self) -> dict[str, np.ndarray]:
-        """The whole state as arrays that `np.savez` can write, also inside an open update; copies."""
+        """The whole state as arrays that `np.savez` can write, also inside an open update; they never change."""
         counts = np.array([self._version, self._received, self._delays], np.float64)
-        return {"counts": counts} | {name: plain(leaf) for name, leaf in _leaves(self._whole())}
+        whole = self._whole()
+        kept = {name: plain(leaf) for name, leaf in _leaves({"kept": whole.pop("kept")})}  # whose memory is used again
+        return {"counts": counts} | kept | {name: plain(leaf, copy=None) for name, leaf in _leaves(whole)}
 
     def restore(self, snapshot: Mapping[str, np.ndarray]) -> None:
         """Continues from a snapshot of the same rule, parameters and settings, bit for bit.
@@ -323,11 +325,11 @@ def _leaves(tree: Tree) -> list[tuple[str, jax.Array]]:
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree.leaves_with_path(tree)]
 
 
-def plain(leaf: jax.Array | np.ndarray) -> np.ndarray:
-    """A copy in one of NumPy's own dtypes, with the same bits: `.npz` files know no others."""
+def plain(leaf: jax.Array | np.ndarray, *, copy: bool | None = True) -> np.ndarray:
+    """A copy in one of NumPy's own dtypes, with the same bits: `.npz` files know no others; None copies if it must."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
-    array = np.array(leaf)
+    array = np.array(leaf, copy=copy)
     return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
 
 

@@ -125,6 +125,15 @@ def of_content(path: str | pathlib.Path) -> str:
     return _sha("\n".join(f"{name} {content}" for name, content in found))
 
 
+def of_source(path: str | pathlib.Path) -> str:
+    """Return the digest of a file of code; of a package's first file: of all that belong to the package. 12 digits."""
+    first = pathlib.Path(path)
+    total = hashlib.sha256()
+    for file in sorted(first.parent.rglob("*.py")) if first.name == "__init__.py" else [first]:
+        total.update(f"{file.relative_to(first.parent)}\n".encode() + file.read_bytes())
+    return total.hexdigest()[:12]
+
+
 def _sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 
 from sgdlab.stragglers import comparison, diagnosis, failures, network, what_if
+from sgdlab.stragglers import timeouts as of_job
 from sgdlab.stragglers.answer import verdict
 from sgdlab.stragglers.answer.table import Measurements
 from sgdlab.stragglers.answer.verdict import Verdict
@@ -13,6 +14,7 @@ from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
 from sgdlab.stragglers.failures import Failures
 from sgdlab.stragglers.network import Network
 from sgdlab.stragglers.recording import SplitRecording
+from sgdlab.stragglers.timeouts import JobTimeouts
 from sgdlab.stragglers.what_if.what_if import WhatIf
 
 
@@ -29,6 +31,7 @@ class Findings:
       settings: with which the protocols were compared.
       network: what communication costs; None where it was not recorded.
       failures: that the recording shows; None where its rows do not tell.
+      timeouts: of the job; None where they were not asked for.
     """
 
     parts: SplitRecording
@@ -39,6 +42,7 @@ class Findings:
     settings: ComparisonSettings
     network: Network | None = None
     failures: Failures | None = None
+    timeouts: JobTimeouts | None = None
 
     @property
     def comparison(self) -> Comparison:
@@ -53,6 +57,7 @@ def gather_findings(
     settings: ComparisonSettings | None = None,
     layers: int | None = None,
     checkpoint_seconds: float | None = None,
+    max_false_drop: float | None = None,
     report: Report = print,
 ) -> Findings:
     """Finds what is slow, compares all protocols and chooses one.
@@ -63,6 +68,7 @@ def gather_findings(
       settings: of the comparison.
       layers: that each stage of a pipeline holds, if it is known.
       checkpoint_seconds: that writing a checkpoint takes, if it is known.
+      max_false_drop: the largest probability of a false drop in a step, for time-outs. None: without time-outs.
       report: called with one line about the progress.
     """
     settings = settings or ComparisonSettings()
@@ -74,4 +80,7 @@ def gather_findings(
     decided = verdict.decide(answers, slow, parts.train_steps)
     costs = network.measure(parts, seed=settings.seed)
     failed = failures.find_failures(parts, checkpoint_seconds)
-    return Findings(parts, slow, answers, decided, repaired, settings, costs, failed)
+    waits = None
+    if max_false_drop is not None:
+        waits = of_job.find_timeouts(parts, max_false_drop, settings.rejoin_seconds)
+    return Findings(parts, slow, answers, decided, repaired, settings, costs, failed, waits)

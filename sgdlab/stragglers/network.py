@@ -98,7 +98,7 @@ def with_sizes(parts: SplitRecording, parameters: float, dtype: str) -> SplitRec
     whole, flag = parts.recording, f"--parameters={parameters:g}"
     if whole.messages:
         raise UsageError(f"{flag} must be left out: the trace has the sizes of its messages")
-    if not whole.communication or whole.job is not None:
+    if not whole.collectives or whole.job is not None:
         what = "is of pipelines, whose messages differ" if whole.job is not None else "has no times of collectives"
         raise UsageError(f"{flag} must be left out: the trace {what}, so that it would change nothing")
     bits, changed = DTYPES[dtype], {}
@@ -130,7 +130,7 @@ def measure(parts: SplitRecording, *, seed: int = 0) -> Network | None:
     Source: own definition; the server's number of workers is that of a closed queue whose server is always busy.
     """
     complete = parts.complete
-    if not complete.communication or complete.job is not None:
+    if not complete.collectives or complete.job is not None:
         return None
     steps = complete.steps.size
     resamples = Resamples(steps, seed=seed, count=int(min(1000, max(100, _DRAWS // steps))))

@@ -93,7 +93,7 @@ class SplitRecording:
     @functools.cached_property
     def transfer_share(self) -> float | None:
         """Share of full synchrony's time that is transfer, in all complete steps; None where it was not recorded."""
-        if not self.complete.communication:
+        if not self.complete.collectives:
             return None
         return float(self.complete.transfer().sum() / self.runtimes.max(axis=1).sum())
 

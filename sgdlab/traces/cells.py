@@ -141,6 +141,12 @@ class Cells:
                     whole.notes += (f"column {column!r} was left out: it holds both numbers and dates",)
         return whole
 
+    def at(self, rows: np.ndarray) -> "Cells":
+        """Return some of the rows, by their rising indices."""
+        names = {column: Names(names.values, names.codes[rows]) for column, names in self.names.items()}
+        numbers = {column: values[rows] for column, values in self.numbers.items()}
+        return dataclasses.replace(self, rows=self.rows.at(rows), names=names, numbers=numbers)
+
     def _add(self, column: str, cells: Column, kind: str, *, comma: bool) -> None:
         """Adds a column of numbers or dates; rows with other cells are bad, or a column of starts is left out."""
         dates, necessary = kind != "number", kind != "start"

@@ -53,7 +53,17 @@ def workers(files: Sequence[pathlib.Path]) -> dict[pathlib.Path, str]:
     """
     whole = {file: file.name.partition(".")[0] for file in files}
     named = {file: number_behind_rank(file) or name for file, name in whole.items()}
-    return named if len(set(named.values())) == len(named) else whole
+    return named if len(set(named.values())) == len(set(map(series, whole))) else whole
+
+
+def series(file: pathlib.Path) -> str:
+    """Return the name of the series of a file, such as of rank0.0001.jsonl, which comes behind rank0.0000.jsonl.
+
+    Example:
+      >>> series(pathlib.Path("logs/rank0.0001.jsonl")), series(pathlib.Path("log.rank0.jsonl"))
+      ('rank0.jsonl', 'log.rank0.jsonl')
+    """
+    return re.sub(r"\.[0-9]{4,}(?=\.jsonl$)", "", file.name)
 
 
 def number_behind_rank(path: str | os.PathLike[str]) -> str | None:

@@ -57,6 +57,16 @@ class CheckedRows:
         rows._begins = np.cumsum([0, *(len(lines) for _, lines in rows._parts)])[:-1]
         return rows
 
+    def at(self, rows: np.ndarray) -> "CheckedRows":
+        """Return some of the rows, by their rising indices."""
+        kept = CheckedRows([])
+        ends = [*self._begins[1:].tolist(), len(self)]
+        inside = [rows[(rows >= first) & (rows < end)] - first for first, end in zip(self._begins, ends, strict=True)]
+        kept._parts = [(file, np.asarray(lines)[own]) for (file, lines), own in zip(self._parts, inside, strict=True)]
+        kept._begins = np.cumsum([0, *map(len, inside)])[:-1]
+        kept.bad, kept.kinds, kept._shown = self.bad[rows], self.kinds, self._shown
+        return kept
+
     def name(self, row: int) -> str:
         """Name a row in a message."""
         part, line = self._place(row)

@@ -114,6 +114,11 @@ class Recording:
         return int(np.isnan(self.runtimes).sum())
 
     @property
+    def collectives(self) -> tuple[str, ...]:
+        """Names of the communication whose transfer is told from work: not of stages that contain a wait."""
+        return tuple(name for name in self.communication if not name.endswith(" + wait"))
+
+    @property
     def gaps(self) -> int:
         """Number of steps between the first and the last that were not recorded."""
         return int(self.steps[-1] - self.steps[0] + 1 - self.steps.size)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab.traces import phases as kinds
+from sgdlab.traces import stages
 from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names, are_dates, indexed, ordered, seconds_since
 from sgdlab.traces.column_names import base, start_per_second
 from sgdlab.traces.columns import ColumnLayout
@@ -15,6 +16,9 @@ from sgdlab.traces.recording import Recording
 
 WHOLE = "compute"
 """The phase of compute times whose parts are unknown, beside phases of communication."""
+
+_MOST_OF_STEP = 0.9
+"""A phase called as the whole step is that if it takes at least so much of what the others take together."""
 
 _MOST_EMPTY = 100
 """So many cells a row, at most: with more, a column was mistaken for that of the steps or of the workers."""
@@ -27,7 +31,8 @@ def build_long(cells: Cells, *, skip: bool) -> Recording:
     notes = [*layout.notes, *cells.notes]
     step = cells.wholes(columns["step"])
     workers, worker = ordered(cells.named(columns["worker"]))
-    phases, phase = ordered(cells.named(columns["phase"])) if "phase" in columns else ((), None)
+    named = cells.named(columns["phase"]) if "phase" in columns else Names((), np.zeros(0, np.int64))
+    phases, phase = named.values, named.codes if "phase" in columns else None  # as they come in a step
     table = _Table(workers, worker, step, own_times(cells), phases, phase)
     left_out = table.wholes(notes)
     left_out[_find_repeated(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns["step"], notes)] = True
@@ -51,7 +56,8 @@ def build_long(cells: Cells, *, skip: bool) -> Recording:
         notes.append(f"read as communication: {', '.join(map(repr, taken))}")
     if (start := columns.get("start")) in cells.numbers:
         fields["began"] = _began(cells.numbers[start][kept], place // len(table.workers), steps.size, layout, notes)
-    return Recording(**fields, steps=steps, workers=table.workers, nodes=_those(nodes, used), notes=tuple(notes))
+    whole = Recording(**fields, steps=steps, workers=table.workers, nodes=_those(nodes, used), notes=tuple(notes))
+    return stages.without_waits(whole, phases or [base(name) for name in layout.times])
 
 
 def _shown(names: Sequence[str]) -> str:
@@ -77,6 +83,10 @@ class _Table:
         """bool[R], rows of phases that are the whole step, of which other phases are parts."""
         own = [name for name in self.phases if not kinds.is_communication(name)]
         whole = [name for name in own if kinds.is_total(name)]
+        if self.phase is not None and whole and len(whole) < len(own):  # a shorter one is the optimizer's
+            seconds = np.bincount(self.phase[self.phase >= 0], np.nan_to_num(self.duration[self.phase >= 0]))
+            parts = sum(float(seconds[self.phases.index(name)]) for name in own if name not in whole)
+            whole = [name for name in whole if seconds[self.phases.index(name)] >= _MOST_OF_STEP * parts]
         if self.phase is None or not whole or len(whole) == len(own):
             return np.zeros(self.worker.size, bool)
         named = " and ".join(map(repr, whole))

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -65,7 +65,7 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> Cell
             if paths.number_behind_rank(files[0]) is None:
                 raise
     found: dict[str, Cells] = {}
-    empty = [file.name for file in files if not file.stat().st_size]
+    empty = [file.name for file in files if text_tables.has_no_rows(file)]
     for file, worker in paths.workers(files).items():
         if file.name in empty:
             continue
@@ -84,7 +84,7 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> Cell
     for other, cells in found.items():
         if _named(cells.layout) != _named(first) or cells.layout.parts != first.parts:
             raise BadTrace(f"{other} has other columns than {name}: {_named(cells.layout)} and {_named(first)}")
-    cells = Cells.joined(list(found.values()))
+    cells = Cells.joined(_last_recorded(found))
     there = {part: column for part, column in first.columns.items() if column in cells.names or column in cells.numbers}
     cells.layout = dataclasses.replace(first, columns=there)
     if _FILE in there.values():
@@ -92,6 +92,24 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> Cell
     if empty:
         cells.notes += (f"empty files were left out: {', '.join(empty)}",)
     return cells
+
+
+def _last_recorded(found: Mapping[str, Cells]) -> list[Cells]:
+    """The tables of files, less steps that a later file of the same series has again: the job was started again."""
+    of_series: dict[str, list[str]] = {}
+    for name in found:
+        of_series.setdefault(paths.series(pathlib.Path(name)), []).append(name)
+    kept = dict(found)
+    for names in of_series.values():
+        again = np.inf
+        for name in reversed(names):
+            step = found[name].numbers[found[name].layout.columns["step"]]
+            rows = np.flatnonzero(~(step >= again))
+            if rows.size < step.size:
+                kept[name] = found[name].at(rows)
+                kept[name].notes += ("steps that were recorded again, after the job was started again, count once",)
+            again = min(again, np.nanmin(step, initial=np.inf))
+    return list(kept.values())
 
 
 def _named(layout: ColumnLayout) -> str:

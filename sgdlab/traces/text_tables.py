@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 
-from sgdlab.traces import columns
+from sgdlab.traces import columns, paths
 from sgdlab.traces.cells import MISSING, Cells, number
 from sgdlab.traces.column_names import INDEX
 from sgdlab.traces.columns import ColumnLayout
@@ -271,7 +271,8 @@ def _csv_by_line(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
 def load_json(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> Cells:
     """Reads the columns of JSON lines that are needed: see `sgdlab.traces.tables.Load`."""
     with path.open("rb") as lines:
-        found = [(piece, json_rows(piece)) for piece in _pieces(lines, file, _PIECE, _text_end(lines), quotes=False)]
+        pieces = _pieces(lines, file, _PIECE, _text_end(lines), quotes=False)
+        found = [(piece, json_rows(piece)) for piece in map(_below_header, pieces)]
     keys = dict.fromkeys(itertools.chain.from_iterable(map(_keys, (rows for _, rows in found))))
     if not keys and not any(any(rows.values()) for _, rows in found):
         raise BadTrace("must have an object in each line")
@@ -281,6 +282,30 @@ def load_json(path: pathlib.Path, file: str, options: Options, *, of_worker: boo
     if cells.left_out:
         cells.notes += (f"lines without {' or '.join(map(repr, necessary))} were left out: {cells.left_out:,}",)
     return cells
+
+
+RECORDED, _NEWEST = b'{"sgdlab_record": ', 1
+"""Begin of a file of sgdlab-record, and the newest number of its format that is known."""
+
+
+def has_no_rows(file: pathlib.Path) -> bool:
+    """Tell whether a file is empty, or sgdlab-record has written no step yet."""
+    with file.open("rb") as lines:
+        first = lines.read(1 << 16)
+    return not first or (first.startswith(RECORDED) and b'"phase": ' not in first and len(first) < 1 << 16)
+
+
+def _below_header(piece: Piece) -> Piece:
+    """Return the lines below the header of sgdlab-record, which has the number of its format."""
+    if piece.line != 1 or not piece.data.startswith(RECORDED):
+        return piece
+    header, _, below = piece.data.partition(b"\n")
+    number = (paths.object_of(header) or {}).get("sgdlab_record")
+    if not isinstance(number, int) or number > _NEWEST:
+        raise BadTrace(
+            f"is of format {number} of sgdlab-record; this sgdlab reads up to {_NEWEST}: install a newer one"
+        )
+    return Piece(below, 2, piece.file)
 
 
 _UNFINISHED = ""

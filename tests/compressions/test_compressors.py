@@ -124,6 +124,7 @@ def test_power_sgd_of_full_rank_is_the_matrix():
     np.testing.assert_allclose(compressor.compress(matrix, compressor.begin(matrix))[0], matrix, rtol=1e-12)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_messages_keep_shapes_and_dtypes_and_zeros_are_finite(name, dtype):

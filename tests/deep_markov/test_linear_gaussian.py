@@ -102,7 +102,7 @@ def test_there_is_something_to_learn_from_time():
     assert values["diagonal"] + 0.3 < values["static"] < values["kalman"] - 0.15
 
 
-@pytest.mark.long("a training to its end")
+@pytest.mark.full  # a training to its end
 def test_the_deep_markov_model_closes_nine_tenths_of_the_gap():
     values = found()
     closed = (values["deep Markov"] - values["static"]) / (values["kalman"] - values["static"])

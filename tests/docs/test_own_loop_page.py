@@ -13,6 +13,8 @@ from lib.pages import BLOCK, ROOT
 PAGE = (ROOT / "docs/own/loop.md").read_text(encoding="utf-8")
 SCRIPTS = {code.split("\n", 1)[0][2:]: code for language, code in BLOCK.findall(PAGE) if language == "python"}
 
+NO_TORCH = "PyTorch is not installed: install its CPU build to run this"
+
 
 def begun(name, folder, code=None):
     """Return the process of a script, run in a folder."""
@@ -36,7 +38,8 @@ def printed_by(name, folder):
 
 
 def test_examples_are_short():
-    assert sorted(SCRIPTS) == ["jax_loop.py", "numpy_loop.py", "serve.py", "torch_loop.py", "worker.py"]
+    names = ["jax_loop.py", "numpy_loop.py", "serve.py", "torch_loop.py", "torch_worker.py", "worker.py"]
+    assert sorted(SCRIPTS) == names
     assert max(len(code.splitlines()) for code in SCRIPTS.values()) <= 40
 
 
@@ -49,12 +52,20 @@ def test_numpy(tmp_path):
     assert (tmp_path / "runs/loop/recording.npz").exists()
 
 
-@pytest.mark.long("three scripts, two of which join the third")
-def test_workers_that_connect(tmp_path):
+@pytest.mark.parametrize(
+    "worker",
+    [
+        pytest.param("worker.py", marks=pytest.mark.long("three scripts, two of which join the third")),
+        pytest.param("torch_worker.py", marks=pytest.mark.integrations),
+    ],
+)
+def test_workers_that_connect(worker, tmp_path):
+    if worker == "torch_worker.py":
+        pytest.importorskip("torch", reason=NO_TORCH)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     (tmp_path / "token").write_text(f"{secrets.token_urlsafe()}\n")
-    names = ("serve.py", "worker.py", "worker.py")
+    names = ("serve.py", worker, worker)
     processes = [begun(name, tmp_path, SCRIPTS[name].replace("8476", port)) for name in names]
     output, *workers = map(printed, processes)
     weights = [float(found) for found in re.search(r"weights \[(.*?)\]", output).group(1).split()]
@@ -74,7 +85,7 @@ def test_jax(tmp_path):
 
 @pytest.mark.integrations
 def test_torch(tmp_path):
-    pytest.importorskip("torch", reason="PyTorch is not installed: install its CPU build to run this")
+    pytest.importorskip("torch", reason=NO_TORCH)
     output = printed_by("torch_loop.py", tmp_path)
     assert "replayed to 0.0" in output
     assert float(re.search(r"loss at the end (\S+)", output).group(1)) < 0.5

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from lib import pages, undrawn
 from lib.pages import COMMANDS, PYTHON
+from sgdlab.configs import digits
 
 from sgdlab.runs import pool
 
@@ -94,12 +95,20 @@ def test_records_can_be_read_as_it_says(here, capsys, monkeypatch):
     assert set(re.findall(r"`(\w+)`", named)) <= set(records[1])
 
 
+def small(getting=digits.get_config):
+    """Return the configuration of the digits with a network that is compiled in no time."""
+    config = getting()
+    config.network.kind, config.network.mlp.widths = "mlp", (8,)
+    return config
+
+
 @pytest.mark.parametrize("example", SCRIPTS)
 @pytest.mark.long("an example as users run it")
 def test_a_script_runs(example, here, capsys, monkeypatch):
     # As on a machine of one core: its runs are made here, and not in processes, which would import this test's program.
     monkeypatch.setattr(pool, "cores", lambda: [0])
     undrawn.leave_undrawn(monkeypatch)
+    monkeypatch.setattr(digits, "get_config", small)
     exec(compile(example, "example.py", "exec"), {"__name__": "__main__"})
     output = capsys.readouterr().out
     if "sgdlab.compare(" in example:

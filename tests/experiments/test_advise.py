@@ -32,6 +32,11 @@ from sgdlab.commands import advise
         (("small.csv", "--what_if", "--parameters=7e9"), "--parameters must be left out beside --what_if"),
         (("small.csv", "--dtype=bf16"), "--dtype=bf16 must come with --parameters"),
         (("small.csv", "--parameters=7e9", "--dtype=int3"), "--dtype=int3 must be"),
+        (("small.csv", "--rejoin_seconds=-1"), "--rejoin_seconds=-1.0 must be a finite number at least 0"),
+        (("small.csv", "--max_false_drop=0.1"), "--max_false_drop=0.1 must come with --timeouts"),
+        (("small.csv", "--timeouts", "--max_false_drop=1"), "--max_false_drop=1.0 must be a finite number above 0"),
+        (("small.csv", "--timeouts", "--what_if"), "--timeouts must be left out beside --what_if"),
+        (("--follow=small.csv", "--rejoin_seconds=9"), "--rejoin_seconds must be left out beside --follow"),
         (("small.csv", "--checkpoint_seconds=-1"), "--checkpoint_seconds=-1.0 must be a finite number above 0"),
     ],
 )

@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 
+import psutil
 import pytest
 from processes import called, free_port, member
 
@@ -121,6 +122,29 @@ def test_too_many_connections_close_the_oldest_that_say_nothing(waiting, capsys)
         for stranger in idle:
             answer(stranger)  # it ends, for all are closed
     assert capsys.readouterr().err.count("refused 127.0.0.1") == 1  # one line however many there are
+
+
+@pytest.mark.parametrize("own_secret", [b"", b"the secret of a test, 32 letters"], ids=["open", "secret"])
+@pytest.mark.parametrize("sent", [b"", NESTED[:60_000], NESTED], ids=["nothing", "slow", "oversized"])
+def test_a_thousand_connections_take_little_memory(sent, own_secret, capsys):
+    where, process = address.Address("127.0.0.1", free_port()), psutil.Process()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
+        first = pool.submit(rendezvous.meet, member(0), where, PATIENCE, own_secret)
+        stack.enter_context(called(where.port))
+        before = process.memory_info().rss
+        for _ in range(1000):
+            stranger = stack.enter_context(called(where.port))
+            with contextlib.suppress(OSError):
+                stranger.settimeout(1.0)
+                stranger.sendall(sent)
+        held = [one for one in process.net_connections("tcp") if one.laddr[1] == where.port and one.raddr]
+        grown = process.memory_info().rss - before
+        for met in (rendezvous.meet(member(1), where, PATIENCE, own_secret), first.result(PATIENCE)):
+            for end in met.connections.values():
+                end.close()
+    assert len([one for one in held if one.fd >= 0]) <= callers._MOST_STRANGERS + 1
+    assert grown < 32 << 20  # 64 lines of 64 kB, and both ends of 1,000 sockets
+    assert 1 <= len(capsys.readouterr().err.splitlines()) < 10
 
 
 def test_who_says_nothing_for_some_seconds_is_refused(waiting, monkeypatch):

@@ -1,13 +1,13 @@
-"""Processes that join a run, as a person would start them, for tests; and the program that they execute."""
+"""Processes that join a run, as a person would start them, for tests."""
 
-import json
 import os
 import pathlib
 import secrets
 import subprocess
 import sys
-import traceback
+import time
 
+from experiments.benchmarks.faults import joined
 from sgdlab.live.endpoint import VARIABLE, Endpoint
 from sgdlab.live.remote import Remote
 
@@ -24,12 +24,31 @@ def started(program, *arguments, **given):
     return subprocess.Popen([sys.executable, program, *map(str, arguments)], env=environment, **given)
 
 
+def kill_one(server, processes):
+    """Kills one that has joined, and returns it, no longer among `processes`."""
+    there = {stream.joined.process for stream in server._transport._workers.values()}
+    process = next(process for process in processes if process.pid in there)
+    processes.remove(process)
+    process.kill()
+    return process
+
+
+def come_late(server, start):
+    """Starts a process, and waits until it has a place, however long that takes."""
+    before = list(server._transport._taken.values())
+    process = start()
+    while all(stream in before for stream in server._transport._taken.values()):
+        time.sleep(0.01)
+    return process
+
+
 class Joining(Remote):
     """The transport, and somebody who starts a process for each place that is free."""
 
     def __init__(self, source, *given, env, logs, **named):
-        super().__init__(*given, **named, endpoint=Endpoint(token=TOKEN))
-        self._logs, self._program = logs, (__file__, self.address, json.dumps(source[:2]), logs)
+        work = {"function": source.function, "argument": source.argument}
+        super().__init__(*given, **named, endpoint=Endpoint(token=TOKEN), work=work)
+        self._logs, self._program = logs, ("-m", joined.__name__, self.address, "", logs)
         self._env, self._started = dict(env), []
 
     def spawn(self, worker):
@@ -39,10 +58,10 @@ class Joining(Remote):
             self._started.append(started(*self._program, env=self._env))
 
     def kill(self, worker):
-        joined = worker in self._workers and self._workers[worker].joined
+        known = worker in self._workers and self._workers[worker].joined
         super().kill(worker)
         for process in self._started:
-            if joined and process.pid == joined.process:
+            if known and process.pid == known.process:
                 process.kill()
                 process.wait()
 
@@ -51,35 +70,3 @@ class Joining(Remote):
         for process in self._started:
             process.kill()
             process.wait()
-
-
-def main(address, source, logs):
-    """Computes what `process_works` says, until the run has ended."""
-    from sgdlab.live import wire  # noqa: PLC0415
-    from sgdlab.live.gradients import Gradients  # noqa: PLC0415
-    from sgdlab.live.join import join  # noqa: PLC0415
-    from sgdlab.live.work import WorkSource  # noqa: PLC0415
-
-    work = WorkSource(*json.loads(source)).make()
-    with join(address, wait_seconds=5.0) as worker:
-        with open(pathlib.Path(logs) / f"worker_{worker.number}.log", "ab") as log:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
-        gradients, runs = {}, Gradients(work, worker=worker.number)
-        runs.compile()
-        for ticket, params in worker:
-            run = worker._asked.run
-            if run not in gradients:  # each counts its own
-                gradients = {run: Gradients(work, worker=worker.number)}
-            try:
-                found = gradients[run].compute(ticket, params, lambda: worker.interrupted)
-            except Exception as error:
-                traceback.print_exc()
-                worker.fail(wire.in_one_line(error))
-                continue
-            if found is not None:
-                worker.send_with(*found)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

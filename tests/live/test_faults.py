@@ -1,7 +1,9 @@
 """Test what a live run survives: real processes for what is about processes, the rehearsal for what is about order."""
 
+import contextlib
 import dataclasses
 import json
+import signal
 
 import jax
 import numpy as np
@@ -10,7 +12,7 @@ from lib.rehearsal import Fault, Rehearsal, dyadic
 from rehearsing import POLICIES, QUICK, compute, opened, rehearse, replayed
 
 from experiments.benchmarks.faults import __main__ as suite
-from experiments.benchmarks.faults import checks, damage, runs, scenarios, servers, transports, work
+from experiments.benchmarks.faults import checks, damage, nodes, runs, scenarios, servers, transports, work
 from experiments.benchmarks.faults.disordered import Disordered
 from experiments.benchmarks.faults.runs import Outcome
 from experiments.benchmarks.faults.scenario import Scenario, ServerScenario, Step
@@ -236,6 +238,145 @@ def test_nothing_may_be_wrong(field):
     good = Outcome("one", "timeout", False, 1.5, difference=0.0)
     assert good.judged().survived
     assert not good._replace(**field).judged().survived
+
+
+def test_the_pace_of_a_run_is_that_of_its_clock():
+    """Worker 1 is lost at 2 s, killed once more, and there at 5 s; of worker 0 the server's end makes nothing known."""
+    entries = [
+        ["start", 0.0, [], 2, 9], ["came", 1.0, 0, 0, 1.0, 0.5, True], ["lost", 2.0, 1, "x"], ["killed", 2.5, 1, "y"],
+        ["lost", 4.0, 0, "x"], ["joined", 5.0, 1, 7, "here"], ["restart", 6.0, 0], ["joined", 8.0, 0, 9, "here"],
+        ["came", 10.0, 0, 1, 1.0, 0.5, True],
+    ]  # fmt: skip
+    assert checks.pace(entries) == {"gradients/s": 0.2, "losses": 1, "s to join": 3.0}
+    assert checks.pace(entries[:2]) == {"gradients/s": 1.0, "losses": 0, "s to join": None}
+
+
+class Child:
+    """A process that is none."""
+
+    def __init__(self, name):
+        self.name, self.code, self.signals = name, None, []
+
+    @property
+    def returncode(self):
+        return self.code
+
+    def poll(self):
+        return self.code
+
+    def kill(self):
+        self.code = -signal.SIGKILL
+
+    def wait(self):
+        return self.code
+
+    def send_signal(self, number):
+        self.signals.append(number)
+
+
+class Machines:
+    """Three machines that are none, and what was done to them."""
+
+    def __init__(self, folder):
+        self.folder, self.names, self.parted, self.started = folder, ["node1", "node2", "node3"], set(), []
+        self.cut, self.heal, self.address = self.parted.add, self.parted.discard, "10.0.0.{}".format
+
+    def start(self, name, command, **env):
+        self.started.append(Child(name))
+        return self.started[-1]
+
+    def kill(self, name):
+        for child in self.started:
+            child.code = -signal.SIGKILL if child.name == name else child.code
+
+    def log(self, child):
+        return "first\nlast"
+
+
+@pytest.fixture(name="clock")
+def clock_that_is_set(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(nodes.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(nodes, "certify", lambda *given: None)
+    monkeypatch.setattr(nodes.servers, "examined_in", lambda *given: given)
+    return now
+
+
+def alive(machines):
+    return sorted(child.name for child in machines.started if child.code is None)
+
+
+def made_nodes(folder, seconds=0.1):
+    machines = Machines(folder)
+    return machines, nodes.Nodes(machines, folder, kind="grpc", policy="asynchronous", seconds=seconds, workers=6)
+
+
+def test_a_storm_makes_every_strike_and_calm_mends_all(tmp_path, clock):
+    machines, made = made_nodes(tmp_path)
+    whole = alive(machines)
+    assert whole == sorted(["node1", *2 * machines.names])
+    made.storm()
+    while made.done.total() < 36:
+        clock[0] += 0.5
+        made.tend()
+    assert made.done == {"kill": 18, "freeze": 9, "cut": 6, "kill_server": 3}
+    assert len(made.before) == 3
+    made.calm()
+    assert not machines.parted
+    frozen = [child for child in machines.started if child.code is None and child.signals]
+    assert all(child.signals[-1] == signal.SIGCONT for child in frozen)
+    for _ in range(2):  # seen, and started after a second
+        clock[0] += 2.0
+        made.tend()
+    assert alive(machines) == whole
+    assert made.done.total() == 36
+
+
+def test_a_node_without_power_is_parted_and_nothing_starts_on_it(tmp_path, clock):
+    machines, made = made_nodes(tmp_path)
+    made.do("kill_node", 3)
+    for _ in range(3):
+        clock[0] += 2.0
+        made.tend()
+    assert (machines.parted, alive(machines)) == ({"node3"}, ["node1"] * 3 + ["node2"] * 2)
+    made.do("boot", 3)
+    for _ in range(2):
+        clock[0] += 2.0
+        made.tend()
+    assert (machines.parted, alive(machines).count("node3")) == (set(), 2)
+
+
+def test_what_a_server_does_of_itself_or_a_limit_that_limits_nothing_is_an_error(tmp_path, clock):
+    machines, made = made_nodes(tmp_path)
+    machines.started[-1].code = 1
+    with pytest.raises(RuntimeError, match=r"the server has ended: first \| last"):
+        made.tend()
+    machines.limit = machines.unlimit = lambda name, *mbits: None
+    for came, fine in (([10, 3, 9, 9, 3, 9], True), ([10, 8, 9, 9, 8, 9], False), ([10, 0, 9, 9, 0, 9], False)):
+        (tmp_path / "seen.json").unlink(missing_ok=True)
+        made.do("limit", 2)
+        (tmp_path / "seen.json").write_text(json.dumps(came))
+        with contextlib.nullcontext() if fine else pytest.raises(RuntimeError, match="workers have sent"):
+            made.do("unlimit", 2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--machines=3"], "--machines=3: no machines can be made here: root is needed\n"),
+        (["--machines=2"], "--machines=2 must be at least 3, or 0"),
+        (["--machines=3", "--transport=processes"], "--transport=processes must be grpc or ray with --machines=3"),
+        (["--transport=grpc"], "--transport=grpc must be processes or ray with --machines=0"),
+    ],
+)
+def test_machines_that_cannot_be_made_are_said(flags, words, capsys, monkeypatch):
+    monkeypatch.setattr(suite.namespaces, "why_not", lambda: "root is needed")
+    with pytest.raises(SystemExit) as ended:
+        suite.main(flags)
+    assert ended.value.code == 2
+    printed = capsys.readouterr().err
+    assert words in printed
+    assert len(printed.splitlines()) == 1 or "usage" in printed
 
 
 @pytest.mark.full

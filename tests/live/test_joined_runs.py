@@ -12,11 +12,11 @@ import jax
 import numpy as np
 import own_works
 import pytest
-from joining import HERE, TOKEN, started
+from joining import HERE, TOKEN, come_late, kill_one, started
 from test_own_loop import by_hand, difference
 
 from sgdlab import live, policies, rules
-from sgdlab.live.messages import Joined, Lost
+from sgdlab.live.messages import Joined, Lost, event_of
 
 SETTINGS = live.LiveSettings(
     min_workers=1, join_seconds=0.2, wait_seconds=60.0, respawn_seconds=0.05, turn_seconds=0.05
@@ -47,21 +47,20 @@ def test_one_worker_is_killed_and_one_comes_late(name, tmp_path):
     policy = (
         functools.partial(policies.backup_workers, backups=1) if name == "backup_workers" else policies.asynchronous
     )
-    processes, told = [], []
+    processes, killed, told = [], [], []
 
     def on_update(updates, params):
         told.append(updates)
         if len(told) == 10:
-            processes[0].kill()
+            killed.append(kill_one(server, processes))
         if len(told) == 15:
-            processes.append(start(server.address, 0.005))
+            processes.append(come_late(server, lambda: start(server.address, 0.005)))
 
     server = served(own_works.steady, tmp_path / "run", policy, num_workers=3, num_gradients=120, on_update=on_update)
     processes += [start(server.address, 0.005) for _ in range(2)]
     params, recording = server.run()
-    killed = processes.pop(0)
-    killed.communicate()
-    assert killed.returncode == -signal.SIGKILL
+    killed[0].communicate()
+    assert killed[0].returncode == -signal.SIGKILL
     assert all(int(out.split()[-1]) > 0 for out in ended(processes))
     assert recording.ledger()["lost"] >= 1
     assert recording.schedule.used().sum() >= 120
@@ -144,6 +143,32 @@ class TestInOneProcess:
                 assert (came.ticket, float(came.aux["loss"])) == (ticket, 0.5)
             assert arrived == [line._params.size]
         assert self.heard(transport) == Lost(0, "it has left")
+
+    def test_an_unknown_loss_is_fine_and_what_is_not_finite_is_found_where_it_arrives(self, transport):
+        with live.join(transport.address, TOKEN) as worker:
+            self.heard(transport)
+            for ticket, (number, finite) in enumerate([(1.0, True), (np.inf, False), (np.nan, False)]):
+                transport.begin(0, ticket, transport.publish(transport.params))
+                next(worker)
+                worker.send({**transport.params, "w": np.float32([0.0, number, 2.0])})
+                came = self.heard(transport)
+                assert (came.finite, np.isnan(came.aux["loss"])) == (finite, True)
+                assert event_of(came).finite == finite
+                assert event_of(came._replace(finite=not finite)).finite != finite  # it is not asked again
+
+    def test_a_server_that_closes_is_looked_for(self, transport):
+        first = live.join(transport.address, TOKEN).__enter__()  # has the only place
+        self.heard(transport)
+        with ThreadPoolExecutor(1) as pool:
+            second = pool.submit(live.join(transport.address, TOKEN, wait_seconds=0.0).__enter__)
+            assert transport.next(0.3) == []
+            with transport._news:  # as it does first of all
+                transport._closed = True
+                transport._news.notify_all()
+            with pytest.raises(ConnectionError) as caught:
+                second.result(30.0)
+        assert type(caught.value) is ConnectionError  # and not that it was refused
+        first._line.close()
 
     def test_an_error_leaves_the_run_and_says_why(self, transport):
         worker = live.join(transport.address, TOKEN).__enter__()

@@ -2,12 +2,16 @@
 
 import concurrent.futures
 import ctypes
+import math
 import os
 import resource
+import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
+import types
 
 import jax
 import jax.numpy as jnp
@@ -67,6 +71,37 @@ def test_a_stopped_worker_does_not_block_the_server(pool):
     (gave_up,) = pool.heard(1)
     assert (type(gave_up), gave_up.ticket) == (GaveUp, ticket)
     assert not line.waits
+
+
+class Ending(processes.Processes):
+    """Two workers that are sockets alone; what comes of one ends the other, in whose place another may begin."""
+
+    def __init__(self, again):
+        self._said, self._dying, self._spare_at, self._again = [], [], math.inf, again  # no spares
+        self._selector, self._workers, self.open = selectors.DefaultSelector(), {}, []
+        for worker in range(2):
+            self.begun(worker)
+
+    def begun(self, worker):
+        ours, theirs = socket.socketpair()
+        theirs.send(b"x")
+        self.open += [ours, theirs]
+        self._workers[worker] = types.SimpleNamespace(line=types.SimpleNamespace(socket=ours), joined=None)
+        self._selector.register(ours, selectors.EVENT_READ, worker)
+
+    def _heard(self, worker):
+        self._selector.unregister(self._workers.pop(1 - worker).line.socket)
+        if self._again:
+            self.begun(1 - worker)
+        return [(0, Lost(worker, "heard"))]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_event_of_a_worker_that_an_event_of_the_same_instant_has_ended_is_passed_over(again):
+    transport = Ending(again)
+    assert len(transport.next(PATIENCE)) == 1
+    for each in (transport._selector, *transport.open):
+        each.close()
 
 
 def test_what_a_killed_worker_had_sent_is_whole(pool):

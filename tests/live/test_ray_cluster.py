@@ -143,13 +143,65 @@ def test_a_node_that_cannot_write_the_work_directory_is_named_once():
     )
 
 
+class _Placing(transports.Ray):
+    """Workers without a cluster, which remember where they were placed."""
+
+    def __init__(self, nodes, gpus_per_worker=None):
+        self._workers, self._failed, self._calls, self._said = {}, {}, {}, []
+        self._gpus_per_worker, self._ray = gpus_per_worker, types.SimpleNamespace(kill=lambda *told, **given: None)
+        head = types.SimpleNamespace(lost="")
+        self._cluster = types.SimpleNamespace(places=lambda: nodes, at=str.upper, head=head)
+        self._remote = self.options("anywhere")
+
+    def options(self, scheduling_strategy):
+        return types.SimpleNamespace(remote=lambda worker: scheduling_strategy, options=self.options)
+
+    def place(self, *workers):
+        for worker in workers:
+            self._workers[worker] = self._placed(worker)
+        return [self._workers[worker].actor for worker in workers]
+
+
+def test_a_worker_comes_to_the_node_with_the_fewest_but_to_none_that_has_just_failed(monkeypatch):
+    nodes = ["a", "b", "c"]
+    placing = _Placing(nodes)
+    assert placing.place(0, 1, 2, 3, 4, 5) == ["A", "B", "C", "A", "B", "C"]
+    placing._forget(4)  # its process has ended, and nothing is wrong with its node
+    assert placing.place(4) == ["B"]
+    placing.kill(1)  # it was silent
+    placing.kill(4)
+    assert placing.place(1, 4) == ["A", "C"]
+    nodes.remove("a")  # what is left is b, which has failed, and c
+    assert placing.place(0) == ["C"]
+    monkeypatch.setattr(transports, "_AVOIDED", 0.0)
+    assert placing.place(3) == ["B"]
+    assert _Placing([]).place(0) == ["anywhere"]  # of this machine
+    assert _Placing(nodes, gpus_per_worker=1).place(0) == ["anywhere"]  # where a GPU is free
+
+
+@pytest.mark.parametrize(("kind", "failed"), [("ActorUnavailableError", ["b"]), ("ActorDiedError", [])])
+def test_a_worker_that_cannot_be_reached_speaks_against_its_node(kind, failed):
+    error = type(kind, (Exception,), {})("it is gone")
+    placing = _Placing(["a", "b"])
+    placing.place(0, 1)
+
+    def get(reference):
+        raise error
+
+    errors = types.SimpleNamespace(RayTaskError=KeyError, RayError=Exception)
+    placing._ray, placing._why = types.SimpleNamespace(get=get, exceptions=errors), lambda error, call: "why"
+    assert placing._answered(None, transports._Call(1, placing._workers[1])).error == "why"
+    assert list(placing._failed) == failed
+
+
 def test_names_of_nodes_are_those_that_are_alive():
-    nodes = [{"NodeManagerHostname": name, "Alive": alive} for name, alive in (("a", True), ("b", False))]
+    alive = (("a", True), ("b", False))
+    nodes = [{"NodeManagerHostname": name, "NodeID": f"id of {name}", "Alive": there} for name, there in alive]
     cluster = object.__new__(ray_cluster.Cluster)
     cluster.local, cluster.ray = False, types.SimpleNamespace(nodes=lambda: nodes)
-    assert cluster.nodes() == {"a"}
+    assert (cluster.nodes(), cluster.places()) == ({"a"}, ["id of a"])
     cluster.local = True
-    assert cluster.nodes() == set()
+    assert (cluster.nodes(), cluster.places()) == (set(), [])
 
 
 class _Ray:

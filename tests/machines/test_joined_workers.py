@@ -4,17 +4,19 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
 import pytest
-from namespaces import Machines, why_not
+
+from experiments.benchmarks.faults.namespaces import Machines, why_not
+from experiments.benchmarks.faults.nodes import certify
 
 ROOT = pathlib.Path(__file__).parents[2]
 SERVE = """
 import functools, sys
-import numpy as np, own_works
+import joined_loops, numpy as np, own_works
+from jax.tree import leaves
 from sgdlab import live, policies, predictors, rules
 
 policies_of = {{
@@ -25,25 +27,27 @@ policies_of = {{
 if __name__ == "__main__":
     rule = rules.gap_aware(learning_rate=0.05, momentum=0.5)
     server = live.LiveServer(
-        own_works.steady, policy=policies_of[{policy!r}], rule=rule, num_workers=3, num_gradients={count},
+        {work}, policy=policies_of[{policy!r}], rule=rule, num_workers=3, num_gradients={count},
         workdir="run", endpoint=live.Endpoint("{address}:8476", certificate="server.pem", key="server.key"),
         settings=live.LiveSettings(least_patience=4.0, join_seconds=20.0, wait_seconds=90.0, checkpoint_seconds=1.0),
     )
     done = server.run()
-    again = live.replay(own_works.steady, done.recording, rule=rule)
+    again = live.replay({work}, done.recording, rule=rule)
     fates = done.recording.ledger()
     assert fates["begun"] == sum(count for fate, count in fates.items() if fate != "begun"), fates
-    print("replayed to", max(np.abs(again[name] - done.params[name]).max() for name in again), fates, flush=True)
+    apart = max(np.abs(a - b).max() for a, b in zip(leaves(again), leaves(done.params), strict=True))
+    print("replayed to", apart, fates, flush=True)
 """
 WORK = """
 import sys, time
-import own_works
+import joined_loops, own_works
 from sgdlab import live
 
+gradient = {work}(0)[1]
 with live.join(sys.argv[1] + ":8476", certificate="server.pem") as worker:
     for ticket, params in worker:
         time.sleep(0.05)
-        worker.send(*own_works.gradient(params, ticket))
+        worker.send(*gradient(params, ticket))
 print("ended", flush=True)
 """
 
@@ -57,21 +61,19 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("policy", ["asynchronous", "backup_workers", "cutoff"])
-def test_a_machine_is_killed_another_parted_and_the_server_restarted(policy, tmp_path, monkeypatch):
+@pytest.mark.parametrize("work", ["own_works.steady", "joined_loops.of_torch", "joined_loops.of_jax"])
+def test_a_machine_is_killed_another_parted_and_the_server_restarted(work, policy, tmp_path, monkeypatch):
     pytest.importorskip("grpc")
+    if "torch" in work:
+        pytest.importorskip("torch", reason="PyTorch is not installed: install its CPU build to run this")
     monkeypatch.chdir(tmp_path)
     with Machines(3, tmp_path) as machines:
         address = machines.address("node1")
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-             "-subj", "/CN=sgdlab", "-addext", f"subjectAltName=IP:{address}", "-out", "server.pem",
-             "-keyout", "server.key"],
-            check=True, capture_output=True,
-        )  # fmt: skip
-        (tmp_path / "serve.py").write_text(SERVE.format(policy=policy, count=1200, address=address))
-        (tmp_path / "work.py").write_text(WORK)
+        certify(tmp_path, address)
+        (tmp_path / "serve.py").write_text(SERVE.format(work=work, policy=policy, count=1200, address=address))
+        (tmp_path / "work.py").write_text(WORK.format(work=work))
         env = {
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/live")]),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/live"), *sys.path]),
             "JAX_PLATFORMS": "cpu",
             "SGDLAB_TOKEN": "a-token-of-this-test-alone",
         }

@@ -7,7 +7,8 @@ import time
 
 import numpy as np
 import pytest
-from namespaces import Machines, why_not
+
+from experiments.benchmarks.faults.namespaces import Machines, why_not
 
 ROOT = pathlib.Path(__file__).parents[2]
 TRAIN = (
@@ -50,21 +51,28 @@ def same(found, alone):
         np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("fault", ["killed", "parted"])
-def test_a_machine_is_lost_and_comes_back(fault, tmp_path, alone):
+@pytest.mark.parametrize("fault", ["killed", "first killed", "parted", "limited"])
+def test_what_befalls_a_machine_changes_nothing(fault, tmp_path, alone):
+    lost = {"killed": 2, "first killed": 0}.get(fault)
     with Machines(3, tmp_path) as machines:
         children = [begin(machines, name, tmp_path) for name in machines.names]
         machines.wait_for(children[0], " gradients,", times=6)
-        if fault == "killed":
-            machines.kill("node3")
-            machines.wait_for(children[0], "another host was lost", 60.0)
-            children[2] = begin(machines, "node3", tmp_path)  # somebody starts the machine again
-        else:
+        if lost is not None:
+            machines.kill(machines.names[lost])
+            machines.wait_for(children[1], "another host was lost", 60.0)
+            children[lost] = begin(machines, machines.names[lost], tmp_path)  # somebody starts the machine again
+        elif fault == "parted":
             machines.cut("node2")
             machines.wait_for(children[0], "another host was lost", 60.0)
-            time.sleep(5.0)
+            time.sleep(20.0)
             machines.heal("node2")
+        else:
+            machines.limit("node2", 1.0)
+            time.sleep(20.0)
+            assert {child.poll() for child in children} == {None}  # it has not been over before
+            machines.unlimit("node2")
         for child in children:
             assert child.wait(timeout=600) == 0, machines.log(child)
-        assert "Continued from checkpoint" in machines.log(children[0])
+        printed = machines.log(children[0])
+    assert ("Continued from checkpoint" in printed) == (fault != "limited")
     same(parameters(tmp_path / "run"), alone)

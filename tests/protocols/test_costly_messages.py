@@ -237,6 +237,7 @@ def test_fast_programs_are_the_driver(name, runtimes, costs, number):
         np.testing.assert_array_equal(getattr(found, column), getattr(expected, column), err_msg=column)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("costs", COSTS)
 @pytest.mark.parametrize("name", SERVER_POLICIES)
 def test_policies_survive_whatever_fails(name, costs, tmp_path):

@@ -24,6 +24,7 @@ def test_every_policy_with_a_server_is_there():
     assert with_server == {name.partition(",")[0].partition(" ")[0] for name in SERVER_POLICIES}
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", SERVER_POLICIES)
 @pytest.mark.parametrize("law", LAWS)
 def test_free_messages_change_nothing(name, law):

@@ -168,7 +168,7 @@ def test_keeps_dtypes(name, dtypes, rate):
         jax.eval_shape(lambda params: walk(rule, params, rule.init(params), steps=2), params)
 
 
-@pytest.mark.covering
+@pytest.mark.sample(20)
 @each_rule
 @pytest.mark.parametrize("dtypes", ["bfloat16", "mixed"])
 def test_narrow_dtypes_give_the_same_method(name, dtypes):
@@ -387,6 +387,7 @@ def test_compilations_are_seen():
     assert len(seen) == 1
 
 
+@pytest.mark.sample(14)
 @each_rule
 def test_another_seed_and_another_rate_compile_nothing(name):
     first = replay.run(stale(name, 0), with_rate(name, 0.05), Task(quadratic, start()), batch_fn)

@@ -1,7 +1,10 @@
 """`scripts/slurm/`: what srun is given, and which ends put a job back into the queue."""
 
+import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 
@@ -10,11 +13,12 @@ from fakes import SCRIPTS, Cluster, answer, until
 
 OPTIONS = {
     "job-name", "nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "time", "output", "open-mode",
-    "signal", "requeue", "array",
+    "signal", "requeue", "array", "no-kill",
 }  # fmt: skip
 SRUN = """
 count = int(os.environ["SLURM_NTASKS"])
-command = [argument for argument in arguments if not argument.startswith(("--kill", "--wait", "--cpus"))]
+command = [argument for argument in arguments if not argument.startswith(("--kill", "--wait", "--cpus", "--no-kill"))]
+os.environ["SRUN"] = str(os.getpid())
 tasks = [subprocess.Popen(command, env=os.environ | {"SLURM_PROCID": str(index)}) for index in range(count)]
 codes = [task.wait() for task in tasks]
 sys.exit(max(code if code >= 0 else 128 - code for code in codes))
@@ -56,7 +60,7 @@ def requeued(cluster):
     return cluster.calls("scontrol")
 
 
-@pytest.mark.parametrize("script", ["hosts.sbatch", "sweep.sbatch"])
+@pytest.mark.parametrize("script", ["hosts.sbatch", "sweep.sbatch", "joined.sbatch"])
 def test_options_are_slurms_and_stand_before_the_first_command(script):
     lines = (SCRIPTS / "slurm" / script).read_text().splitlines()
     first = next(index for index, line in enumerate(lines) if line and not line.startswith("#"))
@@ -64,7 +68,8 @@ def test_options_are_slurms_and_stand_before_the_first_command(script):
     assert given == [line[10:].partition("=")[0] for line in lines[:first] if line.startswith("#SBATCH --")]
     assert set(given) <= OPTIONS
     assert {"requeue", "signal", "open-mode", "time"} <= set(given)
-    assert "#SBATCH --signal=TERM@120" in lines  # to the tasks; with B: it would go to the script
+    # To the tasks, or to the script, which passes it on to the server alone.
+    assert f"#SBATCH --signal={'B:' * (script == 'joined.sbatch')}TERM@120" in lines
 
 
 def test_every_task_runs_the_command_over_hosts(cluster):
@@ -165,3 +170,62 @@ def test_wrong_usage(cluster, script):
     ended = run(cluster, script, **HOSTS)
     assert ended.returncode == 2
     assert re.match(rf"usage: sbatch .*{script} COMMAND", ended.stderr)
+
+
+LIVE = """
+import time
+if any(argument.startswith("--join=") for argument in arguments):
+    while os.getppid() == int(os.environ["SRUN"]):  # which ends its tasks when it is ended
+        time.sleep(0.01)
+    sys.exit(0)
+calls = lambda flag: pathlib.Path(os.environ["CALLS"]).read_text().count('["sgdlab", "live", "--' + flag)
+while calls("join") < 2 * calls("num_workers"):
+    time.sleep(0.01)
+sys.exit(int(os.environ["ENDS"]))
+"""
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+class TestJoined:
+    def test_an_end_that_can_continue_is_queued_again_and_ends_the_workers(self, cluster, tmp_path):
+        cluster.add("sgdlab", LIVE)
+        for ends, again in (
+            ("75", [["requeue", "77"]]),
+            ("69", [["requeue", "77"]] * 2),
+            ("1", [["requeue", "77"]] * 2),
+        ):
+            ended = run(cluster, "joined.sbatch", "sgdlab", "live", "--num_workers=2", ENDS=ends, **HOSTS)
+            assert (ended.returncode, requeued(cluster)) == (int(ends), again), ended.stderr
+        for call in cluster.calls("sgdlab"):
+            kinds = [argument.partition("=")[0] for argument in call]
+            server = ["live", "--num_workers", "--listen", "--certificate", "--key"]
+            assert kinds in (server, ["live", "--join", "--certificate"])
+
+    def test_wrong_usage(self, cluster):
+        ended = run(cluster, "joined.sbatch", "sgdlab", **HOSTS)
+        assert ended.returncode == 2
+        assert ended.stderr.startswith("usage: sbatch --ntasks=WORKERS")
+
+    @pytest.mark.full
+    def test_a_run_by_tls_leaves_nothing_but_its_results(self, cluster, tmp_path, monkeypatch):
+        pytest.importorskip("grpc")
+        monkeypatch.chdir(tmp_path)
+        cluster.add("sgdlab", f"os.execv({sys.executable!r}, [{sys.executable!r}, '-m', 'sgdlab', *arguments])")
+        small = [
+            "--config.epochs=1.0",
+            "--config.network.kind=mlp",
+            "--config.network.mlp.widths=(8,)",
+            "--workdir=run",
+        ]
+        command = ["sgdlab", "live", "--config.method=backup_workers", "--num_workers=2", *small]
+        paths = {"PYTHONPATH": os.pathsep.join([str(SCRIPTS.parent), *sys.path])}
+        with socket.create_server(("", 0)) as free:
+            paths["PORT"] = str(free.getsockname()[1])
+        script = ["bash", SCRIPTS / "slurm" / "joined.sbatch", *command]
+        ended = subprocess.run(
+            script, env=cluster.environment | HOSTS | paths, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout.count("The run has ended.") == 2
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "run"]
+        assert (tmp_path / "run/recording.npz").exists()

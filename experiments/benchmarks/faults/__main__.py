@@ -2,7 +2,12 @@
 
     python -m experiments.benchmarks.faults [--transport=ray] [--only=killed] [--storm_seconds=30] [--json=faults.json]
 
+    python -m experiments.benchmarks.faults --machines=3 [--transport=ray] [--only=partition] [--storm_seconds=60]
+
 It takes about ten minutes on two cores, five of which are the storm. The exit code is 1 if something was not survived.
+With --machines the server and its workers are on so many machines, network namespaces that are made by root alone, and
+workers join by gRPC with TLS; power, network and processes of whole machines fail. Where they cannot be made, a line
+says why, and the exit code is 2.
 """
 
 import argparse
@@ -15,7 +20,7 @@ from collections.abc import Iterator, Sequence
 
 import psutil
 
-from experiments.benchmarks.faults import runs, scenarios, servers, transports, work
+from experiments.benchmarks.faults import clusters, namespaces, runs, scenarios, servers, transports, work
 from experiments.benchmarks.faults.runs import Outcome
 from experiments.benchmarks.faults.scenario import WORKERS
 
@@ -34,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parsed(arguments)
     print(HEADER, flush=True)
     begin, outcomes = time.monotonic(), []
-    for outcome in tried(given.transport, given.only, given.storm_seconds):
+    found = tried_on_machines if given.machines else tried
+    for outcome in found(given.transport, given.only, given.storm_seconds, *[given.machines] * bool(given.machines)):
         outcomes.append(outcome)
         print(line(outcome), flush=True)
     good = sum(outcome.survived for outcome in outcomes)
@@ -78,6 +84,15 @@ def tried(kind: str, only: str, storm_seconds: float) -> Iterator[Outcome]:
             yield servers.observed(scenario, own, transport=kind, seconds=SECONDS, workers=WORKERS)
 
 
+def tried_on_machines(kind: str, only: str, storm_seconds: float, machines: int) -> Iterator[Outcome]:
+    """Yield the outcome of each scenario over so many machines; arguments are as of `tried`."""
+    for scenario in scenarios.of_machines(kind, storm_seconds):
+        if only in scenario.name:
+            with tempfile.TemporaryDirectory(prefix="faults") as folder:
+                place = pathlib.Path(folder).resolve()
+                yield clusters.observed(scenario, place, machines=machines, transport=kind, seconds=SECONDS)
+
+
 def line(outcome: Outcome) -> str:
     """Return an outcome as a line of the table; what is wrong follows in lines of its own."""
     said = {True: "yes", False: "NO"}
@@ -89,20 +104,36 @@ def line(outcome: Outcome) -> str:
         f"{said[not outcome.ledger]:>6} {said[not outcome.versions]:>8} {said[not outcome.bound]:>9} "
         f"{difference:>8} {outcome.left:>4}"
     )
-    wrong = (outcome.ledger, outcome.versions, outcome.bound, outcome.wrong)
-    return "\n".join([text, *(f"    {words}" for words in wrong if words)])
+    wrong = [words for words in (outcome.ledger, outcome.versions, outcome.bound, outcome.wrong) if words]
+    if "storm" in outcome.scenario:
+        wrong.append(", ".join(f"{name}: {value}" for name, value in outcome.notes.items()))
+    return "\n".join([text, *(f"    {words}" for words in wrong)])
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m experiments.benchmarks.faults", allow_abbrev=False)
-    parser.add_argument("--transport", choices=transports.KINDS, default="processes")
+    kinds = sorted({*transports.KINDS, *transports.MACHINES})
+    parser.add_argument("--transport", choices=kinds, help="processes, or grpc with --machines, unless it is given")
+    parser.add_argument("--machines", type=int, default=0, metavar="NUMBER", help="3 or more; 0: this one alone")
     parser.add_argument("--only", default="", metavar="WORDS", help="of the names of the scenarios to try")
     parser.add_argument("--storm_seconds", type=float, default=300.0, metavar="SECONDS")
     parser.add_argument("--json", default="", metavar="FILE", help="where the outcomes are written too")
     given = parser.parse_args(arguments)
     if not given.storm_seconds > 0:
         parser.error(f"--storm_seconds={given.storm_seconds} must be above 0")
-    names = [each.name for each in (*scenarios.of_workers(given.storm_seconds), *scenarios.of_servers())]
+    kinds = transports.MACHINES if given.machines else transports.KINDS
+    given.transport = given.transport or kinds[0]
+    if given.transport not in kinds:
+        parser.error(f"--transport={given.transport} must be {' or '.join(kinds)} with --machines={given.machines}")
+    if given.machines:
+        if given.machines < scenarios.MACHINES:
+            parser.error(f"--machines={given.machines} must be at least {scenarios.MACHINES}, or 0")
+        if why := namespaces.why_not():
+            parser.exit(2, f"--machines={given.machines}: no machines can be made here: {why}\n")
+        tried_here = scenarios.of_machines(given.transport, given.storm_seconds)
+    else:
+        tried_here = [*scenarios.of_workers(given.storm_seconds), *scenarios.of_servers()]
+    names = [each.name for each in tried_here]
     if not any(given.only in name for name in names):
         parser.error(f"--only={given.only!r} must be words of a scenario's name: {'; '.join(names)}")
     return given

@@ -117,6 +117,25 @@ def fates(recording: LiveRecording) -> dict[int, tuple[str, int]]:
     return {ticket: (fate, update) for ticket, fate, update in rows if fate != "pending"}
 
 
+def pace(entries: Sequence[Entry]) -> dict[str, float | None]:
+    """Return gradients a second of a run, and the median seconds from the loss of a worker until it has joined again.
+
+    Seconds are the run's, which end with a server and go on when workers are there again.
+    """
+    gone: dict[int, float] = {}
+    seconds = []
+    for kind, now, *fields in entries:
+        if kind in ("lost", "killed"):
+            gone.setdefault(fields[0], now)
+        elif kind == "restart":
+            gone.pop(fields[0], None)
+        elif kind == "joined" and fields[0] in gone:
+            seconds.append(now - gone.pop(fields[0]))
+    came = sum(entry[0] == "came" for entry in entries)
+    median = round(float(np.median(seconds)), 2) if seconds else None
+    return {"gradients/s": round(came / max(entries[-1][1], 1e-9), 1), "losses": len(seconds), "s to join": median}
+
+
 def lost_or_doubled(before: LiveRecording, after: LiveRecording) -> tuple[int, int]:
     """Number of updates of a record that a later one of the same run lacks, and of gradients that entered two."""
     first, second = _gradients_of_updates(before), _gradients_of_updates(after)

@@ -169,7 +169,12 @@ def observed(
         updates_lost=len(updates) - recording.schedule.num_updates,
         left=left(gone),
         wrong=outcome.wrong or (f"the record lacks {', '.join(missing)}" if missing else ""),
-        notes={**faulty.notes, "deaths": faulty.deaths, "updates": len(updates)},
+        notes={
+            **faulty.notes,
+            "deaths": faulty.deaths,
+            "updates": len(updates),
+            **checks.pace(read(path_in(lines))[0][1:]),
+        },
     ).judged()
 
 

@@ -4,6 +4,8 @@ from experiments.benchmarks.faults import damage
 from experiments.benchmarks.faults.scenario import WORKERS, Scenario, ServerScenario, Step
 from sgdlab.live.fleet import NOT_FINITE
 
+MACHINES = 3
+"""Number of machines that scenarios need, at least."""
 ALL = tuple(range(WORKERS))
 _FEW = 20
 """Gradients that come before the first step: by then every worker has computed some."""
@@ -116,6 +118,38 @@ def of_servers() -> list[ServerScenario]:
             (*again, "gradients since the beginning were computed again"),
         ),
     ]
+
+
+def of_machines(transport: str, storm_seconds: float) -> list[Scenario]:
+    """Return what befalls machines, by their numbers: the server is on the first one."""
+    begun = {"after": 3 * _FEW}
+    lost = {"lost": 1}
+    found = [
+        Scenario(
+            "a node loses its power for 10 s",
+            "backup workers",
+            (Step("kill_node", (3,), **begun), Step("boot", (3,), seconds=10.0)),
+            expects=lost,
+        ),
+        Scenario(
+            "a partition of 20 s",
+            "bounded staleness",
+            (Step("cut", (2,), **begun), Step("heal", (2,), seconds=20.0)),
+            expects=lost,
+        ),
+        Scenario(
+            "a node sends at 0.2 Mbit/s for 20 s",
+            "asynchronous",
+            (Step("limit", (2,), **begun), Step("unlimit", (2,), seconds=20.0)),
+        ),
+        Scenario("the server is killed", "cutoff", (Step("kill_server", (1,), **begun),), expects=lost),
+    ]
+    storms = {"asynchronous": 1.0, "backup workers": 0.3, "cutoff": 0.3, "bounded staleness": 0.3}
+    for policy, share in storms.items() if transport == "grpc" else ():
+        seconds = share * storm_seconds
+        name = f"storm over machines of {seconds:g} s, {policy}"
+        found.append(Scenario(name, policy, (Step("storm", (1,), **begun), Step("calm", (1,), seconds=seconds))))
+    return found
 
 
 _RAISED = ("ArithmeticError: this worker was told to fail",)

@@ -2,30 +2,55 @@
 
     python -m experiments.benchmarks.faults.server FOLDER
 
-It reads `run.json` in that folder, and goes on with the run that is there. When it is asked to stop, by SIGTERM or
-SIGINT, it leaves its parameters, and ends with exit code 75.
+It reads `run.json` in that folder, and goes on with the run that is there; `seen.json` has what it shows: how many
+gradients of each worker have come. When it is asked to stop, by SIGTERM or SIGINT, it leaves its parameters, and ends
+with exit code 75.
 """
 
+import dataclasses
 import json
+import os
 import pathlib
 import sys
+import time
 
 import jax
 import numpy as np
 
-from experiments.benchmarks.faults import runs, work
+from experiments.benchmarks.faults import checks, runs, work
 from experiments.benchmarks.faults.transports import made
 from sgdlab import hosts
 from sgdlab.errors import Stopped
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.log import Log
 from sgdlab.live.server import serve
+from sgdlab.live.status import Status
 from sgdlab.replay.steps import Steps
 
 STOPPED = 75
 PARAMS = "params.npz"
 UPDATES = "updates.json"
 RUN = "run.json"
+SEEN = "seen.json"
+_PAUSE = 0.1
+_JOINING = {"respawns": 1000, "join_seconds": 10.0}
+"""Settings for workers that others start: nobody can say why they leave, or if they come."""
+
+
+class Seen:
+    """Leaves what the server shows in a file, now and then; a ledger that does not add up ends the run."""
+
+    def __init__(self, folder: pathlib.Path):
+        self._file, self._at = folder / SEEN, 0.0
+
+    def show(self, status: Status) -> None:
+        """Leave a status."""
+        if not checks.adds_up(status.ledger):
+            raise RuntimeError(f"at {status.seconds} s the ledger is {status.ledger}")
+        if time.monotonic() - self._at > _PAUSE:
+            self._at, part = time.monotonic(), self._file.with_suffix(".part")
+            part.write_text(json.dumps([worker.gradients for worker in status.workers]), encoding="utf-8")
+            os.replace(part, self._file)
 
 
 def main(folder: pathlib.Path) -> int:
@@ -42,7 +67,8 @@ def main(folder: pathlib.Path) -> int:
         say=lambda line: print(line, flush=True),
     )
     updates: list[int] = []
-    with hosts.stopping(), made(given["transport"], folder, given["seconds"], given["workers"]) as transport:
+    made_of = (given["transport"], folder, given["seconds"], given["workers"], given.get("address", ""))
+    with hosts.stopping(), made(*made_of) as transport:
         try:
             serve(
                 policy,
@@ -50,9 +76,10 @@ def main(folder: pathlib.Path) -> int:
                 transport,
                 num_workers=given["workers"],
                 num_gradients=runs.MANY,
-                settings=runs.SETTINGS,
+                settings=runs.SETTINGS if transport.STARTS else dataclasses.replace(runs.SETTINGS, **_JOINING),
                 log=log,
                 on_update=lambda update: updates.append(update.number),
+                watch=Seen(folder).show,
                 stop=hosts.stop_requested,
             )
         except Stopped as stopped:

@@ -1,5 +1,6 @@
 """A live run whose server ends, is started again by the same command, and goes on."""
 
+import collections
 import contextlib
 import json
 import os
@@ -8,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import numpy as np
@@ -22,7 +23,6 @@ from sgdlab.live.resume import examined
 
 _ROOT = pathlib.Path(__file__).parents[3]
 _PAUSE = 0.02
-_SETTINGS = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
 _ROUNDING = ("jax_enable_x64", "jax_disable_most_optimizations")
 """Settings with which a replay in this process rounds as the server does."""
 _CHECKPOINTS = 2
@@ -46,7 +46,7 @@ def observed(
         workers_left = runs.left(_pids(_entries(lines)))
         for damage in scenario.damage:
             damage(lines)
-        before, ended = _examined(lines, scenario.policy, workers), len(_entries(lines))
+        before, ended = examined_in(lines, scenario.policy, workers), len(_entries(lines))
         with _started(folder) as second:
             begin = time.monotonic()
             came = lambda: sum(entry[0] == "came" for entry in _entries(lines)[ended:])
@@ -54,21 +54,24 @@ def observed(
             recovery = time.monotonic() - begin
             _wait_until(second, lambda: came() >= gradients, folder)
             _end(second, "SIGTERM")
-        return _judged(scenario, folder, before, recovery, workers_left)
+        printed = (folder / "server.log").read_text(encoding="utf-8")
+        missing = [words for words in scenario.expects_words if words not in printed]
+        wrong = f"there is no {', no '.join(missing)}" if missing else ""
+        outcome = Outcome(scenario.name, scenario.policy, False, recovery, left=workers_left, wrong=wrong)
+        return judged(outcome, folder, [before], workers)
     except Exception as error:  # whatever it is, the scenario was not survived, and the others are to run
         return Outcome(scenario.name, scenario.policy, False, wrong=f"{type(error).__name__}: {error}")
 
 
-def _judged(
-    scenario: ServerScenario, folder: pathlib.Path, before: LiveRecording, recovery: float, workers_left: int
-) -> Outcome:
+def judged(outcome: Outcome, folder: pathlib.Path, before: Sequence[LiveRecording], workers: int) -> Outcome:
+    """Return the outcome of a run whose server was started again, once for each record of `before`, its newest last."""
     lines = folder / "log"
     entries = _entries(lines)
-    recording = _examined(lines, scenario.policy, before.schedule.num_workers)
+    recording = examined_in(lines, outcome.policy, workers)
     with np.load(folder / server.PARAMS) as stored:
         leaves = [stored[name] for name in stored.files]
     outcome = runs.judged(
-        Outcome(scenario.name, scenario.policy, False, recovery),
+        outcome,
         recording,
         jax.tree.unflatten(jax.tree.structure(work.params()), leaves),
         lines,
@@ -77,18 +80,17 @@ def _judged(
         updates=_told(json.loads((folder / server.UPDATES).read_text(encoding="utf-8"))),
         statuses=[],
     )
-    printed = (folder / "server.log").read_text(encoding="utf-8")
-    missing = [words for words in scenario.expects_words if words not in printed]
-    again = [entry[2] for entry in entries if entry[0] == "restart"]  # each worker that was there is lost, once
-    if not again or len(set(again)) < len(again):
-        missing.append("one restart")
-    lost, doubled = checks.lost_or_doubled(before, recording)
+    again = collections.Counter(entry[2] for entry in entries if entry[0] == "restart")  # workers that were there
+    wrong = [outcome.wrong] if outcome.wrong else []
+    if bool(again) != bool(before) or max(again.values(), default=0) > len(before):
+        wrong.append(f"of {len(before)} restarts the log has those of {dict(again)}")
+    amiss = [checks.lost_or_doubled(each, recording) for each in before]
     return outcome._replace(
-        updates_lost=lost,
-        updates_doubled=outcome.updates_doubled + doubled,
-        left=workers_left + runs.left(_pids(entries)),
-        wrong=f"there is no {', no '.join(missing)}" if missing else "",
-        notes={"updates": recording.schedule.num_updates, "before": before.schedule.num_updates},
+        updates_lost=sum(lost for lost, _ in amiss),
+        updates_doubled=outcome.updates_doubled + sum(doubled for _, doubled in amiss),
+        left=outcome.left + runs.left(_pids(entries)),
+        wrong="; ".join(wrong),
+        notes={"updates": recording.schedule.num_updates, **checks.pace(entries), **outcome.notes},
     ).judged()
 
 
@@ -98,7 +100,7 @@ def _started(folder: pathlib.Path) -> Iterator[subprocess.Popen]:
         process = subprocess.Popen(
             [sys.executable, "-m", server.__name__, str(folder)],
             cwd=_ROOT,
-            env=os.environ | _SETTINGS | {name.upper(): str(jax.config.values[name]) for name in _ROUNDING},
+            env=os.environ | rounding(),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -110,6 +112,12 @@ def _started(folder: pathlib.Path) -> Iterator[subprocess.Popen]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def rounding() -> dict[str, str]:
+    """Return the environment in which another process rounds as this one does."""
+    own = {name.upper(): str(jax.config.values[name]) for name in _ROUNDING}
+    return {"JAX_ENABLE_COMPILATION_CACHE": "false", **own}
 
 
 def _end(process: subprocess.Popen, name: str) -> None:
@@ -159,5 +167,6 @@ def _pids(entries: list[Entry]) -> set[int]:
     return joined | {worker[1] for entry in entries if entry[0] == "start" for worker in entry[2]}
 
 
-def _examined(lines: pathlib.Path, policy: str, workers: int) -> LiveRecording:
+def examined_in(lines: pathlib.Path, policy: str, workers: int) -> LiveRecording:
+    """Return what a log says."""
     return examined(lines, lambda config: runs.POLICIES[policy](num_workers=workers))

@@ -7,7 +7,9 @@ with a 90 % interval, relative to full synchrony of all workers:
 * `headline`: {`problem`, `advice`}, the two paragraphs of the page. `rule`: a sentence; empty for full synchrony.
 * `causes`: a list, what costs most of the steps in which it shows first: {`kind`, `workers` (names), `node` (name or
   null), `since`, `until` (steps or null), `factor`, `share` of full synchrony's time that it costs, `lasting`,
-  `headline`, `evidence`}.
+  `headline`, `evidence`, `stages` (of a step, in which most of it is)}.
+* `frontier`: null, or where the wait is in a stage {`stages` (in order, the last with the wait), `seconds` of a step by
+  stage and worker, which add up to it, `last` (names of who may be late in the last, and cannot be told apart)}.
 * `pauses`: {`steps`, `extra_seconds`, `period` (in steps, or null)}.
 * `recommendation`: {`protocol`, `parameters`, `gain`, `since`, `gradients_per_update`, `flags` of `sgdlab train`}, for
   as long as all workers take part; chosen on the steps from `since` on, of which its gain and that of `take_out` are.
@@ -28,6 +30,9 @@ with a 90 % interval, relative to full synchrony of all workers:
 * `failures`: null of a live run, or {`outages`: [{`step`, `workers` (names; none: all stood still), `seconds`}],
   `between`, `repair` (mean seconds), `checkpoint_seconds`, `checkpoint_known` ("flag", "phase" or "", an example),
   `checkpoint_every` (Young's interval), `spares`: [{`up` (share of the time), `workers`}]}, with intervals likewise.
+* `timeouts`: null without --timeouts, or {`steps`, `few` (whether too few), `rows`: [{`name` ("process_group", "step",
+  "join" or "quorum"), `seconds`, `false_drops` (steps that waited longer), `at_most` (upper bound of their
+  probability, 95 %), `longest` wait}]}. `rejoin_seconds`: that a dropped worker takes to come back.
 * `left_out`: protocol -> why it was not tried. `notes`: what the reader decided. `waiting`: share of worker-seconds.
 
 Numbers that do not exist are null.
@@ -58,6 +63,7 @@ def text(findings: Findings) -> str:
 def as_dict(findings: Findings) -> dict[str, Any]:
     """The findings as the module's docstring says."""
     parts, verdict, said = findings.parts, findings.verdict, headline.headline(findings)
+    frontier = findings.diagnosis.frontier
     steps, pauses, chosen, drained = parts.complete.steps, parts.pauses, verdict.chosen, verdict.drained
     return {
         "version": VERSION,
@@ -69,6 +75,12 @@ def as_dict(findings: Findings) -> dict[str, Any]:
         "headline": said._asdict(),
         "rule": rules.rule(chosen, len(parts.workers)),
         "causes": [_cause(parts.complete, cause) for cause in findings.diagnosis.causes],
+        "frontier": frontier
+        and {
+            "stages": frontier.stages,
+            "seconds": frontier.seconds.tolist(),
+            "last": _names(parts.workers, frontier.last),
+        },
         "pauses": {
             "steps": steps[pauses.rows].tolist(),
             "extra_seconds": pauses.extra.tolist(),
@@ -88,6 +100,9 @@ def as_dict(findings: Findings) -> dict[str, Any]:
         "pipelines": _pipelines(findings.what_if),
         "network": _network(findings.network),
         "failures": _failures(findings.failures, parts.recording),
+        "timeouts": findings.timeouts
+        and {**findings.timeouts._asdict(), "rows": [row._asdict() for row in findings.timeouts.rows]},
+        "rejoin_seconds": findings.settings.rejoin_seconds,
         "left_out": findings.comparison.left_out,
         "notes": parts.recording.notes,
         "waiting": findings.comparison.synchrony.idle,
@@ -107,6 +122,7 @@ def _cause(complete: Recording, cause: Cause) -> dict[str, Any]:
         "lasting": cause.lasting,
         "headline": cause.headline(complete),
         "evidence": cause.evidence,
+        "stages": list(cause.stages),
     }
 
 

@@ -3,15 +3,19 @@
 import numpy as np
 
 from sgdlab import arrays
-from sgdlab.report.words import counted, figure, interval, percent, sentence
+from sgdlab.report.words import counted, figure, interval, percent, sentence, some
+from sgdlab.stragglers import timeouts
 from sgdlab.stragglers.answer import failure_words, headline, network_words, rules
 from sgdlab.stragglers.comparison import measured
 from sgdlab.stragglers.comparison.comparison import DEEP_MARKOV
 from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, STALE, usage
 from sgdlab.stragglers.diagnosis.causes import Cause, named
+from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
+from sgdlab.stragglers.estimate import duration
 from sgdlab.stragglers.findings import Findings
 from sgdlab.stragglers.recording import SplitRecording
 from sgdlab.stragglers.what_if import pipeline_words
+from sgdlab.traces import Recording
 
 _BLOCKS = 10
 """Parts of the recording between which the share of waiting is compared."""
@@ -35,8 +39,10 @@ def details(findings: Findings) -> list[tuple[str, str]]:
     others = findings.diagnosis.causes[1:]
     pairs = [
         ("Waiting", waiting(findings)),
+        ("Stages", stages(findings.diagnosis, complete)),
         ("Communication", network_words.said(findings.network)),
         ("Failures", failure_words.said(findings.failures, findings.parts)),
+        ("Time-outs", timeouts.said(findings.timeouts)),
         ("Other causes", " ".join(f"{sentence(one.headline(complete))} {cost(one)}" for one in others)),
         ("How long slowness lasts", memory(findings)),
         ("Tuning and evaluation steps", differ.sentence(findings.settings.refit) if differ else ""),
@@ -61,6 +67,28 @@ def waiting(findings: Findings) -> str:
         f"evaluation steps ({100 * min(shares):.1f} to {100 * max(shares):.1f} % in the tenths of the recording): "
         f"{figure(idle * workers, 3)} of the {workers} workers are idle on average. In the median evaluation step the "
         f"slowest worker takes {slowest:.2f} times as long as the median worker."
+    )
+
+
+_EXPOSED = 0.02
+"""Share of a step from which what a stage exposes is told."""
+
+
+def stages(found: Diagnosis, complete: Recording) -> str:
+    """Say in which stages the time of a step goes, with whom, and who cannot be told apart where all wait."""
+    frontier = found.frontier
+    if frontier is None:
+        return ""
+    whole, said = frontier.seconds.sum(), []
+    for stage, seconds, exposed in zip(frontier.stages, frontier.seconds, frontier.exposed, strict=True):
+        ahead = named(complete.workers, [int(seconds.argmax())])
+        more = f" ({duration(exposed)} more than the median worker's, mostly with {ahead} ahead)"
+        said.append(f"{stage} {percent(seconds.sum() / whole)}{more if exposed > _EXPOSED * whole else ''}")
+    who = named(complete.workers, frontier.last)
+    apart = "cannot be told apart" if len(frontier.last) > 1 else "waits least"
+    return (
+        f"Of {duration(whole)} a step, from wait to wait, the frontier of the workers spends in {some(said)}. The wait "
+        f"is in the last of these, in which {who} {apart}."
     )
 
 
@@ -167,6 +195,10 @@ def limits(findings: Findings) -> str:
         else "",
         f"{counted(parts.left_out, 'step')} with a missing compute time {was} excluded." if parts.left_out else "",
         findings.comparison.note,
+        f"A worker that is dropped takes {duration(price)} to come back, which is in the seconds of all protocols that "
+        "drop one."
+        if (price := findings.settings.rejoin_seconds)
+        else "",
         f"The intervals (90 %, from {len(parts.test)} steps) cover the variation between the recorded steps, not a "
         "later change of the cluster.",
         communication(parts),

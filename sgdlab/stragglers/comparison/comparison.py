@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sgdlab import arguments, predictors
-from sgdlab.predictors import OBJECTIVES, CutoffRecord, Guarded
+from sgdlab.predictors import OBJECTIVES, CutoffRecord, Guarded, dropping
 from sgdlab.stragglers.comparison import halves, learned, measured, refit, sweeps, tuning, without
 from sgdlab.stragglers.comparison.halves import Halves
 from sgdlab.stragglers.comparison.measured import Measured
@@ -36,6 +36,8 @@ class ComparisonSettings:
       refit: number of evaluation steps after which predictors are fitted again, in rows of their own; None: no such
         rows.
       seed: of the training and of the predictors' random draws.
+      rejoin_seconds: that a worker which is dropped takes until it takes part again: what it computes in that time is
+        lost.
 
     Raises:
       ValueError: if one of them is out of its range.
@@ -45,11 +47,13 @@ class ComparisonSettings:
     most_steps: int = 3000
     refit: int | None = None
     seed: int = 0
+    rejoin_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         arguments.one_of("model", self.model, learned.MODELS)
         arguments.whole("most_steps", self.most_steps)
         arguments.whole("seed", self.seed, least=0)
+        arguments.real("rejoin_seconds", self.rejoin_seconds, least=0)
         if self.refit is not None:
             arguments.whole("refit", self.refit)
 
@@ -118,6 +122,8 @@ def compare(
     with contextlib.nullcontext() if why_not else learned.Beside(plan, learn) as deep:
         report(f"[1/3] measuring numbers of backup workers from 1 to {workers - 1}")
         both = [sweeps.interrupted(parts), sweeps.finishing(parts)]
+        if given.rejoin_seconds:
+            both = [sweep.with_healing(given.rejoin_seconds) for sweep in both]
         report("[2/3] tuning the deadline, the running mean and Elfving, fitting the Kalman filter")
         rows = [
             Protocol.fixed("full synchrony", "", DEPLOYABLE, both[0].test[0], backups=0, flags=SYNCHRONOUS),
@@ -138,8 +144,10 @@ def compare(
     rows += [
         *without.rows(parts, diagnosis),
         Protocol.fixed("asynchrony", "", STALE, measured.asynchronous(parts.test), flags=("--config.method=asgd",)),
-        Protocol("oracle", "", CEILING, {o: _oracle(parts, o) for o in OBJECTIVES}),
+        Protocol("oracle", "", CEILING, {o: _oracle(parts, o, given.rejoin_seconds) for o in OBJECTIVES}),
     ]
+    if given.rejoin_seconds:
+        rows = [row.with_healing(workers, given.rejoin_seconds) for row in rows]
     note = "" if why_not else plan.note
     return Comparison(rows, both, record, note, left_out, halves.find_difference(parts, diagnosis.causes))
 
@@ -223,5 +231,6 @@ def _of_predictor(parts: SplitRecording, tuned: Tuned) -> dict[str, Any]:
     }
 
 
-def _oracle(parts: SplitRecording, objective: str) -> Measured:
-    return measured.interrupted(parts.test, sweeps.oracle_cutoffs(parts.test, objective))
+def _oracle(parts: SplitRecording, objective: str, rejoin_seconds: float) -> Measured:
+    healing = dropping.healing_seconds(parts.test.shape[1], rejoin_seconds)
+    return measured.interrupted(parts.test, sweeps.oracle_cutoffs(parts.test, objective, healing))

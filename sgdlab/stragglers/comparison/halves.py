@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -154,42 +154,60 @@ class _Part:
 
     @classmethod
     def of(cls, runtimes: np.ndarray) -> "_Part":
-        count = int(np.clip(len(runtimes) // _LENGTH, _FEWEST, _MOST))
         middle = arrays.median(runtimes, axis=1, keepdims=True)
         relative = np.log(runtimes / middle)
         values = (np.log(middle), relative.max(axis=1, keepdims=True), relative)
-        return cls(*(np.stack([np.median(b, axis=0) for b in np.array_split(v, count)]) for v in values))
+        return cls(*(np.stack([np.median(b, axis=0) for b in blocks(v)]) for v in values))
 
     def typical(self, name: str, column: int | np.integer = 0) -> float:
         return float(np.exp(np.median(getattr(self, name)[:, column])))
 
 
+def blocks(rows: np.ndarray) -> list[np.ndarray]:
+    """Cut consecutive steps, [T, ...], into the blocks whose means or medians are compared."""
+    return np.array_split(rows, int(np.clip(len(rows) // _LENGTH, _FEWEST, _MOST)))
+
+
 def _differ(before: np.ndarray, after: np.ndarray, level: float) -> np.ndarray:
     """bool[M]: whether the columns of two samples have different means, by a noticeable amount and Welch's t-test."""
+    difference, margin = find_differences(before, after, level)
+    return np.abs(difference) > np.maximum(margin, math.log(NOTICEABLE))
+
+
+def find_differences(
+    before: np.ndarray, after: np.ndarray, level: float, which: Callable[[list[float]], float] = min
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find by how much the means of two samples differ, [M], and half of the interval around that, by Welch's t.
+
+    Args:
+      before: float64[K, M], of K consecutive blocks of steps.
+      after: float64[L, M], of the others.
+      level: probability that the interval of a column does not hold the difference.
+      which: correlation between consecutive blocks counts, of those of both samples. The lower one where both are of
+        one trace, since a change in the middle of the other part is no lasting fluctuation.
+    """
     from scipy import special  # noqa: PLC0415 (SciPy takes a while to import)
 
-    difference = np.abs(after.mean(axis=0) - before.mean(axis=0))
     parts = [np.maximum(values.var(axis=0, ddof=1) / len(values), 1e-20) for values in (before, after)]
     variance = parts[0] + parts[1]  # above 0: compute times that are rounded can be constant
     degrees = variance**2 / (parts[0] ** 2 / (len(before) - 1) + parts[1] ** 2 / (len(after) - 1))
     # The blocks are not independent where slowness lasts: then there are as many fewer of them.
-    fewer = _inflation(before, after)
-    probability = 2 * special.stdtr(np.maximum(degrees / fewer, 1.0), -difference / np.sqrt(fewer * variance))
-    return (probability < level) & (difference > math.log(NOTICEABLE))
+    fewer = _inflation(before, after, which)
+    quantile = -special.stdtrit(np.maximum(degrees / fewer, 1.0), level / 2)
+    return after.mean(axis=0) - before.mean(axis=0), quantile * np.sqrt(fewer * variance)
 
 
-def _inflation(before: np.ndarray, after: np.ndarray) -> float:
+def _inflation(before: np.ndarray, after: np.ndarray, which: Callable[[list[float]], float]) -> float:
     """Return the variance of a mean over that of independent blocks: (1 + r) / (1 - r).
 
-    r is the correlation between consecutive blocks, the mean over the columns, without its bias in short series; of the
-    part in which it is lower, since a change in the middle of the other part is no lasting fluctuation.
+    r is the correlation between consecutive blocks, the mean over the columns, without its bias in short series.
     """
     found = []
     for values in (before, after):
         centred = values - values.mean(axis=0)
         products, squares = (centred[1:] * centred[:-1]).sum(axis=0), np.square(centred).sum(axis=0)
         found.append(float((products / np.maximum(squares, 1e-20)).mean()) + 1 / len(values))
-    correlation = float(np.clip(min(found), 0.0, _MOST_CORRELATED))
+    correlation = float(np.clip(which(found), 0.0, _MOST_CORRELATED))
     return (1 + correlation) / (1 - correlation)
 
 

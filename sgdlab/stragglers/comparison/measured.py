@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from sgdlab.predictors import dropping
 from sgdlab.protocols.fast_arrivals import arrivals
 
 
@@ -27,6 +28,7 @@ class Measured:
       used: float64[N], gradients of each worker that were used, or its rate of them; None where in every iteration
         those were that took the least time.
       largest_staleness: of any gradient.
+      closed: float64[T, M], seconds after which each iteration was over, where `seconds` count those of healing too.
     """
 
     gradients: np.ndarray
@@ -37,6 +39,7 @@ class Measured:
     updates_per_second: float
     used: np.ndarray | None = None
     largest_staleness: int = 0
+    closed: np.ndarray | None = None
 
     @property
     def gradients_per_second(self) -> float:
@@ -109,6 +112,20 @@ def every_cutoff(runtimes: np.ndarray) -> dict[int, Measured]:
         )
         for c in count
     }
+
+
+def with_healing(result: Measured, workers: int, rejoin_seconds: float) -> Measured:
+    """Adds to each iteration what its dropped workers cost, as `dropping.healing_seconds` says.
+
+    Args:
+      result: measurements of a cutoff.
+      workers: N, number of workers.
+      rejoin_seconds: from when a worker is dropped until it takes part again.
+    """
+    price = dropping.healing_seconds(workers, rejoin_seconds)
+    seconds = result.seconds + price[result.gradients.astype(int) - 1]
+    rate = float(len(seconds) / seconds.sum())
+    return dataclasses.replace(result, seconds=seconds, closed=result.seconds, updates_per_second=rate)
 
 
 def finishing(runtimes: np.ndarray, backups: int) -> Measured:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab.predictors import OBJECTIVES, Predictor
+from sgdlab.stragglers.comparison import measured
 from sgdlab.stragglers.comparison.measured import Measured
 from sgdlab.theory import participation
 
@@ -58,6 +59,15 @@ class Protocol:
     def fixed(cls, method: str, setting: str, role: str, result: Measured, **others: Any) -> "Protocol":
         """A protocol without an objective; `others` are the attributes after `measured`."""
         return cls(method, setting, role, dict.fromkeys(OBJECTIVES, result), **others)
+
+    def with_healing(self, workers: int, rejoin_seconds: float) -> "Protocol":
+        """The same protocol, where workers that a predictor drops cost something; full synchrony drops none."""
+        if self.predictor is None and not self.refitted and self.role != CEILING:
+            return self
+        found = {id(one): measured.with_healing(one, workers, rejoin_seconds) for one in self.measured.values()}
+        results = {objective: found[id(one)] for objective, one in self.measured.items()}
+        by_rate = self.by_rate and self.by_rate.with_healing(workers, rejoin_seconds)
+        return dataclasses.replace(self, measured=results, by_rate=by_rate)
 
     @property
     def title(self) -> str:
@@ -111,7 +121,7 @@ def _used(result: Measured, runtimes: np.ndarray, without: tuple[int, ...]) -> n
     if without:
         return np.isin(np.arange(runtimes.shape[1]), without, invert=True).astype(float)
     # The first of every iteration, of equal ones those with the lowest numbers.
-    last = result.seconds
+    last = result.seconds if result.closed is None else result.closed
     in_time = runtimes <= last
     for row in np.flatnonzero(in_time.sum(axis=1) > result.gradients[:, 0]):
         equal = np.flatnonzero(runtimes[row] == last[row])

@@ -43,6 +43,15 @@ class BackupSweep:
         """The best b on the evaluation steps."""
         return best_of(self.test)
 
+    def with_healing(self, rejoin_seconds: float) -> "BackupSweep":
+        """The same numbers, where dropped workers cost something; b is tuned with that."""
+        workers = max(self.test) + 1
+        train, test = (
+            {b: measured.with_healing(result, workers, rejoin_seconds) for b, result in half.items()}
+            for half in (self.train, self.test)
+        )
+        return BackupSweep(self.title, best_of(train), test, train)
+
 
 def best_of(results: Mapping[int, Measured]) -> int:
     """The number of backup workers with the most gradients per second; of equal ones, the smallest."""
@@ -101,7 +110,7 @@ def _around_the_best(numbers: set[int], simulated: Callable[[int], Measured]) ->
     return found
 
 
-def oracle_cutoffs(runtimes: np.ndarray, objective: str) -> np.ndarray:
+def oracle_cutoffs(runtimes: np.ndarray, objective: str, healing: np.ndarray | float = 0.0) -> np.ndarray:
     r"""The best number of workers to wait for in every iteration.
 
     .. math:: c_t = \arg\max_c \frac{c}{x_{t(c)}}, \qquad \text{or} \qquad
@@ -113,6 +122,7 @@ def oracle_cutoffs(runtimes: np.ndarray, objective: str) -> np.ndarray:
     Args:
       runtimes: float64[T, N], seconds.
       objective: "throughput" or "rate".
+      healing: float64[N], seconds that an iteration costs besides with each cutoff.
 
     Returns:
       int64[T].
@@ -124,7 +134,7 @@ def oracle_cutoffs(runtimes: np.ndarray, objective: str) -> np.ndarray:
       >>> oracle_cutoffs(runtimes, "throughput"), oracle_cutoffs(runtimes, "rate")
       (array([2, 1]), array([2, 1]))
     """
-    ordered = np.sort(runtimes, axis=1)
+    ordered = np.sort(runtimes, axis=1) + healing
     count = np.arange(1, ordered.shape[1] + 1)
     rows = np.arange(len(ordered))
     chosen = 1 + np.argmax(count / ordered, axis=1)

@@ -33,6 +33,7 @@ class Cause:
       evidence: half a sentence with numbers.
       episodes: the stretches of slow steps; more than one if it comes and goes.
       last_share: share of full synchrony's time that would vanish by mending it after all the other causes.
+      stages: of the step in which most of it is; empty where that is unknown, or it is in many.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Cause:
     evidence: str
     episodes: tuple[Episode, ...] = ()
     last_share: float = 0.0
+    stages: tuple[str, ...] = ()
 
     @property
     def lasting(self) -> bool:

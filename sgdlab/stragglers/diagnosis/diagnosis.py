@@ -7,11 +7,12 @@ import numpy as np
 
 from sgdlab import arrays
 from sgdlab.stragglers import repairs
-from sgdlab.stragglers.diagnosis import blame
+from sgdlab.stragglers.diagnosis import blame, stages
 from sgdlab.stragglers.diagnosis.blame import Repair
 from sgdlab.stragglers.diagnosis.causes import Cause
 from sgdlab.stragglers.diagnosis.history import Episode
 from sgdlab.stragglers.diagnosis.pauses import Pauses
+from sgdlab.stragglers.diagnosis.stages import Frontier
 from sgdlab.stragglers.repairs import AtMedian
 from sgdlab.traces import Recording
 
@@ -42,12 +43,14 @@ class Diagnosis:
       memory: correlation between consecutive steps of a worker's relative compute time, less the worker's own mean;
         None if too few recorded steps are consecutive.
       pairs: number of pairs of consecutive steps that `memory` is estimated from.
+      frontier: where the time of a step goes, by stage and worker; None where no stage is known to contain the wait.
     """
 
     causes: tuple[Cause, ...]
     histories: tuple[tuple[Episode, ...], ...]
     memory: float | None
     pairs: int
+    frontier: Frontier | None = None
 
     @property
     def machines(self) -> tuple[Cause, ...]:
@@ -60,7 +63,9 @@ def find_causes(complete: Recording, pauses: Pauses) -> Diagnosis:
     suspects, histories = blame.find_suspects(complete, pauses)
     following = np.flatnonzero(np.diff(complete.steps) == 1)
     memory = _memory(complete.runtimes, following) if following.size >= _PAIRS else None
-    return Diagnosis(_weighed(suspects, complete), histories, memory, int(following.size))
+    frontier = stages.find_frontier(complete)
+    found = tuple(stages.located(cause, complete, frontier) for cause in _weighed(suspects, complete))
+    return Diagnosis(found, histories, memory, int(following.size), frontier)
 
 
 def _weighed(suspects: Sequence[tuple[Cause, Repair]], complete: Recording) -> tuple[Cause, ...]:

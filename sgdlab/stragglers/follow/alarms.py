@@ -139,15 +139,16 @@ class AlarmFile(contextlib.AbstractContextManager):
             self._file.close()
             raise
 
-    def write(self, alarm: Alarm, run: str) -> None:
-        """Adds a line, unless the file has it."""
+    def write(self, alarm: Alarm, run: str) -> dict[str, Any] | None:
+        """Adds a line, and returns what it holds; None if the file has it."""
         if (run, *alarm.identity) in self._known:
-            return
+            return None
         self._known.add((run, *alarm.identity))
         more = {"trace": self._trace, "run": run, "time": round(self._clock(), 3)}
-        line = json.dumps(dataclasses.asdict(alarm) | more, allow_nan=False)
-        self._file.write(f"{line}\n".encode())
+        record = dataclasses.asdict(alarm) | more
+        self._file.write(f"{json.dumps(record, allow_nan=False)}\n".encode())
         self._file.flush()
+        return record
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

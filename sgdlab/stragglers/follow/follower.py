@@ -130,6 +130,7 @@ class Follower:
       monitor: what finds.
       restarts: how often the trace was replaced by another.
       caught_up: whether everything was read that is there.
+      counts: of alarms, by kind and event.
     """
 
     def __init__(self, path: str | os.PathLike[str], options: Options, *, clock: Callable[[], float] = time.monotonic):
@@ -143,6 +144,7 @@ class Follower:
         self.arrivals = ArrivalClock(self._clock)
         self._hangs: Alarm | None = None
         self._alarms: collections.deque[Alarm] = collections.deque(maxlen=_ALARMS_KEPT)
+        self.counts: collections.Counter[tuple[str, str]] = collections.Counter()
         self._gains: list[Gain] = []
         self._gains_of: tuple[int, dict[str, tuple[int, ...]]] = -_GAINS_EVERY, {}  # the steps, and the causes
 
@@ -166,6 +168,9 @@ class Follower:
         self.arrivals.read(self.tail.steps, grew=self.tail.bytes_read > read, caught_up=self.caught_up)
         found = [*self._observed(*taken), *self._by_the_clock(self.arrivals.overdue(usual), usual, end=end)]
         self._alarms += found
+        self.counts.update((alarm.kind, alarm.event) for alarm in found)
+        if end:
+            self.monitor.lost.settle(math.exp(self.monitor.common.normal), held=0)
         return found
 
     def _observed(self, steps: np.ndarray, runtimes: np.ndarray) -> list[Alarm]:

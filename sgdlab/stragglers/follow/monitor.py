@@ -12,6 +12,7 @@ from sgdlab.stragglers.diagnosis import causes
 from sgdlab.stragglers.follow.alarms import CLEARED, NAMED, RAISED, Alarm
 from sgdlab.stragglers.follow.charts import Charts
 from sgdlab.stragglers.follow.common import PAUSE_FACTOR, Common, PauseCounter
+from sgdlab.stragglers.follow.lost_time import LostTime, StepBlock
 from sgdlab.stragglers.follow.naming import Naming
 from sgdlab.stragglers.follow.recent import BLOCK, STEPS, WINDOW, Recent, RecentScores
 from sgdlab.stragglers.follow.silence import Silence
@@ -66,7 +67,7 @@ class Monitor:
         self.steps = 0
         self.newest: Any = None
         self.charts, self.recent = Charts(0), Recent(0)
-        self.common, self.pauses = Common(), PauseCounter()
+        self.common, self.pauses, self.lost = Common(), PauseCounter(), LostTime()
         self.strip = np.zeros((STRIP, 0), np.float32)
         self.missing = 0
         self._naming = Naming(self.charts, self.common, self.recent, self.start_of)
@@ -209,6 +210,9 @@ class Monitor:
         found += self._common(last, levels, left_out)
         found += self._silence.observe(int(steps[0]), last, np.isfinite(x))
         self.blocks += 1
+        self.lost.add(StepBlock(steps, runtimes, medians, medians / factors, slow), found, self._naming.index)
+        if self._first is None:
+            self.lost.settle(math.exp(self.common.normal))
         return found if self.blocks % _LOOK else found + self._naming.worse(last)
 
     def _pauses(

@@ -36,6 +36,7 @@ class Naming:
 
     Attributes:
       open: alarms that are not over, by their cause.
+      index: worker -> its place.
     """
 
     def __init__(self, charts: Charts, common: Common, recent: Recent, start_of: Callable[[int], int]):
@@ -52,7 +53,7 @@ class Naming:
         self.workers, self.nodes = tuple(workers), tuple(nodes)
         if len(set(self.workers)) != len(self.workers):
             raise ValueError(f"workers={list(workers)!r} must have different names")
-        self._index = {name: index for index, name in enumerate(self.workers)}
+        self.index = {name: index for index, name in enumerate(self.workers)}
         if self.nodes and len(self.nodes) != len(self.workers):
             raise ValueError(f"nodes={list(nodes)!r} must be one for each of the {len(workers)} workers, or empty")
         self._of_nodes |= of_nodes(self.nodes)  # with those that were known, where they are unknown of a new worker
@@ -215,4 +216,4 @@ class Naming:
         return math.exp(self._charts.normal[members].astype(np.float64).mean()) if itself.all() else 1.0
 
     def _named(self, alarm: Alarm) -> np.ndarray:
-        return np.array([self._index[name] for name in alarm.workers], int)
+        return np.array([self.index[name] for name in alarm.workers], int)

@@ -82,12 +82,14 @@ class Parser:
         self.layout = self.layout.without("start").without("epoch")
         self.skips = self._dialect is not None and self._dialect.named
         self.sorts = self.layout.kind == "long"  # columns of a wide table are in order
+        self._necessary = [self.layout.columns[part] for part in ("step", "duration")] if self.sorts else []
         self.has_phases = "phase" in self.layout.columns
 
     def parse(self, data: bytes) -> ParsedRows:
         """Return the rows of whole lines."""
         cells = self._cells(data.decode("utf-8", "replace").encode())
-        self.bad["lines that repeat the header"] += cells.left_out  # as a program that was started again does
+        repeats = "lines of another kind" if self._dialect is None else "lines that repeat the header"
+        self.bad[repeats] += cells.left_out  # as a program that was started again does
         rows = self._wide(cells) if self.layout.kind == "wide" else self._long(cells)
         self.bad += cells.rows.kinds
         return rows
@@ -95,7 +97,7 @@ class Parser:
     def _cells(self, data: bytes) -> Cells:
         if self._dialect is None:
             piece = text_tables.Piece(data)
-            return text_tables.json_cells(piece, self.layout, text_tables.json_rows(piece))
+            return text_tables.json_cells(piece, self.layout, text_tables.json_rows(piece), self._necessary)
         piece = text_tables.Piece(data, self._dialect.first)
         try:
             return text_tables.csv_cells(piece, self._dialect, self.layout)

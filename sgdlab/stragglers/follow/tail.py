@@ -201,11 +201,13 @@ class Tail:
             return None
         if not self._look():
             return self._begin_anew("files of workers have the same numbers, so their whole names tell them apart")
-        ahead = self._newest_of_slowest()
+        ahead, begun = self._newest_of_slowest(), set[str]()
         for file in self._files.values():
-            if ahead is not None and file.newest > ahead + WINDOW // 2:
-                continue
-            self._read(file, end=end)
+            series = paths.series(file.path)
+            if series not in begun and (ahead is None or file.newest <= ahead + WINDOW // 2):
+                self._read(file, end=end)
+            if file.unread:
+                begun.add(series)  # later files of it come when this one is read
             if file.generation:
                 return self._begin_anew("it was replaced or became shorter")
             if file.parser and file.parser.counts_on_nodes:
@@ -237,7 +239,11 @@ class Tail:
         """Of the files with an unread part, the newest step of the farthest behind; None if there is none."""
         if self._one:
             return None
-        return min((file.newest for file in self._files.values() if file.unread and not file.is_other), default=None)
+        first: dict[str, _File] = {}  # of each series of files
+        for file in self._files.values():
+            if file.unread and not file.is_other:
+                first.setdefault(paths.series(file.path), file)
+        return min((file.newest for file in first.values()), default=None)
 
     def _read(self, file: _File, *, end: bool) -> None:
         data = file.read(_CHUNK if self._one else _CHUNK_OF_MANY, goes_on=isinstance(file.parser, LiveLog))

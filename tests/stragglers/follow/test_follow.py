@@ -151,7 +151,8 @@ def test_without_steps_it_waits(tmp_path):
 
 @pytest.fixture
 def given(monkeypatch, tmp_path):
-    values = types.SimpleNamespace(follow=None, once=True, until_idle=None, alarms=None, json=False, serve=None)
+    names = ("follow", "until_idle", "alarms", "serve", "metrics", "otlp", "webhook")
+    values = types.SimpleNamespace(once=True, json=False, **dict.fromkeys(names))
     monkeypatch.setattr(follow.flags, "FLAGS", values)
     return values
 

@@ -1,8 +1,9 @@
-"""Machines of a test's own: network namespaces with addresses and host names, joined by a bridge without an uplink."""
+"""`Machines`, machines of one's own: network namespaces with addresses and host names, joined by a bridge alone."""
 
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -39,6 +40,7 @@ class Machines:
         self._children: list[subprocess.Popen] = []
 
     def __enter__(self) -> "Machines":
+        _remove_left()
         with contextlib.ExitStack() as stack:
             stack.callback(self._remove)
             self._make()
@@ -70,19 +72,18 @@ class Machines:
         return path.read_text(encoding="utf-8", errors="replace")
 
     def wait_for(self, child: subprocess.Popen, words: str, seconds: float = 240.0, *, times: int = 1) -> None:
-        """Wait until a process has printed words so often; AssertionError if it has ended, or does not in time."""
+        """Wait until a process has printed words so often; RuntimeError if it has ended, or does not in time."""
         end = time.monotonic() + seconds
         while self.log(child).count(words) < times:
-            assert child.poll() is None, f"ended with {child.returncode}: {self.log(child)}"
-            assert time.monotonic() < end, f"no {words!r} in {self.log(child)}"
+            if child.poll() is not None:
+                raise RuntimeError(f"it has ended with {child.returncode}: {self.log(child)}")
+            if time.monotonic() > end:
+                raise RuntimeError(f"there is no {words!r} in {self.log(child)}")
             time.sleep(0.1)
 
     def kill(self, name: str) -> None:
         """End all processes of a machine at once, as a power cut does."""
-        found = subprocess.run(["ip", "netns", "pids", self._of(name)], capture_output=True, text=True, check=False)
-        for process in map(int, found.stdout.split()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        _kill(self._of(name))
 
     def cut(self, name: str) -> None:
         """Part a machine from all others."""
@@ -96,6 +97,10 @@ class Machines:
         """Limit what a machine sends."""
         limit = ["tbf", "rate", f"{mbits}mbit", "burst", "32kbit", "latency", "400ms"]
         self._ip("netns", "exec", self._of(name), "tc", "qdisc", "replace", "dev", "eth0", "root", *limit)
+
+    def unlimit(self, name: str) -> None:
+        """Let a machine send as fast as it can again."""
+        self._ip("netns", "exec", self._of(name), "tc", "qdisc", "del", "dev", "eth0", "root")
 
     def _make(self) -> None:
         inside = lambda space, *command: self._ip("netns", "exec", space, "ip", *command)
@@ -121,8 +126,7 @@ class Machines:
         for child in self._children:
             child.wait()
         for space in (*map(self._of, self.names), self._hub):
-            subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
-            shutil.rmtree(pathlib.Path("/etc/netns") / space, ignore_errors=True)
+            _remove(space)
 
     def _of(self, name: str) -> str:
         return f"{self._prefix}-{name}"
@@ -135,3 +139,24 @@ class Machines:
 
     def _ip(self, *arguments: str) -> None:
         subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+def _kill(space: str) -> None:
+    found = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True, check=False)
+    for process in map(int, found.stdout.split()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+def _remove(space: str) -> None:
+    subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
+    shutil.rmtree(pathlib.Path("/etc/netns") / space, ignore_errors=True)
+
+
+def _remove_left() -> None:
+    """Remove the machines of processes that were killed before they could do it."""
+    found = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
+    for space, owner in re.findall(r"^(sg(\d+)-\w+)", found.stdout, re.MULTILINE):
+        if not pathlib.Path(f"/proc/{owner}").exists():
+            _kill(space)
+            _remove(space)

@@ -1,0 +1,106 @@
+"""sgdlab-record as it is installed: one small package without dependencies, which runs on Python 3.9."""
+
+import ast
+import pathlib
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+
+import pytest
+
+from sgdlab import traces
+
+ROOT = pathlib.Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "record/sgdlab_record").glob("*.py"))
+OWN = ("__init__", "recorder", "profiling", "deadlines", "special")
+CALLBACKS = [path for path in SOURCES if path.stem not in OWN]
+RECORD = """
+import sys, sgdlab_record
+with sgdlab_record.Recorder(sys.argv[1], 0) as recorder:
+    for batch in recorder.each("data", range(9)):
+        with recorder.phase("backward", waits=True):
+            recorder.cut()
+        recorder.step()
+print(recorder.errors)
+"""
+
+
+@pytest.fixture(name="wheel", scope="module")
+def of_the_sources(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("wheel")
+    for folder in ("record", "sgdlab"):  # of which it takes the predictors
+        shutil.copytree(ROOT / folder, directory / folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    command = [
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "-w",
+        directory,
+        directory / "record",
+    ]
+    subprocess.run([sys.executable, "-m", "pip", *command], check=True, capture_output=True)
+    return next(directory.glob("*.whl"))
+
+
+def test_the_wheel_is_small_and_needs_nothing(wheel):
+    assert wheel.stat().st_size < 100_000
+    with zipfile.ZipFile(wheel) as files:
+        (metadata,) = (name for name in files.namelist() if name.endswith("METADATA"))
+        text = files.read(metadata).decode()
+        modules = [name for name in files.namelist() if "dist-info" not in name]
+    needs = [line for line in text.splitlines() if line.startswith("Requires-Dist")]
+    assert [need for need in needs if "extra ==" not in need] == []
+    assert "Requires-Python: >=3.9" in text
+    own = [name for name in modules if "/taken/" not in name]
+    assert sorted(own) == sorted([*(f"sgdlab_record/{path.name}" for path in SOURCES), "sgdlab_record/py.typed"])
+
+
+@pytest.mark.parametrize("version", ["this", "3.9"])
+def test_it_is_the_only_package_of_an_environment_and_records_there(wheel, tmp_path, version):
+    python = sys.executable
+    if version != "this":
+        there = [*pathlib.Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), shutil.which(f"python{version}")]
+        python = next((str(path) for path in there if path), None)
+        if python is None or subprocess.run([python, "-c", ""], check=False, capture_output=True).returncode:
+            pytest.skip(f"there is no Python {version} here; its syntax is checked all the same")
+        subprocess.run([python, "-m", "venv", "--without-pip", tmp_path / "environment"], check=True)
+    else:
+        venv.create(tmp_path / "environment", with_pip=False)
+    python = tmp_path / "environment/bin/python"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
+    subprocess.run([*pip, "install", "--quiet", "--no-index", wheel], check=True, capture_output=True)
+    listed = subprocess.run([*pip, "list", "--format=freeze"], check=True, capture_output=True, text=True).stdout
+    assert [line.partition("==")[0] for line in listed.split()] == ["sgdlab-record"]
+    answer = subprocess.run(
+        [python, "-I", "-c", RECORD, tmp_path / "trace"], check=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert (answer.stdout, answer.stderr) == ("0\n", "")
+    recording = traces.read(tmp_path / "trace")
+    assert recording.steps.tolist() == list(range(9))
+    assert [*recording.phases] == ["data", "backward"]
+
+
+@pytest.mark.parametrize("path", [*SOURCES, ROOT / "record/setup.py"], ids=lambda path: path.stem)
+def test_its_syntax_is_that_of_python_39(path):
+    ast.parse(path.read_text(), feature_version=(3, 9))
+
+
+def test_callbacks_are_short_and_all_are_in_the_table():
+    assert {path.stem: lines for path in CALLBACKS if (lines := len(path.read_text().splitlines())) > 40} == {}
+    for text in (ROOT / "record/README.md", ROOT / "docs/traces.md"):
+        assert [path.stem for path in CALLBACKS if f"`{path.stem}`" not in text.read_text()] == []
+
+
+def test_the_benchmark_prints_what_a_phase_costs():
+    answer = subprocess.run(
+        [sys.executable, ROOT / "record/benchmark.py"], check=True, capture_output=True, text=True
+    ).stdout
+    microseconds, _, rest = answer.partition(" us of a processor")
+    share = rest.partition("\n")[2].partition(" %")[0]
+    assert "0 errors" in rest
+    assert float(microseconds) < 20  # processor's time, of which a busy machine needs hardly more
+    assert float(share) < 0.2

@@ -1,0 +1,163 @@
+"""Changes between two traces: planted ones are found, and what cannot be told apart is called unchanged."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sgdlab.commands import advise
+from sgdlab.stragglers import changes
+from sgdlab.stragglers.changes import LEVEL, find_changes
+from sgdlab.stragglers.comparison import halves
+from sgdlab.traces import Recording
+
+STEPS, WORKERS = 200, 8
+
+
+def drawn(seed, law="gamma"):
+    random = np.random.default_rng(seed)
+    times = random.gamma(100.0, 0.01, (STEPS, WORKERS))
+    if law == "one slow":
+        times[:, 1] *= 1.4
+    if law == "unequal":
+        times *= np.linspace(0.9, 1.1, WORKERS)
+    if law == "steps vary":
+        times *= np.exp(0.08 * random.normal(size=(STEPS, 1)))
+    if law == "lognormal":
+        times = random.lognormal(sigma=0.5, size=times.shape)
+    if law == "pauses":
+        times[random.integers(20) :: 20] *= 3.0
+    if law == "tails":
+        times *= np.where(random.random(times.shape) < 0.01, 4.0, 1.0)
+    return times
+
+
+def compared(before, after, workers="abcdefgh", others=None):
+    pair = [
+        Recording(each, np.arange(len(each)), tuple(names))
+        for each, names in ((before, workers), (after, others or workers))
+    ]
+    return find_changes(*pair, ("before.csv", "after.csv"))
+
+
+def verdicts(found):
+    return {row.what: row.verdict for row in found.changed}
+
+
+def test_workers_seconds_and_causes_that_changed_are_named_and_no_others():
+    before, after = drawn(0), drawn(1)
+    before[:, 5] *= 1.5
+    after[:, 2] *= 1.3
+    found = compared(before, after)
+    assert verdicts(found) == {
+        "seconds per step": "faster",
+        "straggler cost": "smaller",
+        "f": "faster",
+        "c": "slower",
+        "slow: f": "went",
+        "slow: c": "came",
+    }
+    rows = {row.what: row for row in found.rows}
+    assert rows["seconds per step"].change == pytest.approx(after.max(axis=1).mean() / before.max(axis=1).mean(), 0.01)
+    for name, factor in (("f", 1 / 1.5), ("c", 1.3), ("a", 1.0)):
+        assert rows[name].low < factor < rows[name].high
+    healthy = [np.median(np.delete(each, [2, 5], axis=1), axis=1).mean() for each in (before, after)]
+    assert rows["seconds of the median worker"].change == pytest.approx(healthy[1] / healthy[0], rel=0.001)
+    mended = np.median(np.delete(before, 5, axis=1), axis=1)
+    cost = (before.max(axis=1) - np.maximum(np.delete(before, 5, axis=1).max(axis=1), mended)).mean()
+    assert rows["slow: f"].before == pytest.approx(cost / before.max(axis=1).mean(), rel=0.01)
+    assert found.sentence() == (
+        "Changed: seconds per step faster and straggler cost smaller; worker c slower and worker f faster; "
+        "slow: f went and slow: c came."
+    )
+
+
+def test_a_slower_cluster_is_no_change_of_its_workers_and_pauses_come():
+    after = 1.2 * np.concatenate([drawn(3) for _ in range(5)])
+    after[::10] *= 2.0
+    found = verdicts(compared(drawn(2), after))
+    assert found == {"seconds per step": "slower", "seconds of the median worker": "slower", "pauses": "came"}
+
+
+def test_what_both_have_is_worse_or_better():
+    before, after = drawn(4, "one slow"), drawn(5, "one slow")
+    after[:, 1] *= 1.3
+    assert verdicts(compared(before, after))["slow: b"] == "worse"
+    assert verdicts(compared(after, before))["slow: b"] == "better"
+
+
+def test_workers_of_one_trace_alone_are_told_and_the_others_compared_by_name():
+    before, after = drawn(6), drawn(7)[:, ::-1]
+    before[:, 0] *= 1.5
+    found = compared(before, after, "abcdefgh", "xbcdefgh")
+    assert found.only == (["a"], ["x"])
+    assert [row.what for row in found.rows if row.kind == "worker"] == list("bcdefgh")
+    assert found.table().notes == ["In before.csv alone: worker a.", "In after.csv alone: worker x."]
+    assert verdicts(found)["slow: a"] == "went"
+
+
+@pytest.mark.long("400 traces, each diagnosed")
+@pytest.mark.parametrize("law", ["gamma", "one slow", "unequal", "steps vary", "lognormal", "pauses", "tails"])
+@pytest.mark.representatives("one slow", "tails")
+def test_of_pairs_of_one_law_at_most_a_twentieth_claims_a_change(law):
+    claims = [bool(compared(drawn([one, 0], law), drawn([one, 1], law)).changed) for one in range(200)]
+    assert sum(claims) <= 10
+
+
+def test_intervals_are_welchs_where_blocks_are_independent():
+    random = np.random.default_rng(0)
+    before, after = random.normal(1.0, 0.1, (7, 1)), random.normal(2.0, 0.3, (9, 1))
+    welch = stats.ttest_ind(after[:, 0], before[:, 0], equal_var=False)
+    expected = welch.confidence_interval(1 - LEVEL)
+    difference, margin = halves.find_differences(before, after, LEVEL, lambda correlations: 0.0)
+    assert (*(difference - margin), *(difference + margin)) == pytest.approx(tuple(expected), rel=1e-9)
+    _, wider = halves.find_differences(before, after, LEVEL, lambda correlations: 0.6)  # a quarter as many blocks
+    quantiles = [stats.t.isf(LEVEL / 2, welch.df / fewer) for fewer in (1, 4)]
+    assert wider[0] / margin[0] == pytest.approx(2 * quantiles[1] / quantiles[0])
+
+
+def answer(*argv):
+    return advise.COMMAND.answer(["advise", *argv])
+
+
+@pytest.fixture(name="pair")
+def two_files(tmp_path):
+    before, after = drawn(8), drawn(9)
+    after[:, 5] *= 1.5
+    for name, times in (("before", before), ("after", after)):
+        np.savetxt(tmp_path / f"{name}.csv", times, delimiter=",", header="a,b,c,d,e,f,g,h", comments="")
+    return str(tmp_path / "before.csv"), str(tmp_path / "after.csv")
+
+
+def test_the_command_prints_a_table_and_writes_page_and_json(pair, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(changes, "SHOWN", 3)
+    before, after = pair
+    assert answer(f"--compare={before}", after, f"--workdir={tmp_path / 'out'}") == 0
+    printed = capsys.readouterr().out
+    assert "worker f slower" in printed
+    assert "5 more workers stand in changes.json." in printed
+    found = json.loads((tmp_path / "out" / "changes.json").read_text())
+    assert found["names"] == ["before.csv", "after.csv"]
+    assert {row["what"]: row["verdict"] for row in found["rows"]}["f"] == "slower"
+    page = (tmp_path / "out" / "changes.html").read_text()
+    assert "From before.csv to after.csv" in page
+    assert page.count("<td>slower</td>") >= 2
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ([], "must be followed by a second trace: --compare=BEFORE AFTER"),
+        (["AFTER", "third.csv"], "'third.csv' must be left out"),
+        (["AFTER", "--what_if"], "--what_if must be left out beside --compare="),
+        (["AFTER", "--metrics=0"], "--metrics must be left out beside --compare="),
+        (["--follow=x"], "--compare must be left out beside --follow=x"),
+        (["nothing.csv"], "--compare=nothing.csv must be a file"),
+    ],
+)
+def test_mistakes_are_one_line(pair, more, words, capsys, tmp_path):
+    more = [pair[1] if word == "AFTER" else word for word in more]
+    assert answer(f"--compare={pair[0]}", *more, f"--workdir={tmp_path}") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
