@@ -4,6 +4,7 @@
     python -m experiments.benchmarks planted [--draws=200] [--seed=0]
     python -m experiments.benchmarks advise what_if watch workers crossings
     python -m experiments.benchmarks live [--transport=ray|joined]
+    python -m experiments.benchmarks resume [--gradients=1000000]
     python -m experiments.benchmarks joined
     python -m experiments.benchmarks accelerator [--help]
     python -m experiments.benchmarks.faults [--only=WORDS]
@@ -23,12 +24,12 @@ from collections.abc import Sequence
 
 import jax
 
-from experiments.benchmarks import history, live, planted
+from experiments.benchmarks import history, live, planted, resume
 from experiments.benchmarks.accelerator import command
 
 # `compilation` stands before what compiles the same programs.
 SHORT = ("schedule", "compilation", "replay", "wave", "processes")
-LONG = ("advise", "crossings", "joined", "live", "workers", "planted", "what_if", "watch")
+LONG = ("advise", "crossings", "joined", "live", "resume", "workers", "planted", "what_if", "watch")
 """Suites, each a module, that run by default, and those that run only where they are named."""
 
 
@@ -47,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--draws", type=int, default=planted.DRAWS, metavar="NUMBER", help="draws a cause, in `planted`"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="NUMBER", help="seed of the draws, in `planted`")
+    parser.add_argument(
+        "--gradients", type=int, default=resume.MANY, metavar="NUMBER", help="gradients before a resume, in `resume`"
+    )
     given = parser.parse_args(arguments)
     if given.suites == ["history"]:
         print(f"Written: {history.draw(history.read())}")
@@ -59,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser.error(f"{name!r} must be one of {', '.join(suites)}")
     if given.draws < 1:
         parser.error(f"--draws={given.draws} must be at least 1")
-    own = {"live": (given.transport,), "planted": (given.draws, given.seed)}
+    own = {"live": (given.transport,), "planted": (given.draws, given.seed), "resume": (given.gradients,)}
     print(f"{platform.machine()}, Python {platform.python_version()}, jax {jax.__version__}, {jax.devices()}")
     for name in given.suites or SHORT:
         measured = []

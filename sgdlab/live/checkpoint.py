@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import io
+import json
 import os
 import pathlib
 import zlib
@@ -12,7 +13,11 @@ import jax
 import numpy as np
 
 from sgdlab import files
+from sgdlab.live import record
+from sgdlab.live.formats import CHECKPOINT, differs
+from sgdlab.live.lines import Place
 from sgdlab.live.shared_arrays import MemoryLayout
+from sgdlab.live.snapshot import Snapshot
 from sgdlab.replay.steps import plain
 from sgdlab.types import Tree
 
@@ -26,10 +31,11 @@ class Checkpoint(NamedTuple):
     """The server's state when an update had been made and all its workers had begun again."""
 
     update: int  # number of updates made
-    lines: int  # number of lines of the log up to then
-    chain: int  # checksum of these lines; a checkpoint belongs to one log only
+    place: Place  # of the log, up to then; a checkpoint belongs to one log only
     steps: dict[str, np.ndarray]  # what `Steps.snapshot` returned
     versions: dict[int, list[np.ndarray]]  # version -> leaves, of those that gradients in flight are computed on
+    state: Snapshot | None = None  # of the engine; None where a policy's cannot be written, and the whole log stands
+    record: int = 0  # bytes of the record of what had ended
 
 
 class Damaged(ValueError):
@@ -43,15 +49,17 @@ def path_of(folder: pathlib.Path, update: int) -> pathlib.Path:
 
 def updates_of(folder: pathlib.Path) -> list[int]:
     """Return the updates of the checkpoints in a folder, rising."""
-    return sorted(_numbered(folder, "checkpoint-*.npz"))
+    return sorted(numbered(folder, "checkpoint-*.npz"))
 
 
 def paths_in(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return the files of checkpoints and messages in a folder."""
-    return [path for pattern in ("checkpoint-*.npz", _MESSAGES) for path in _numbered(folder, pattern).values()]
+    """Return the files of a run in a folder, but for the log's last one."""
+    patterns = ("checkpoint-*.npz", _MESSAGES, "log-*.jsonl")
+    found = [path for pattern in patterns for path in numbered(folder, pattern).values()]
+    return [*found, *(path for path in folder.glob(record.NAME) if path.stat().st_size)]
 
 
-def _numbered(folder: pathlib.Path, pattern: str) -> dict[int, pathlib.Path]:
+def numbered(folder: pathlib.Path, pattern: str) -> dict[int, pathlib.Path]:
     """Return the files of a pattern by the number in the place of its star."""
     found = {path.stem.partition("-")[2]: path for path in folder.glob(pattern)}
     return {int(number): path for number, path in found.items() if number.isdigit()}
@@ -59,7 +67,11 @@ def _numbered(folder: pathlib.Path, pattern: str) -> dict[int, pathlib.Path]:
 
 def save(folder: pathlib.Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint, whole or not at all, and remove those before the last one."""
-    arrays: dict[str, Any] = {"numbers": np.array([checkpoint.update, checkpoint.lines, checkpoint.chain], np.int64)}
+    numbers = [CHECKPOINT, checkpoint.update, checkpoint.record, *checkpoint.place]
+    arrays: dict[str, Any] = {"numbers": np.array(numbers, np.int64)}
+    if checkpoint.state is not None:
+        arrays["tree"] = np.frombuffer(json.dumps(checkpoint.state.tree).encode(), np.uint8)
+        arrays |= {f"state {name}": array for name, array in checkpoint.state.arrays.items()}
     arrays |= {f"steps {name}": array for name, array in checkpoint.steps.items()}
     for version, leaves in checkpoint.versions.items():
         arrays |= {f"version {version} {index}": plain(leaf) for index, leaf in enumerate(leaves)}
@@ -84,16 +96,20 @@ def load(folder: pathlib.Path, update: int) -> Checkpoint:
         raise Damaged(f"{path} cannot be read: {why}") from error
     if found != digest({"numbers": numbers, **arrays}):
         raise Damaged(f"{path} cannot be read: its contents have another digest than was written")
-    steps: dict[str, Any] = {}
+    if numbers[0] != CHECKPOINT:
+        raise Damaged(f"{path} {differs(numbers[0], CHECKPOINT)}")
+    tree = arrays.pop("tree", None)
+    parts: dict[str, dict[str, Any]] = {"state": {}, "steps": {}}
     versions: dict[int, Any] = {}
     for name, array in arrays.items():
         kind, _, rest = name.partition(" ")
-        if kind == "steps":
-            steps[rest] = array
-        else:
+        if kind == "version":
             versions.setdefault(int(rest.split()[0]), []).append(array)
-    update, lines, chain = (int(number) for number in numbers)
-    return Checkpoint(update, lines, chain, steps, versions)
+        else:
+            parts[kind][rest] = array
+    _, update, length, *place = (int(number) for number in numbers)
+    state = None if tree is None else Snapshot(json.loads(tree.tobytes()), parts["state"])
+    return Checkpoint(update, Place(*place), parts["steps"], versions, state, length)
 
 
 def digest(arrays: dict[str, np.ndarray]) -> bytes:
@@ -129,7 +145,7 @@ def like(leaves: list[np.ndarray], tree: Tree) -> Tree:
 
 def remove_unfinished(folder: pathlib.Path) -> None:
     """Remove what a process that was killed while it wrote has left."""
-    for path in folder.glob(".checkpoint-*"):
+    for path in [*folder.glob(".checkpoint-*"), *folder.glob(".log*")]:
         if files.is_unfinished(path):
             path.unlink(missing_ok=True)
 
@@ -165,7 +181,7 @@ class KeptMessages:
         folder.mkdir(parents=True, exist_ok=True)
         self._places: dict[int, tuple[pathlib.Path, int]] = {}
         # By age, not by number: a log that was cut off counts its updates anew.
-        paths = sorted(_numbered(folder, _MESSAGES).values(), key=lambda path: path.stat().st_mtime_ns)
+        paths = sorted(numbered(folder, _MESSAGES).values(), key=lambda path: path.stat().st_mtime_ns)
         for path in paths:
             self._find(path)
         self.file = self._opened(paths[-1] if paths else self._path_of(0))
@@ -215,7 +231,7 @@ class KeptMessages:
 
     def forget(self, update: int) -> None:
         """Remove the files from before this update, that of the oldest checkpoint that is left."""
-        for number, path in _numbered(self._folder, _MESSAGES).items():
+        for number, path in numbered(self._folder, _MESSAGES).items():
             if number < update:
                 path.unlink(missing_ok=True)
 

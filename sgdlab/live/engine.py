@@ -3,11 +3,11 @@
 import collections
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sgdlab.live.fleet import NOT_FINITE, Fleet, failing, lost, processes
-from sgdlab.live.ledger import ByTicket, InFlight
+from sgdlab.live.ledger import InFlight
 from sgdlab.live.messages import (
     Arrived,
     Event,
@@ -27,9 +27,12 @@ from sgdlab.live.recording import LiveRecording
 from sgdlab.live.settings import LiveSettings, Patience
 from sgdlab.live.transport import ANEW, Transport
 from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
+from sgdlab.protocols.recorder import Part
 from sgdlab.replay.steps import Steps
 from sgdlab.types import Tree
 
+NUMBERS = ("num_workers", "num_gradients")
+"""Arguments of a run that stay as they are when it is resumed."""
 _NOTES = 50
 
 
@@ -63,7 +66,6 @@ class LiveEngine:
     Attributes:
       flying: the gradients in flight, the record, and the number of gradients by fate.
       notes: what happened lately: (seconds, words).
-      lives: by ticket, which process of its worker computes a gradient.
       held: the versions that the policy may begin gradients on later.
       gradient: `(row, params) -> (grads, aux)`, the gradient of this row, which has come, computed on `params`.
       reading: `(now, ticket) -> seconds`, the clock, read when the worker begins that is given this ticket.
@@ -91,8 +93,6 @@ class LiveEngine:
         self.flying = InFlight(transport, self._sent)
         self.fleet, self.patience = Fleet(num_workers, settings), Patience(settings)
         self.notes: collections.deque[tuple[float, str]] = collections.deque(maxlen=_NOTES)
-        # The seconds are by the workers' own clocks.
-        self.seconds, self.losses, self.lives = ByTicket(), ByTicket(), ByTicket()
         self.used = 0
         self.taken: list[Taken] = []  # of the open update
         self.wakes: list[float] = []
@@ -110,7 +110,7 @@ class LiveEngine:
     @property
     def updates(self) -> int:
         """Return the number of updates made."""
-        return len(self.flying.recorder.applied)
+        return self.flying.recorder.updates
 
     @property
     def transport(self) -> Transport:
@@ -121,24 +121,42 @@ class LiveEngine:
         """Tell another transport what follows from now on."""
         self.flying.versions.connect(transport)
 
-    def recording(self, config: dict[str, Any], versions: dict[str, str]) -> LiveRecording:
-        """Return what has happened so far; versions that changed on the way are given as "first, later last"."""
-        recorder, first = self.flying.recorder, versions
-        later = {name: f"{first.get(name, 'unknown')}, later {now}" for name, now in self.later_versions.items()}
-        schedule, tickets = recorder.schedule(self.num_workers)
-        fates = recorder.fates(tickets)
+    def recording(self, config: dict[str, Any], versions: dict[str, str], before: Sequence[Part] = ()) -> LiveRecording:
+        """Return what has happened so far; versions that changed on the way are given as "first, later last".
+
+        Args:
+          config: of the run.
+          versions: when it was begun.
+          before: what was taken from the record, to be kept elsewhere.
+        """
+        later = {name: f"{versions.get(name, 'unknown')}, later {now}" for name, now in self.later_versions.items()}
+        schedule, rows = self.flying.recorder.schedule(self.num_workers, before)
+        fates = rows["fate"]
         fates[fates == ""] = "pending"
         fates[schedule.used()[:, 0]] = "applied"
-        return LiveRecording(
-            schedule,
-            tickets,
-            self.seconds.of(tickets),
-            self.losses.of(tickets),
-            fates,
-            config,
-            first | later,
-            self.lives.of(tickets),
-        )
+        told = (rows["ticket"], rows["seconds"], rows["loss"], fates, config, versions | later, rows["life"])
+        return LiveRecording(schedule, *told)
+
+    def state(self) -> dict[str, Any]:
+        """Return what `go_on` needs, between two updates; without the policy, the record and what `steps` holds."""
+        names = (*NUMBERS, "notes", "used", "wakes", "come", "bad", "later_versions")
+        found: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return found | {"flying": self.flying.state(), "fleet": list(self.fleet), "patience": self.patience.state()}
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        """Continue where another engine of this run was; the policy and `steps` are those of before already.
+
+        Raises:
+          ValueError: if it is another run.
+        """
+        for name in NUMBERS:
+            check_same(name, state.pop(name), getattr(self, name))
+        self.flying.go_on(state.pop("flying"))
+        self.patience.go_on(state.pop("patience"))
+        self.fleet[:] = state.pop("fleet")
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.finished = self.used >= self.num_gradients
 
     def handle(self, event: Event, now: float) -> None:  # noqa: PLR0912 (one line for each kind of event)
         """Change the state by what happens, and tell the transport what follows."""
@@ -218,17 +236,17 @@ class LiveEngine:
 
     def _arrived(self, event: Arrived, now: float) -> None:
         worker, ticket = event.worker, event.ticket
-        if ticket < self.flying.begun and math.isnan(self.seconds[ticket]):  # a message may come twice
-            self.seconds[ticket] = event.seconds
+        if ticket < self.flying.begun:
+            self.flying.recorder.took(ticket, event.seconds)
         if self._is_ghost(worker, ticket, now):
             return
         if not event.finite:
             self._failed(worker, ticket, NOT_FINITE, "refused", now)
             return
-        self.losses[ticket] = event.loss
         self.bad, self.come = 0, ticket
         self.fleet[worker].sent_good()
         row = self.flying.row(worker)
+        row.loss = event.loss
         self.patience.learn(worker, now - row.started)
         self.perform(self.policy.arrived(now, worker, row.read, now - row.started), now)
 
@@ -305,8 +323,8 @@ class LiveEngine:
 
     def _begin(self, worker: int, version: int, now: float) -> None:
         own = self.fleet[worker]
-        self.lives[self.flying.begun] = max(own.life, 0)  # one that has never joined begins with its first process
-        self.flying.begin(worker, version, now, after=own.after)
+        # One that has never joined begins with its first process.
+        self.flying.begin(worker, version, now, after=own.after, life=max(own.life, 0))
         own.computes(now)
         self.patience.expect(worker)
 
@@ -323,7 +341,7 @@ class LiveEngine:
             self.steps.receive(grads, aux, read=read, **told)
         self.flying.taken(worker, update, now)
         self.used += 1
-        self.taken.append(Taken(row.ticket, worker, delay, self.losses[row.ticket]))
+        self.taken.append(Taken(row.ticket, worker, delay, row.loss))
         own.after, own.since = row.ticket, now
 
     def _check_come(self, worker: int) -> None:
@@ -354,3 +372,9 @@ class LiveEngine:
 
     def _sent(self) -> Tree:
         return self.steps.sent() if self._computes else None
+
+
+def check_same(name: str, before: int, now: int) -> None:
+    """Raise a `ValueError` where a number is not that with which the run was begun."""
+    if before != now:
+        raise ValueError(f"{name}={now} must be {before}, as the log says")

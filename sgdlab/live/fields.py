@@ -40,7 +40,7 @@ class Fields:
         offset = 0
         for path, form in arrays:
             name, _, dimensions = form.partition("[")
-            dtype, shape = _dtype(name), tuple(json.loads("[" + dimensions))
+            dtype, shape = dtype_of(name), tuple(json.loads("[" + dimensions))
             self.fields.append(Field(path, shape, dtype, offset))
             offset += -(-int(np.prod(shape, dtype=np.int64)) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
         self.size = max(offset, ALIGNMENT)  # nothing at all cannot be mapped
@@ -92,7 +92,8 @@ def aligned(size: int) -> np.ndarray:
     return more[-more.ctypes.data % ALIGNMENT :][:size]
 
 
-def _dtype(name: str) -> np.dtype:
+def dtype_of(name: str) -> np.dtype:
+    """Return the dtype of a name, of NumPy or JAX."""
     try:
         return np.dtype(name)
     except TypeError:  # such as bfloat16, which NumPy has not

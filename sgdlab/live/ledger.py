@@ -1,12 +1,8 @@
 """The books of a run: every gradient's ticket and fate, and the versions that gradients in flight read."""
 
-import array
 import collections
-import math
 from collections.abc import Callable, Collection
 from typing import Any
-
-import numpy as np
 
 from sgdlab.live.transport import Transport
 from sgdlab.protocols.recorder import Recorder, Row
@@ -15,36 +11,6 @@ from sgdlab.types import Tree
 
 KINDS = {"late": "dropped", "interrupted": "dropped", "lost": "lost", "failed": "refused", "refused": "refused"}
 """Fates of gradients that enter no update: dropped by the protocol, lost with a worker, or of no use."""
-
-
-class ByTicket:
-    """Numbers by ticket; NaN where there is none.
-
-    Example:
-      >>> losses = ByTicket()
-      >>> losses[2] = 0.5
-      >>> losses[2], losses[7], losses.of(np.array([1, 2]))
-      (0.5, nan, array([nan, 0.5]))
-    """
-
-    def __init__(self) -> None:
-        self._values = array.array("d")
-
-    def __getitem__(self, ticket: int) -> float:
-        return self._values[ticket] if ticket < len(self._values) else math.nan
-
-    def __setitem__(self, ticket: int, value: float) -> None:
-        missing = ticket + 1 - len(self._values)
-        if missing > 0:
-            self._values.extend([math.nan] * missing)
-        self._values[ticket] = value
-
-    def of(self, tickets: np.ndarray) -> np.ndarray:
-        """Return float64[G], the numbers of these tickets."""
-        values = np.full(int(tickets.max(initial=-1)) + 1, np.nan)
-        known = min(values.size, len(self._values))
-        values[:known] = self._values[:known]
-        return values[tickets]
 
 
 class KeptVersions:
@@ -112,6 +78,14 @@ class KeptVersions:
         """Put the parameters of a checkpoint in the place of those that were not computed again."""
         self._trees |= trees
 
+    def state(self) -> dict[str, Any]:
+        """Return what `go_on` needs, besides the parameters of the versions that are `held`."""
+        return {"newest": self.newest, "readers": self._readers, "held": self._held}
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        """Count versions as before."""
+        self.newest, self._readers, self._held = state["newest"], state["readers"], state["held"]
+
     def connect(self, transport: Transport) -> None:
         """Publish versions to another transport from now on, each when it is next read."""
         self.transport = transport
@@ -156,11 +130,23 @@ class InFlight:
         ended = {kind: sum(own[kind] for own in self.fates.values()) for kind in kinds}
         return {"begun": self.begun, **ended, "in flight": self.begun - sum(ended.values())}
 
+    def state(self) -> dict[str, Any]:
+        """Return what `go_on` needs between two updates, besides the record of what has ended."""
+        found = {"begun": self.begun, "current": self.current, "fates": dict(self.fates)}
+        return found | {"open": self.recorder.open, "updates": self.recorder.updates, "versions": self.versions.state()}
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        """Continue from where others were in flight."""
+        self.begun, self.current = state["begun"], state["current"]
+        self.fates.update(state["fates"])
+        self.recorder.open, self.recorder.updates = state["open"], state["updates"]
+        self.versions.go_on(state["versions"])
+
     def row(self, worker: int) -> Row:
         """Return what the worker computes."""
         return self.recorder.open[self.current[worker]]
 
-    def begin(self, worker: int, version: int, now: float, *, after: int) -> None:
+    def begin(self, worker: int, version: int, now: float, *, after: int, life: int) -> None:
         """Begin a gradient of a worker on the newest version, or on one that the policy has held (else: ValueError)."""
         if worker in self.current or version not in self.versions:
             raise ValueError(
@@ -169,7 +155,7 @@ class InFlight:
             )
         handle, ticket = self.versions.begin(version), self.begun
         self.begun, self.current[worker] = ticket + 1, ticket
-        self.recorder.began(ticket, worker, version, now)
+        self.recorder.began(ticket, worker, version, now, life=life)
         self.versions.transport.begin(worker, ticket, handle, after=after, version=version)
 
     def taken(self, worker: int, update: int, now: float) -> None:
@@ -188,7 +174,7 @@ class InFlight:
         for worker in self._open:
             self.fates[worker]["applied"] += 1
         self._open.clear()
-        self.versions.formed(len(self.recorder.applied))
+        self.versions.formed(self.recorder.updates)
 
     def _landed(self, worker: int, update: int, now: float, fate: str = "") -> None:
         row = self.row(worker)

@@ -8,76 +8,26 @@ import json
 import os
 import pathlib
 import shutil
-import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from sgdlab import files
 from sgdlab.errors import RunFailed, UsageError
-from sgdlab.live import checkpoint
+from sgdlab.live import checkpoint, lines
 from sgdlab.live.checkpoint import Checkpoint, KeptMessages
+from sgdlab.live.lines import Entry, LogError, Place, line_of, path_in
+from sgdlab.live.record import NAME, RecordFile
 from sgdlab.live.recording import versions
+from sgdlab.live.snapshot import Snapshot
+from sgdlab.protocols.recorder import Part
 from sgdlab.types import Tree
 
 SYNC_SECONDS = 1.0
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 FULL = 256 << 20
 """Bytes of kept messages after which a checkpoint is made, however few updates there were."""
-Entry = list[Any]
-FORMAT = 1
-"""Of a log; its header names it."""
-
-
-class LogError(ValueError):
-    """A log that cannot be used, or opened; the message is one line, and names the file and the place."""
-
-
-def path_in(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """Return the log of a run in a directory."""
-    return pathlib.Path(folder) / "log.jsonl"
-
-
-def read(path: pathlib.Path) -> tuple[list[Entry], list[int], int]:
-    """Return the entries of a log, the header first, the checksum after each, and how many bytes they take.
-
-    Half a line at the end is left out.
-
-    Raises:
-      LogError: if a line is damaged or one before it is missing; it names the line.
-    """
-    data = path.read_bytes()
-    entries, chains, length, chain = [], [], 0, 0
-    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(keepends=True), 1):
-        entry = _entry(line, chain)
-        if entry is None or (not entries and entry[:2] != ["log", FORMAT]):
-            if not entries:
-                raise LogError(f"log={str(path)!r} is not the log of a live run")
-            last = next((entry[1] for entry in reversed(entries[1:])), 0.0)
-            raise LogError(
-                f"log={str(path)!r} is damaged in line {number}, or lines before it are missing; the "
-                f"{number - 1} lines before it, up to {last:.3f} s of the run, can be used (keep a copy of it, then: "
-                f"truncate -s {length} {path})"
-            )
-        chain = int(entry.pop(), 16)
-        entries.append(entry)
-        chains.append(chain)
-        length += len(line)
-    return entries, chains, length
-
-
-def line_of(entry: Entry, chain: int) -> tuple[bytes, int]:
-    """Return the line of an entry, and the checksum after it, where `chain` is that before it."""
-    body = json.dumps(entry, separators=(",", ":"))[:-1].encode()
-    chain = zlib.crc32(body, chain)
-    return body + b',"%08x"]\n' % chain, chain
-
-
-def _entry(line: bytes, chain: int) -> Entry | None:
-    """Return the entry of a line, with its checksum; None if it does not fit."""
-    body, comma, _ = line.rpartition(b",")
-    if line != body + comma + b'"%08x"]\n' % zlib.crc32(body, chain):
-        return None
-    return json.loads(line)
+LONG = 64 << 20
+"""Bytes of a file of the log after which a checkpoint begins another."""
 
 
 def agree(path: pathlib.Path, stored: dict[str, Any], given: dict[str, Any], prefix: str = "") -> None:
@@ -93,13 +43,43 @@ def agree(path: pathlib.Path, stored: dict[str, Any], given: dict[str, Any], pre
             )
 
 
+class Found(NamedTuple):
+    """Holds where a run can continue: checkpoints that are whole and of its log; None where there is none."""
+
+    base: Checkpoint | None  # the newest with the state of the engine
+    newest: Checkpoint | None  # the newest with parameters
+
+
+def found_in(folder: pathlib.Path, say: Callable[[str], None]) -> Found:
+    """Return the checkpoints from which a run continues; others are passed over, with a line."""
+    newest, path = None, folder / NAME
+    written = path.stat().st_size if path.exists() else 0
+    for update in reversed(checkpoint.updates_of(folder)):
+        try:
+            found = checkpoint.load(folder, update)
+        except checkpoint.Damaged as error:
+            say(f"{error}; an earlier one, or the log alone, is used instead")
+            continue
+        if not lines.holds(folder, found.place):
+            say(f"{checkpoint.path_of(folder, update)} is not of this log, or ahead of it, and is not used")
+            continue
+        newest = newest or found
+        if found.state is not None and found.record <= written:
+            return Found(found, newest)
+        if found.state is not None:
+            say(f"{path} has {written:,} of the {found.record:,} bytes of checkpoint {update}; an earlier one is used")
+    return Found(None, newest)
+
+
 class Log:
     """The log and the checkpoints of one live run, in one directory; a log that is there is resumed.
 
     `log.jsonl` has a header, which names the configuration, and a line for each thing that happened, with the operating
     system before it is handled: a JSON array, whose last element is a checksum of this line and all before. About every
     second, and before each checkpoint, the file is on the disk. `checkpoint-<update>.npz` are the two newest
-    checkpoints; `messages-<update>.bin` are there where `sent_like` is given.
+    checkpoints, and `record.bin` is what had ended before the newest; `messages-<update>.bin` are there where
+    `sent_like` is given. A checkpoint that finds the log longer than `LONG` begins another file: the one before is
+    called `log-<lines before it>.jsonl` then, and is removed when two checkpoints have come that do not need it.
 
     Args:
       folder: the directory; made if it is not there.
@@ -114,7 +94,9 @@ class Log:
     Attributes:
       config: the configuration.
       versions: of Python, libraries and devices, when the run was begun.
-      entries: what happened before, in its order; empty unless the run was begun already, and once it is forgotten.
+      begun: whether something has happened in it already.
+      found: the checkpoints from which it continues, until `forget`.
+      cut: whether lines were removed, so that no checkpoint may be without the state of the engine.
       lost: whether its file was deleted, moved or unmounted, as `sync` has found: `write_again` saves what it holds.
 
     Raises:
@@ -134,6 +116,7 @@ class Log:
         self.folder, self.path, self.say = pathlib.Path(folder), path_in(folder), say
         self.compute_of, self._sent_like = compute_of, sent_like
         self._synced, self._dirty, self.lost = 0.0, False, False
+        self._record: Any = None
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._syncing: concurrent.futures.Future | None = None
         self._saving: concurrent.futures.Future | None = None
@@ -145,6 +128,8 @@ class Log:
                 self.messages = self._opened_messages()
             except BaseException:
                 self._file.close()
+                if self._record is not None:
+                    self._record.close()
                 raise
         except OSError as error:
             raise LogError(f"log={str(self.path)!r} cannot be written: {error.strerror}") from error
@@ -159,9 +144,18 @@ class Log:
         """Return True if the messages since the last checkpoint take so much room that it is time for another."""
         return self.messages is not None and self.messages.size >= FULL
 
+    def entries(self) -> Iterator[tuple[Entry, Place]]:
+        """Yield what has happened since the checkpoint from which the run continues, each with the place after it."""
+        return lines.follow(self.folder, self._from)
+
     def forget(self) -> None:
-        """Free the memory of what happened before, which has been told."""
-        self.entries, self._chains = [], []
+        """Free the memory of the checkpoints, from which the run goes on."""
+        self.found = Found(None, None)
+
+    def parts(self) -> list[Part]:
+        """Return what had ended before the newest checkpoint; a `LogError` if it is damaged."""
+        self._saved()
+        return self._record.parts()
 
     def other_versions(self, later: Mapping[str, str]) -> dict[str, str]:
         """Return versions that have changed since the run was here last, and say so: its gradients may change too.
@@ -178,11 +172,12 @@ class Log:
 
     def write(self, entry: Entry) -> None:
         """Add a line; `RunFailed` if it cannot be written, since without its log a run must not go on."""
-        line, chain = line_of(entry, self._chain)
+        line, chain = line_of(entry, self._place.chain)
         with self._writing():
             if self._file.write(line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._lines, self._chain = self._lines + 1, chain
+        lines, _, first, offset = self._place
+        self._place = Place(lines + 1, chain, first, offset + len(line))
         self._dirty = True
 
     def keep(self, ticket: int, grads: Tree, aux: Tree) -> None:
@@ -231,6 +226,7 @@ class Log:
                 os.fsync(copy.fileno())
             self._file = self._opened()
             before.close()
+            self._record = self._record.again(self.folder)
             if self.messages is not None:
                 self.messages.close()
             self.messages = self._opened_messages()
@@ -240,32 +236,35 @@ class Log:
         self.lost = False
         self.say(f"The log is written again: {self.path}")
 
-    def checkpoint(self, update: int, steps: dict[str, Any], versions: dict[int, list[Any]]) -> None:
+    def checkpoint(
+        self,
+        update: int,
+        steps: dict[str, Any],
+        versions: dict[int, list[Any]],
+        *,
+        state: Snapshot | None = None,
+        part: Part | None = None,
+    ) -> None:
         """Begin to save the server's state, in a thread; what it is given must not change any more.
 
         It waits for a checkpoint that is still being written (`saves`).
+
+        Args:
+          update: number of updates made.
+          steps: what `Steps.snapshot` returned.
+          versions: leaves of those that gradients in flight are computed on.
+          state: of the engine. None: it cannot be written, and the log must not be cut.
+          part: of the record, what has ended since the last checkpoint.
 
         Raises:
           RunFailed: if the messages that follow it cannot be written.
         """
         self._saved()
-        made = Checkpoint(update, self._lines, self._chain, steps, versions)
+        ended = self._another_file() if self._place.offset >= LONG else None
+        made = Checkpoint(update, self._place, steps, versions, state)
         with self._writing():
-            ended = None if self.messages is None else self.messages.checkpoint(update)
-        self._saving = self._writer.submit(self._save, made, ended)
-
-    def newest(self) -> Checkpoint | None:
-        """Return the newest checkpoint that is whole and of this log; others are passed over, with a line."""
-        for update in reversed(checkpoint.updates_of(self.folder)):
-            try:
-                found = checkpoint.load(self.folder, update)
-            except checkpoint.Damaged as error:
-                self.say(f"{error}; an earlier one, or the log alone, is used instead")
-                continue
-            if found.lines <= len(self._chains) and self._chains[found.lines - 1] == found.chain:
-                return found
-            self.say(f"{checkpoint.path_of(self.folder, update)} is not of this log, or ahead of it, and is not used")
-        return None
+            messages = None if self.messages is None else self.messages.checkpoint(update)
+        self._saving = self._writer.submit(self._save, made, part or Part(), messages, ended)
 
     def close(self) -> None:
         """Wait until everything is on the disk; `RunFailed` if that fails."""
@@ -279,6 +278,7 @@ class Log:
                 self._on_disk(None if self.messages is None else self.messages.file)
         finally:
             self._file.close()
+            self._record.close()
             if self.messages is not None:
                 self.messages.close()
 
@@ -287,9 +287,36 @@ class Log:
         file = self.path.open("a+b", buffering=0)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_at(self.path, file):
+                raise BlockingIOError  # the other process has gone on in another file
         except OSError as error:
             file.close()
             raise LogError(f"log={str(self.path)!r} is being written by another process") from error
+        return file
+
+    def _another_file(self) -> IO[bytes] | None:
+        """Go on in another file, and return the one before, for the caller to close; None where that fails."""
+        before, path = self._place, self.folder / f".{self.path.name}.part"
+        line, chain = line_of(lines.header(self.config, self.versions, before), before.chain)
+        ended = self.path.with_name(f"log-{before.first}.jsonl")
+        try:
+            path.unlink(missing_ok=True)
+            ended.unlink(missing_ok=True)
+            file = path.open("a+b", buffering=0)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if file.write(line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.link(self.path, ended)  # at each instant there is a `log.jsonl`
+                os.replace(path, self.path)
+            except BaseException:
+                file.close()
+                path.unlink(missing_ok=True)
+                raise
+        except OSError:  # such as on a file system without links
+            return None
+        self._place = Place(before.lines + 1, chain, before.lines, len(line))
+        file, self._file = self._file, file
         return file
 
     def _opened_messages(self) -> KeptMessages | None:
@@ -299,38 +326,57 @@ class Log:
         return messages
 
     def _begin(self, given: dict[str, Any]) -> None:
-        """Read what is there; a log that is not there gets its header."""
+        """Find what is there; a log that is not there gets its header."""
         checkpoint.remove_unfinished(self.folder)
-        entries, self._chains, length = read(self.path)
-        if self.path.stat().st_size > length:
-            self._file.truncate(length)  # half a line is none
-        self._lines, self._chain = len(self._chains), self._chains[-1] if self._chains else 0
-        if entries:
-            (_, _, self.config, self.versions), self.entries = entries[0], entries[1:]
-            agree(self.path, self.config, given)
+        self.found, self._firsts, self.cut = Found(None, None), {}, False
+        begun = lines.header_of(self.path)
+        if begun is None:
+            self._file.truncate(0)  # half a line is none
+            if left := checkpoint.paths_in(self.folder):
+                what = f"{self.path} has no line, but {len(left)} files of a run lie beside it, such as {left[0].name}"
+                self.say(f"{what}: they are put aside in {files.put_aside(left)}, and the run begins at 0")
+            self.config, self.versions, self._place = given, versions(), Place()
+            self._record, self.begun = RecordFile(self.folder), False
+            self.write(lines.header(given, self.versions, self._place))
+            self._from = self._place
             return
-        if left := checkpoint.paths_in(self.folder):
-            what = f"{self.path} has no line, but {len(left)} files of a run lie beside it, such as {left[0].name}"
-            self.say(f"{what}: they are put aside in {files.put_aside(left)}, and the run begins at 0")
-        self.config, self.versions, self.entries = given, versions(), []
-        self.write(["log", FORMAT, given, self.versions])
+        self.config, self.versions = begun[2:4]
+        agree(self.path, self.config, given)
+        self.found = found_in(self.folder, self.say)
+        base = self.found.base
+        self._from = self._place = lines.begin_of(self.folder) if base is None else base.place
+        for _, place in lines.follow(self.folder, self._from, parsed=False):
+            self._place = place
+        self.begun, self.cut = self._place.lines > 1, min(lines.files_in(self.folder)) > 0
+        self._file.truncate(self._place.offset)
+        self._record = RecordFile(self.folder, 0 if base is None else base.record)
 
-    def _save(self, made: Checkpoint, ended: IO[bytes] | None) -> None:
-        with ended or contextlib.nullcontext():
-            self._on_disk(ended)  # a checkpoint is never ahead of its log
-        checkpoint.save(self.folder, made)
+    def _save(self, made: Checkpoint, part: Part, messages: IO[bytes] | None, ended: IO[bytes] | None) -> None:
+        with messages or contextlib.nullcontext(), ended or contextlib.nullcontext():
+            self._on_disk(messages, ended)  # a checkpoint is never ahead of its log
+        if ended is not None:
+            files.sync_folder(self.folder)
+        checkpoint.save(self.folder, made._replace(record=self._record.add(part)))
+        self._firsts[made.update] = 0 if made.state is None else made.place.first
         left = checkpoint.updates_of(self.folder)
-        if self.messages is not None and len(left) > 1:  # with one alone, the log's beginning stands behind it
+        if len(left) < 2:  # with one alone, the log's beginning stands behind it
+            return
+        if self.messages is not None:
             self.messages.forget(left[0])
+        for first, path in checkpoint.numbered(self.folder, "log-*.jsonl").items():
+            if first < min(self._firsts.get(update, 0) for update in left):
+                self.cut = True
+                path.unlink(missing_ok=True)
 
-    def _on_disk(self, messages: IO[bytes] | None) -> None:
+    def _on_disk(self, *before: IO[bytes] | None) -> None:
         """Bring all to the disk, messages first: no line may be there without its message.
 
         The one thread of the writer does this in the order in which it was asked to: a file of messages that a
         checkpoint ends is closed after all that was asked of it before.
         """
-        if messages is not None:
-            os.fsync(messages.fileno())
+        for file in before:
+            if file is not None:
+                os.fsync(file.fileno())
         os.fsync(self._file.fileno())
 
     @contextlib.contextmanager

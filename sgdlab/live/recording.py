@@ -15,6 +15,7 @@ import numpy as np
 
 from sgdlab import arrays
 from sgdlab.live.environment import own_cores
+from sgdlab.live.formats import RECORDING, differs
 from sgdlab.live.transport import ANEW
 from sgdlab.schedule import FIELDS, Schedule
 
@@ -40,7 +41,7 @@ class LiveRecording:
       config: the configuration of the run, as JSON holds it.
       versions: of Python, libraries and devices, by name.
       life: int64[G], which of its worker's processes computed the gradient, counted from 0: what a worker keeps between
-        its messages begins anew with each. None, as in recordings from before there was such a thing: all 0.
+        its messages begins anew with each. None: all 0.
 
     Raises:
       ValueError: from the constructor, where the fields contradict each other; it names the first row that does.
@@ -145,24 +146,26 @@ class LiveRecording:
         fields = {name: getattr(self.schedule, name) for name in FIELDS}
         fields |= {name: getattr(self, name) for name in (*_OWN, "fate")}
         fields |= {name: np.array(json.dumps(getattr(self, name))) for name in ("config", "versions")}
-        arrays.save(path, fields)
+        arrays.save(path, fields | {"format": np.array(RECORDING)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "LiveRecording":
         """Read and check a recording that `save` wrote; nothing is unpickled.
 
         Raises:
-          ValueError: where the file is not such a recording.
+          ValueError: where the file is not such a recording, or is written in another format; it names both.
         """
 
         def made(**fields: Any) -> LiveRecording:
+            if (written := int(fields.pop("format", 1))) != RECORDING:
+                raise ValueError(f"it {differs(written, RECORDING)}")
             schedule = Schedule(**{name: fields.pop(name) for name in FIELDS})
             texts = {name: json.loads(str(fields.pop(name))) for name in ("config", "versions")}
             return cls(schedule=schedule, **fields, **texts)
 
         made.__name__ = "LiveRecording"
         names = (*FIELDS, *(name for name in _OWN if name != "life"), "fate", "config", "versions")
-        return arrays.load(path, names, made, what="a recording", optional=("life",))
+        return arrays.load(path, names, made, what="a recording", optional=("life", "format"))
 
     def __str__(self) -> str:
         fates = ", ".join(f"{number:,} {fate}" for fate, number in self.ledger().items() if number)

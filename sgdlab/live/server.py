@@ -31,8 +31,9 @@ from sgdlab.live.messages import (
     spelled,
 )
 from sgdlab.live.recording import LiveRecording, versions
-from sgdlab.live.resume import resume
+from sgdlab.live.resume import resume, state_of
 from sgdlab.live.settings import LiveSettings
+from sgdlab.live.snapshot import Unwritable
 from sgdlab.live.status import Status, View
 from sgdlab.live.transport import Clock, Nobody, Transport
 from sgdlab.protocols.policy import Policy
@@ -72,8 +73,10 @@ def serve(
       settings: patience, respawning and saving.
       log: where the run is written, and read from if it was begun already. None: nothing is saved.
       on_update: called after each update, when the workers have begun again; `steps` holds that version if
-        `Updated.computed`. What it returns is shown as the newest evaluation. A run that is resumed calls it for all
-        updates of its log again.
+        `Updated.computed`. What it returns is shown as the newest evaluation. A run that is resumed calls it again for
+        the updates since the checkpoint from which it continues.
+        If it remembers something of all before, it has `state()`, plain values (`sgdlab.live.snapshot`) that are kept
+        with each checkpoint, and `go_on(state)`, called first.
       watch: called with the `Status` about twice a second, and at the end.
       stop: asked at each turn; if it says True, a checkpoint is made and `Stopped` raised.
 
@@ -96,11 +99,12 @@ def serve(
     )
     try:
         _Loop(engine, log, on_update=on_update, watch=watch, stop=stop).run()
+        if log is None:
+            return engine.recording({}, versions())
+        return engine.recording(log.config, log.versions, log.parts())
     finally:
         if log is not None:
             log.close()
-    config, libraries = ({}, versions()) if log is None else (log.config, log.versions)
-    return engine.recording(config, libraries)
 
 
 def check(policy: Policy, rule: ServerRule | optax.GradientTransformation, num_workers: int) -> None:
@@ -144,6 +148,8 @@ class _Loop:
         engine.on_update = self.updated
         engine.fleet.at_once = self.transport.at_once
         self.view, self.clock = View(engine), Clock(self.transport.time)
+        self.remember = {"view": self.view} | ({"on_update": on_update} if hasattr(on_update, "go_on") else {})
+        self.plain = True  # whether the state of the engine could be written
         self.looked = self.watched = self.saved_at = -math.inf
         self.saved = 0  # updates, of the last checkpoint
         self.short_since: float | None = None
@@ -152,9 +158,9 @@ class _Loop:
     def run(self) -> None:
         """Execute the whole run, or the rest of it."""
         engine = self.engine
-        resumed = self.log is not None and bool(self.log.entries)
+        resumed = self.log is not None and self.log.begun
         if resumed:
-            resume(engine, self.log, self.clock)
+            resume(engine, self.log, self.clock, self.remember)
             self.saved = engine.computed_from
         engine.gradient, engine.reading = self.gradient, self.reading
         self.clock.start()
@@ -371,8 +377,18 @@ class _Loop:
         enough = engine.updates - self.saved >= least_updates and now - self.saved_at >= least_seconds
         if self.log is None or engine.taken or not enough or (least_seconds > 0 and self.log.saves):
             return
+        try:
+            state = state_of(engine, self.clock, self.remember)
+        except Unwritable as error:
+            state = None
+            if self.plain:
+                self.log.say(f"A run that is resumed will read its whole log: {error}")
+        self.plain = state is not None
+        if state is None and self.log.cut:
+            return
         held = {version: jax.tree.leaves(tree) for version, tree in engine.flying.versions.held().items()}
-        self.log.checkpoint(engine.updates, engine.steps.snapshot(), held)
+        part = engine.flying.recorder.take()
+        self.log.checkpoint(engine.updates, engine.steps.snapshot(), held, state=state, part=part)
         self.saved, self.saved_at = engine.updates, now
 
     def show(self, now: float, *, at_once: bool = False) -> None:

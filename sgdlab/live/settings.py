@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import statistics
+from typing import Any
 
 from sgdlab import arguments
 
@@ -120,6 +121,14 @@ class Patience:
         self._looked: float | None = None
         self._most = max(4 * settings.turn_seconds, _LEAST_PAUSE)
         self._expected: dict[int, float] = {}  # worker -> since when, of the time awake, it is to be heard of
+
+    def state(self) -> dict[str, Any]:
+        """Return what was learned of the workers; what is expected of them ends with the server."""
+        return {"times": self._times, "doubled": self._doubled}
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        """Know of the workers what was learned before."""
+        self._times, self._doubled = state["times"], state["doubled"]
 
     def look(self, now: float) -> None:
         """Count the time since the last look as time awake, but for what the server slept through."""

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import math
 import statistics
+from typing import Any
 
 import numpy as np
 
@@ -75,6 +76,14 @@ class View:
         """Take an update into the means."""
         self._losses.extend(taken.loss for taken in updated.taken if math.isfinite(taken.loss))
         self._delays.extend(taken.delay for taken in updated.taken)
+
+    def state(self) -> dict[str, Any]:
+        """Return what was remembered."""
+        return {"losses": self._losses, "delays": self._delays}
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        """Remember what another server did."""
+        self._losses, self._delays = state["losses"], state["delays"]
 
     def status(self, now: float) -> Status:
         """Return the run at this instant, seconds since its start."""

@@ -39,9 +39,8 @@ def train(
     """Train by gradients of your own, computed by processes of this machine, under a policy and a rule.
 
     A run that was stopped or killed continues where the same call is made again; one that has ended is read, and
-    nothing is run. In the work directory are the log and the checkpoints from the beginning on, what workers print (in
-    workers/), and in the end recording.npz, for `sgdlab advise`, `sgdlab timeline` and `sgdlab.live.replay`, and
-    parameters.npz.
+    nothing is run. In the work directory are the log, the record and the checkpoints, what workers print (in workers/),
+    and in the end recording.npz, for `sgdlab advise`, `sgdlab timeline` and `sgdlab.live.replay`, and parameters.npz.
 
     Args:
       work: `(worker, **given) -> (params, gradient)`, or an `OwnWork`; called in each worker's process with its number,
@@ -55,8 +54,8 @@ def train(
       workdir: a directory of this run alone.
       given: keywords of `work`, of values that JSON can write.
       settings: of the server: patience with workers, restarts, checkpoints.
-      on_update: `(updates, params) -> None`, or numbers to show; called after each update whose parameters are there,
-        while the server waits.
+      on_update: `(updates, params) -> None`, or numbers to show; called after each update, while the server waits; in a
+        run that continues, again for those since the checkpoint from which it does.
 
     Returns:
       The last parameters, and the recording.

@@ -1,7 +1,8 @@
 """`Policy`, the online form of a protocol: what happened -> what to do, in simulation and on real processes alike.
 
 A policy never sees a clock, a gradient or a process. It is told what happened and when, and answers with actions. It is
-deterministic: the same events give the same actions, so that a log of events rebuilds its state.
+deterministic: the same events give the same actions, so that a log of events rebuilds its state. What it answers
+depends on its attributes alone, and not on the order in a set: a checkpoint holds them (`sgdlab.live.snapshot`).
 """
 
 import dataclasses

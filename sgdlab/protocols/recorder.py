@@ -2,13 +2,18 @@
 
 import array
 import dataclasses
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from sgdlab.ordering import by_number, by_time
 from sgdlab.schedule import PENDING, Schedule
 from sgdlab.traffic import Traffic
+
+FATES = ("", "late", "interrupted", "lost", "failed", "refused")
+"""Why a gradient enters no update; empty: it does, or it is in flight."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -22,44 +27,58 @@ class Row:
       started: seconds, when it began.
       arrived: seconds, when it came, or was given up; NaN while it is in flight.
       update: the update that it entered, `DROPPED`, or `PENDING` while it is in flight.
-      fate: of a dropped one, why: "late", "interrupted", "lost", "failed" or "refused"; else empty.
+      fate: of a dropped one, why, one of `FATES`; else empty.
+      seconds: how long its worker computed, by its own clock; NaN where that is unknown.
+      loss: NaN where it is unknown.
+      life: which of its worker's processes computes it, counted from 0.
     """
 
     ticket: int
     worker: int
     read: int
     started: float
-    arrived: float = np.nan
+    arrived: float = math.nan
     update: int = PENDING
     fate: str = ""
+    seconds: float = math.nan
+    loss: float = math.nan
+    life: int = 0
 
 
-class Rows:
-    """Rows in the order in which they were added; each takes some 45 bytes, as days of gradients are kept."""
+class Part:
+    """Some of what happened, in columns: a gradient takes 65 bytes, as days of gradients are kept.
 
-    def __init__(self) -> None:
-        types = {"ticket": "q", "worker": "i", "read": "q", "started": "d", "arrived": "d", "update": "q", "fate": "b"}
-        self._columns = {name: array.array(typecode) for name, typecode in types.items()}
-        self._fates = [""]
+    Attributes:
+      columns: by the names of `Row`, of gradients that ended, in this order, `fate` as its place in `FATES`; `applied`,
+        seconds, when each update was; `late`, tickets of gradients that had ended before their workers said how long
+        they took, and `late_seconds`, so long.
+    """
+
+    ROW: ClassVar = {
+        "ticket": "q", "worker": "i", "read": "q", "started": "d", "arrived": "d", "update": "q", "fate": "b",
+        "seconds": "d", "loss": "d", "life": "i",
+    }  # fmt: skip
+    TYPES: ClassVar = ROW | {"applied": "d", "late": "q", "late_seconds": "d"}
+
+    def __init__(self, columns: Mapping[str, Any] | None = None):
+        self.columns: Any = columns or {name: array.array(typecode) for name, typecode in self.TYPES.items()}
 
     def append(self, row: Row) -> None:
         """Adds a row."""
-        if row.fate not in self._fates:
-            self._fates.append(row.fate)
-        for name, column in self._columns.items():
-            column.append(self._fates.index(row.fate) if name == "fate" else getattr(row, name))
+        for name in self.ROW:
+            self.columns[name].append(FATES.index(row.fate) if name == "fate" else getattr(row, name))
 
-    def column(self, name: str) -> np.ndarray:
-        """A field of all rows, a copy."""
-        column = np.array(self._columns[name])
-        return np.array(self._fates)[column] if name == "fate" else column
-
-    def __len__(self) -> int:
-        return len(self._columns["ticket"])
-
-    def __iter__(self) -> Iterator[Row]:
-        for *fields, fate in zip(*self._columns.values(), strict=True):
-            yield Row(*fields, self._fates[fate])
+    @classmethod
+    def joined(cls, parts: Sequence["Part"]) -> dict[str, np.ndarray]:
+        """The columns of all parts, one after the other; what came late is in `seconds`."""
+        found = {name: np.concatenate([part.columns[name] for part in parts]) for name in cls.TYPES}
+        late, seconds = (found.pop(name)[::-1] for name in ("late", "late_seconds"))  # of two, the first comes last
+        if late.size:
+            place = np.empty(found["ticket"].max() + 1, np.int64)
+            place[found["ticket"]] = np.arange(found["ticket"].size)
+            unknown = np.isnan(found["seconds"][place[late]])
+            found["seconds"][place[late[unknown]]] = seconds[unknown]
+        return found
 
 
 class Recorder:
@@ -67,39 +86,55 @@ class Recorder:
 
     Attributes:
       open: ticket -> its row, of gradients in flight, in the order in which they began.
-      rows: the others, in the order in which they ended.
-      applied: seconds, when each update was applied.
+      part: what has ended since `take` was called.
+      updates: how many were applied.
 
     Example:
       >>> recorder = Recorder()
       >>> recorder.began(0, worker=1, version=0, now=0.0)
       >>> recorder.ended(0, now=2.0, update=0)
       >>> recorder.closed(now=2.0)
-      >>> schedule, tickets = recorder.schedule(num_workers=2)
+      >>> schedule, rows = recorder.schedule(num_workers=2)
       >>> print(schedule)
       Schedule: 2 workers, 1 updates from 1 gradients (0 dropped, 0 pending) in 2 s, mean staleness 0
+      >>> rows["ticket"].tolist()
+      [0]
     """
 
     def __init__(self) -> None:
         self.open: dict[int, Row] = {}
-        self.rows = Rows()
-        self.applied = array.array("d")
+        self.part, self.updates = Part(), 0
 
-    def began(self, ticket: int, worker: int, version: int, now: float) -> None:
+    def began(self, ticket: int, worker: int, version: int, now: float, *, life: int = 0) -> None:
         """A worker begins a gradient on a version, at `now` seconds."""
-        self.open[ticket] = Row(ticket, worker, version, now)
+        self.open[ticket] = Row(ticket, worker, version, now, life=life)
 
     def ended(self, ticket: int, now: float, update: int, fate: str = "") -> None:
         """A gradient came and entered an update, or was dropped (`update` is `DROPPED`), and `fate` says why."""
         row = self.open.pop(ticket)
         row.arrived, row.update, row.fate = now, update, fate
-        self.rows.append(row)
+        self.part.append(row)
+
+    def took(self, ticket: int, seconds: float) -> None:
+        """Its worker says how long a gradient took, which may have ended before; what is said twice counts once."""
+        row = self.open.get(ticket)
+        if row is None:
+            self.part.columns["late"].append(ticket)
+            self.part.columns["late_seconds"].append(seconds)
+        elif math.isnan(row.seconds):
+            row.seconds = seconds
 
     def closed(self, now: float) -> None:
         """The open update was applied, at `now` seconds."""
-        self.applied.append(now)
+        self.part.columns["applied"].append(now)
+        self.updates += 1
 
-    def schedule(self, num_workers: int) -> tuple[Schedule, np.ndarray]:
+    def take(self) -> Part:
+        """Return what has ended since the last call, which is not kept here any more."""
+        part, self.part = self.part, Part()
+        return part
+
+    def schedule(self, num_workers: int, before: Sequence[Part] = ()) -> tuple[Schedule, dict[str, np.ndarray]]:
         """Return what has happened so far.
 
         Gradients of an update that is still open are pending, like those in flight, which stand with the last update's
@@ -108,29 +143,22 @@ class Recorder:
 
         Args:
           num_workers: N.
+          before: what was taken, in its order.
 
         Returns:
-          The schedule, and int64[G], the ticket of each of its rows.
+          The schedule, and the columns of its rows by the names of `Row`, `fate` as str[G].
         """
-        end = self.applied[-1] if self.applied else 0.0
-        flying = Rows()
+        parts = [*before, self.part]
+        applied = [part.columns["applied"] for part in parts]
+        end = next((times[-1] for times in reversed(applied) if len(times)), 0.0)
+        flying = Part()
         for row in self.open.values():
             flying.append(dataclasses.replace(row, arrived=max(end, float(np.nextafter(row.started, np.inf)))))
-        columns = {
-            name: np.concatenate([rows.column(name) for rows in (self.rows, flying)])
-            for name in ("ticket", "worker", "read", "update", "started", "arrived")
-        }
-        tickets = columns.pop("ticket")
-        schedule, order = schedule_of(columns, np.array(self.applied), num_workers)
-        return schedule, tickets[order]
-
-    def fates(self, tickets: np.ndarray) -> np.ndarray:
-        """str[G]: why these gradients were dropped; empty of others."""
-        found = np.zeros(int(tickets.max(initial=-1)) + 1, "U11")
-        own = self.rows.column("ticket")
-        known = own < found.size
-        found[own[known]] = self.rows.column("fate")[known]
-        return found[tickets]
+        columns = Part.joined([*parts, flying])
+        own = {name: columns[name] for name in ("worker", "read", "update", "started", "arrived")}
+        schedule, order = schedule_of(own, columns.pop("applied"), num_workers)
+        rows = {name: column[order] for name, column in columns.items()}
+        return schedule, rows | {"fate": np.array(FATES)[rows["fate"]]}
 
 
 def schedule_of(

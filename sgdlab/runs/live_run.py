@@ -18,7 +18,8 @@ import numpy as np
 from sgdlab import replay
 from sgdlab.errors import UsageError
 from sgdlab.live.engine import Updated
-from sgdlab.live.log import Log, LogError
+from sgdlab.live.lines import LogError
+from sgdlab.live.log import Log
 from sgdlab.live.recording import LiveRecording
 from sgdlab.live.server import serve
 from sgdlab.live.settings import LiveSettings
@@ -41,8 +42,8 @@ _MOST_WAITING = 4
 class Evaluations:
     """The evaluations of a run: when they are due, who makes them, and their records.
 
-    Those `before` need not be made again. Each new record is reported from the thread that calls `update`,
-    `collect` or `records`.
+    Those `before` need not be made again. Each new record is reported from the thread that calls it, after each update,
+    or `collect` or `records`. What it remembers of gradients goes with the server's checkpoints (`state`, `go_on`).
     """
 
     def __init__(self, job: Job, steps: Steps, before: Sequence[Record], report: Report):
@@ -54,8 +55,9 @@ class Evaluations:
         self._newest = max((record["gradients"] for record in before), default=-1)
         self._records: list[Record] = []
         self._made: list[dict[str, float]] = []
-        self._delay, self._loss = array.array("d"), array.array("d")  # of each gradient
-        self._waiting: list[tuple[concurrent.futures.Future, dict[str, float], replay.History]] = []
+        self._delay, self._loss = array.array("d"), array.array("d")  # of each gradient since the newest evaluation
+        self._first = 0  # number of gradients before these
+        self._waiting: list[tuple[concurrent.futures.Future, dict[str, float], replay.History, int]] = []
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="evaluation")
 
     def __enter__(self) -> "Evaluations":
@@ -74,7 +76,17 @@ class Evaluations:
             with contextlib.suppress(Exception):
                 self.collect()
 
-    def update(self, update: Updated) -> dict[str, float | str] | None:
+    def state(self) -> dict[str, Any]:
+        """Return what is remembered of the gradients since the newest evaluation."""
+        kept = {"delay": np.array(self._delay), "loss": np.array(self._loss)}
+        return {"first": self._first, "next": self._next, **kept}
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        """Remember what a server was told that has ended."""
+        self._first, self._next = state["first"], state["next"]
+        self._delay, self._loss = (array.array("d", state[name].tolist()) for name in ("delay", "loss"))
+
+    def __call__(self, update: Updated) -> dict[str, float | str] | None:
         """Begin an evaluation where one is due, and return the newest that has been made."""
         for one in update.taken:
             self._delay.append(one.delay)
@@ -94,11 +106,14 @@ class Evaluations:
     def collect(self, *, wait: bool = False) -> None:
         """Report those that are ready, or all."""
         while self._waiting and (wait or self._waiting[0][0].done()):
-            future, when, history = self._waiting.pop(0)
+            future, when, history, first = self._waiting.pop(0)
             values = when | future.result()
             history.evaluations.extend([self._made[-1], values] if self._made else [values])
             cost = {"evaluation_seconds": values["evaluation_seconds"]}
-            self._add(records.evaluation(self._plan, history) | cost)
+            self._add(records.evaluation(self._plan, history, first=first) | cost)
+            needless = max(min(values["gradients"] - self._first, len(self._delay)), 0)
+            del self._delay[:needless], self._loss[:needless]
+            self._first += needless
 
     def records(self, updates: int, gradients: int, seconds: float) -> list[Record]:
         """Return all of them, in order, with one of the end of the run: its updates, used gradients and seconds."""
@@ -116,7 +131,7 @@ class Evaluations:
             return
         self._newest = gradients
         when = {"gradients": gradients, "updates": updates, "seconds": seconds}
-        self._waiting.append((self._thread.submit(_timed, self._evaluation()), when, self._history()))
+        self._waiting.append((self._thread.submit(_timed, self._evaluation()), when, self._history(), self._first))
 
     def _evaluation(self) -> Callable[[], dict[str, Any]]:
         """Return what evaluates the parameters of this moment, wherever it is called."""
@@ -125,7 +140,7 @@ class Evaluations:
         return functools.partial(_evaluated, self._test, steps.params, steps.stats, averages)
 
     def _history(self) -> replay.History:
-        """Return what is known of the gradients so far, of which records say delays and losses."""
+        """Return what is known of the gradients since the newest evaluation, of which records say delays and losses."""
         delay, loss = np.array(self._delay), np.array(self._loss)
         unknown = np.broadcast_to(np.nan, delay.size)
         return replay.History(unknown, unknown, unknown, delay, unknown, unknown, {"loss": loss}, evaluations=[])
@@ -206,7 +221,7 @@ def execute(
                 num_gradients=job.plan.num_gradients,
                 settings=dataclasses.replace(settings, title=experiment.method.title, unit=experiment.local.unit),
                 log=log,
-                on_update=evaluations.update,
+                on_update=evaluations,
                 watch=None if watch is None else evaluations.watched(watch),
                 stop=lambda: evaluations.collect() or stop(),
             )

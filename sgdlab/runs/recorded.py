@@ -14,7 +14,7 @@ from sgdlab import replay
 from sgdlab.errors import UsageError, said_of
 from sgdlab.live import recording as live_recording
 from sgdlab.live import resume
-from sgdlab.live.log import path_in
+from sgdlab.live.lines import path_in
 from sgdlab.live.recording import LiveRecording
 from sgdlab.live.repeat import as_computed, repeat
 from sgdlab.results.records import as_stored

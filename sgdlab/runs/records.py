@@ -32,8 +32,8 @@ def opening(plan: Plan, params: Tree = None) -> Record:
     return {**what(plan), "config": plan.experiment.identity, "about": about_run(plan, params), **made}
 
 
-def evaluation(plan: Plan, history: History) -> Record:
-    """Return the record of the newest evaluation.
+def evaluation(plan: Plan, history: History, *, first: int = 0) -> Record:
+    """Return the record of the newest evaluation, by a history of all gradients but the `first` ones.
 
     Its `train_loss`, `staleness`, `gap` and `penalty` are means over the gradients since the evaluation before; the
     penalty is what the rule itself divides gradients by, such as Gap-Aware's own gap; of DC-ASGD, the length of its
@@ -46,7 +46,7 @@ def evaluation(plan: Plan, history: History) -> Record:
     # Of several nodes, the one that has learned least.
     worst = "lowest" if task.higher_is_better else "highest"
     now = newest["gradients"]
-    before: Any = history.evaluations[-2]["gradients"] if now else 0
+    before: Any = max(history.evaluations[-2]["gradients"] - first, 0) if now else 0
     return {
         "kind": "evaluation",
         "gradients": now,

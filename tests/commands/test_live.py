@@ -271,7 +271,7 @@ def test_a_work_directory_that_is_deleted_ends_the_run_which_continues(call, mon
     real, gone = Log.sync, []
 
     def sync(log, now, **given):
-        if log._lines > 40 and not gone:
+        if log._place.lines > 40 and not gone:
             gone.append(now)
             log._saved()
             shutil.rmtree("here")

@@ -128,9 +128,16 @@ def until_killed(folder, lines, source):
     folder.mkdir(exist_ok=True)
     whole = (source / "log.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "log.jsonl").write_bytes(b"".join(whole[:lines]))
+    shutil.copy(source / "record.bin", folder)
     for update in checkpoint.updates_of(source):
-        if checkpoint.load(source, update).lines <= lines:
-            shutil.copy(checkpoint.path_of(source, update), folder)
+        path = checkpoint.path_of(source, update)
+        if _lines_before(source, update, path.stat().st_mtime_ns) <= lines:
+            shutil.copy(path, folder)
+
+
+@functools.cache
+def _lines_before(folder, update, written):
+    return checkpoint.load(folder, update).place.lines
 
 
 def after(turns):

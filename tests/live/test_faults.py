@@ -18,7 +18,7 @@ from experiments.benchmarks.faults.runs import Outcome
 from experiments.benchmarks.faults.scenario import Scenario, ServerScenario, Step
 from sgdlab import policies
 from sgdlab.live.fleet import NOT_FINITE
-from sgdlab.live.log import path_in, read
+from sgdlab.live.lines import path_in, read
 
 WORKERS = 3
 SECONDS = 0.1

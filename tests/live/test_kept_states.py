@@ -17,7 +17,8 @@ from sgdlab import policies, replay, rules
 from sgdlab.errors import RunFailed, Stopped
 from sgdlab.live.checkpoint import KeptMessages
 from sgdlab.live.gradients import Gradients
-from sgdlab.live.log import Log, LogError
+from sgdlab.live.lines import LogError
+from sgdlab.live.log import Log
 from sgdlab.live.recording import LiveRecording
 from sgdlab.live.repeat import as_computed, repeat
 from sgdlab.live.resume import examined

@@ -10,7 +10,8 @@ from rehearsing import POLICIES, opened, rehearse, replayed
 from sgdlab import files
 from sgdlab.errors import UsageError
 from sgdlab.live import checkpoint
-from sgdlab.live.log import Log, read
+from sgdlab.live.lines import read
+from sgdlab.live.log import Log
 
 SAME, ENOUGH = np.full((1, 3), 1.0), 90
 LIKE = {"params": np.zeros(3), "aux": {"loss": np.zeros([])}}
@@ -35,8 +36,9 @@ def run(name, folder, *, at=None, does=lambda: None, say=[].append):
 def continues(name, folder, updates):
     """The same command goes on from where the run has ended, and the whole run is one."""
     again, (recording, steps, _, policy) = run(name, folder)
-    assert [update.number for update in again] == list(range(1, len(again) + 1))
-    assert [update.computed for update in again].index(True) == len(updates) - 1  # nothing is computed again
+    last = recording.schedule.num_updates
+    assert [update.number for update in again] == list(range(len(updates) + 1, last + 1))  # nothing is told again
+    assert all(update.computed for update in again)
     assert recording.ledger()["applied"] >= ENOUGH
     assert np.abs(steps.params - replayed(recording, policy.single)).max() == 0.0
 
@@ -132,7 +134,8 @@ def test_checkpoints_without_a_log_are_put_aside(tmp_path, spoil):
         spoil(folder / "log.jsonl")
         said.clear()
         log = opened(folder, say=said.append)
-        assert {path.name for path in folder.iterdir()} == {"log.jsonl"}
+        assert {path.name for path in folder.iterdir()} == {"log.jsonl", "record.bin"}
+        assert not (folder / "record.bin").read_bytes()
         count = len(before[-1])
         assert said[0].startswith(f"{folder / 'log.jsonl'} has no line, but {count} files of a run lie beside it")
         assert said[0].endswith(f"they are put aside in {tmp_path / f'run.{number}'}, and the run begins at 0")

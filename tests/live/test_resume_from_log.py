@@ -30,7 +30,7 @@ from rehearsing import (
 from sgdlab import policies, predictors
 from sgdlab.errors import RunFailed, Stopped
 from sgdlab.live import checkpoint
-from sgdlab.live.log import LogError, line_of, read
+from sgdlab.live.lines import LogError, line_of, read
 from sgdlab.live.recording import versions
 from sgdlab.live.resume import examined
 
@@ -118,9 +118,9 @@ def test_half_a_line_is_none(tmp_path):
     path, data = tmp_path / "log.jsonl", (tmp_path / "log.jsonl").read_bytes()
     for length in range(len(data)):
         path.write_bytes(data[:length])
-        entries, chains, size = read(path)
-        assert size == data[:length].rfind(b"\n") + 1
-        assert len(entries) == len(chains) == data[:length].count(b"\n")
+        entries, place = read(path)
+        assert place.offset == data[:length].rfind(b"\n") + 1
+        assert len(entries) == place.lines == data[:length].count(b"\n")
     path.write_bytes(data[:-5])
     log = opened(tmp_path)
     assert path.read_bytes() == data[: data[:-5].rfind(b"\n") + 1]
@@ -134,7 +134,12 @@ def test_a_log_that_contradicts_itself_says_where(tmp_path):
     rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=6, log=opened(tmp_path))
     path = tmp_path / "log.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
-    for wrong in (lines[:4] + lines[5:], [*lines[:4], lines[4].replace(b"1", b"2", 1), *lines[5:]]):
+    spoilt = [*lines[:4], lines[4].replace(b"1", b"2", 1), *lines[5:]]
+    path.write_bytes(b"".join(spoilt))
+    opened(tmp_path).close()  # the checkpoint after it knows what came before
+    for update in checkpoint.updates_of(tmp_path):
+        checkpoint.path_of(tmp_path, update).unlink()
+    for wrong in (lines[:4] + lines[5:], spoilt):
         path.write_bytes(b"".join(wrong))
         with pytest.raises(LogError, match=r"damaged in line 5, or lines before it are missing; the 4 lines before"):
             opened(tmp_path)
@@ -151,8 +156,11 @@ def test_another_configuration_is_refused(tmp_path):
     rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=6, log=opened(tmp_path, config))
     with pytest.raises(LogError, match=r'is of a run with protocol\.kind="any", not "other"'):
         opened(tmp_path, config | {"protocol": {"kind": "other"}})
-    with pytest.raises(LogError, match=r"does not follow .* num_gradients=9 must be 6, as the log says"):
-        rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=9, log=opened(tmp_path, config))
+    for match in ("does not go on from checkpoint 6 .*", "does not follow .*"):
+        with pytest.raises(LogError, match=match + " num_gradients=9 must be 6, as the log says"):
+            rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=9, log=opened(tmp_path, config))
+        for update in checkpoint.updates_of(tmp_path):
+            checkpoint.path_of(tmp_path, update).unlink()
 
 
 def stopped(log, turns=40):
@@ -301,8 +309,8 @@ def test_gradients_since_the_checkpoint_alone_are_computed_again(tmp_path):
     log = opened(tmp_path, compute=counted)
     rehearse(policies.asynchronous, runtimes, num_gradients=90, log=log, on_update=updates.append)
     assert len(computed) == used - before
-    assert [update.number for update in updates] == list(range(1, 91))
-    assert [update.number for update in updates if not update.computed] == list(range(1, before))
+    assert [update.number for update in updates] == list(range(before + 1, 91))
+    assert all(update.computed for update in updates)
 
 
 def test_a_checkpoint_of_another_log_is_not_used(tmp_path):
@@ -331,11 +339,11 @@ def test_nobody_begins_when_the_server_is_started_again(tmp_path):
     """All workers are gone: those who wait are told first, or a loss would seem to complete the round for them."""
     runtimes = np.array([[3.0, 5.0, 1.0]])
     rehearse(policies.synchronous, runtimes, num_gradients=12, log=opened(tmp_path / "whole"))
-    entries, _, _ = read(tmp_path / "whole" / "log.jsonl")
+    entries, _ = read(tmp_path / "whole" / "log.jsonl")
     place = next(place for place, entry in enumerate(entries) if entry[0] == "came")  # worker 2 waits
     until_killed(tmp_path / "killed", place + 1, tmp_path / "whole")
     recording, *_ = rehearse(policies.synchronous, runtimes, num_gradients=12, log=opened(tmp_path / "killed"))
-    entries, _, _ = read(tmp_path / "killed" / "log.jsonl")
+    entries, _ = read(tmp_path / "killed" / "log.jsonl")
     assert [entry[0] for entry in entries[place + 1 : place + 5]] == ["restart", "restart", "restart", "joined"]
     assert recording.ledger()["lost"] == 2
 

@@ -13,8 +13,15 @@ from sgdlab import policies
 from sgdlab.errors import HostLost, RunFailed, Stopped
 from sgdlab.live.engine import LiveEngine
 from sgdlab.live.server import serve
+from sgdlab.protocols.recorder import FATES, Row
 
 FIELDS = ("worker", "read", "update", "started", "arrived")
+
+
+def rows_of(part):
+    """The rows of a part of a record."""
+    columns = [part.columns[name] for name in ("ticket", "worker", "read", "started", "arrived", "update", "fate")]
+    return [Row(*fields, FATES[fate]) for *fields, fate in zip(*columns, strict=True)]
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +31,7 @@ def checked_after_each_event(monkeypatch):
 
     def handle_and_check(self, event, now):
         handle(self, event, now)
-        rows, flying = self.flying.recorder.rows, self.flying.recorder.open
+        rows, flying = rows_of(self.flying.recorder.part), self.flying.recorder.open
         made = self.updates
         fates = collections.Counter(row.fate or ("applied" if row.update < made else "open") for row in rows)
         assert sorted([row.ticket for row in rows] + list(flying)) == list(range(self.flying.begun))

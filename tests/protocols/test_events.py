@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.events import Driver
 from lib.tiers import examples
-from policy_driver import Driver
 
 from sgdlab import policies, predictors
 from sgdlab.policies import Begin, Close, Interrupt, Take, Wake

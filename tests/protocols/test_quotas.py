@@ -8,7 +8,7 @@ import statistics
 import numpy as np
 import pytest
 from comparison import assert_equal
-from policy_driver import Driver
+from lib.events import Driver
 
 from sgdlab import DROPPED, policies, protocols
 from sgdlab.errors import UsageError

@@ -5,7 +5,7 @@ import pytest
 from comparison import RUNTIMES, assert_equal, assert_rows_are_run_times, assert_schedule_is, check
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_driver import Driver
+from lib.events import Driver
 
 from sgdlab import DROPPED, PENDING, policies, protocols
 

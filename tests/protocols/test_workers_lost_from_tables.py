@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from policy_driver import Driver
+from lib.events import Driver
 
 from sgdlab import policies, rules
 from sgdlab.policies import Begin, Close, Drop, Interrupt, Take

@@ -5,9 +5,11 @@ import pytest
 from lib import tiny
 from lib.rehearsal import workers_of
 
-from sgdlab import runs
+from sgdlab import policies, runs
 from sgdlab.errors import Stopped, UsageError
-from sgdlab.runs import recorded
+from sgdlab.live import snapshot
+from sgdlab.live.engine import Taken, Updated
+from sgdlab.runs import live_run, recorded
 from sgdlab.runs.tasks import batches_of
 from sgdlab.runs.train import train
 
@@ -57,3 +59,43 @@ def test_what_is_real_is_not_simulated(family, kind):
     config = tiny.config(method="asgd", **{f"{family}__kind": kind})
     with pytest.raises(UsageError, match=rf"^--config\.{family}\.kind={kind} must be left out on real processes"):
         runs.live.make_job(config)
+
+
+@pytest.mark.parametrize("killed", [7, 8, 9, 29])
+def test_evaluations_go_on_as_if_the_server_had_not_ended(killed):
+    """Means over the gradients since the evaluation before are of gradients that another process was told of."""
+    job = runs.live.make_job(tiny.config(method="asgd"))
+    every = -(-job.plan.num_gradients // job.plan.experiment.reporting.evaluations)
+    drawn = np.random.default_rng(0).random(4 * every)
+    updates = [
+        Updated(number, number, float(number), (Taken(number - 1, 0, number % 5, loss),), True)
+        for number, loss in enumerate(drawn.tolist(), 1)
+    ]
+    killed = killed * every // 8
+    alone, parts = [], []
+    with live_run.Evaluations(job, job.steps(), (), alone.append) as evaluations:
+        for update in updates:
+            evaluations(update)
+            evaluations.collect(wait=True)
+    with live_run.Evaluations(job, job.steps(), (), parts.append) as evaluations:
+        for update in updates[:killed]:
+            evaluations(update)
+            evaluations.collect(wait=True)
+        policy = policies.asynchronous(num_workers=1)
+        state = snapshot.taken(policy, evaluations.state())
+        before = list(parts)
+        for update in updates[killed : killed + every]:  # it goes on, and none of this is in the checkpoint
+            evaluations(update)
+            evaluations.collect(wait=True)
+        ended = list(parts)
+    for known in (before, ended):
+        parts.clear()
+        with live_run.Evaluations(job, job.steps(), known, parts.append) as evaluations:
+            evaluations.go_on(snapshot.put(state, policy))
+            for update in updates[killed:]:
+                evaluations(update)
+                evaluations.collect(wait=True)
+        assert len(alone) == 5
+        for one, other in zip(alone, parts, strict=True):
+            assert one | {"evaluation_seconds": 0.0} == other | {"evaluation_seconds": 0.0}
+        assert known is ended or len(evaluations.state()["loss"]) == 0

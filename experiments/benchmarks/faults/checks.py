@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.benchmarks.faults import work
 from sgdlab import replay
-from sgdlab.live.log import Entry
+from sgdlab.live.lines import Entry
 from sgdlab.live.recording import LiveRecording
 from sgdlab.live.status import Status
 from sgdlab.tasks import Task

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from sgdlab.live.log import path_in
+from sgdlab.live.lines import path_in
 
 
 def cut_off_log(folder: pathlib.Path) -> None:

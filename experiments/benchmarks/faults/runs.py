@@ -16,7 +16,8 @@ from experiments.benchmarks.faults.faulty import Faulty
 from experiments.benchmarks.faults.scenario import Scenario
 from sgdlab import policies
 from sgdlab.errors import Stopped
-from sgdlab.live.log import Log, LogError, path_in, read
+from sgdlab.live.lines import LogError, path_in, read
+from sgdlab.live.log import Log
 from sgdlab.live.recording import LiveRecording
 from sgdlab.live.resume import examined
 from sgdlab.live.server import serve

@@ -17,7 +17,7 @@ import numpy as np
 from experiments.benchmarks.faults import checks, runs, server, work
 from experiments.benchmarks.faults.runs import Outcome
 from experiments.benchmarks.faults.scenario import ServerScenario
-from sgdlab.live.log import Entry, path_in, read
+from sgdlab.live.lines import Entry, path_in, read
 from sgdlab.live.recording import LiveRecording
 from sgdlab.live.resume import examined
 
@@ -77,7 +77,7 @@ def judged(outcome: Outcome, folder: pathlib.Path, before: Sequence[LiveRecordin
         lines,
         folder=folder,
         tickets=None,
-        updates=json.loads((folder / server.UPDATES).read_text(encoding="utf-8")),
+        updates=_told(json.loads((folder / server.UPDATES).read_text(encoding="utf-8"))),
         statuses=[],
     )
     again = collections.Counter(entry[2] for entry in entries if entry[0] == "restart")  # workers that were there
@@ -140,6 +140,11 @@ def _wait_until(process: subprocess.Popen, reached: Callable[[], bool], folder: 
             why = "has ended" if process.returncode is not None else f"takes more than {runs.PATIENCE:.0f} s"
             raise RuntimeError(f"the server {why}: {' | '.join(words)}")
         time.sleep(_PAUSE)
+
+
+def _told(updates: list[int]) -> list[int]:
+    """Return the updates that the two servers have told of; the first one told of those before the second's."""
+    return [*range(1, updates[0]), *updates] if updates else []
 
 
 def _entries(lines: pathlib.Path) -> list[Entry]:

@@ -57,10 +57,15 @@ class Growing:
             return 0
         return max(status.st_size - self._offset, 0) if stat.S_ISREG(status.st_mode) else 0
 
-    def read(self, most: int = 1 << 22) -> bytes:
-        """New whole lines; nothing where there are none, or no file."""
+    def read(self, most: int = 1 << 22, *, goes_on: bool = False) -> bytes:
+        """New whole lines; nothing where there are none, or no file.
+
+        Args:
+          most: bytes that are read.
+          goes_on: whether a file in the place of another continues it, as in the log of a live run.
+        """
         try:
-            with self.path.open("rb") as file:
+            with (goes_on and self._before()) or self.path.open("rb") as file:
                 self._notice(file)
                 file.seek(self._offset)
                 data = file.read(most)
@@ -70,6 +75,19 @@ class Growing:
         self.begin += data[: max(_FINGERPRINT - len(self.begin), 0)]
         whole, end, self._rest = (self._rest + data).rpartition(b"\n")
         return whole + end
+
+    def _before(self) -> BinaryIO | None:
+        """The file that another has replaced, while it is there, under a name of its own, and not read to its end."""
+        now = self.path.stat()
+        if self._identity in (None, (now.st_dev, now.st_ino)):
+            return None
+        for path in self.path.parent.glob(f"{self.path.stem}-*{self.path.suffix}"):
+            found = path.stat()
+            if (found.st_dev, found.st_ino) == self._identity:
+                if found.st_size > self._offset:
+                    return path.open("rb")
+                self._identity, self._offset, self.begin = None, 0, b""
+        return None
 
     def rest(self) -> bytes:
         """The last line, where its end is missing; it is not read again."""
@@ -228,7 +246,7 @@ class Tail:
         return min((file.newest for file in first.values()), default=None)
 
     def _read(self, file: _File, *, end: bool) -> None:
-        data = file.read(_CHUNK if self._one else _CHUNK_OF_MANY)
+        data = file.read(_CHUNK if self._one else _CHUNK_OF_MANY, goes_on=isinstance(file.parser, LiveLog))
         if end and not file.unread and (rest := file.rest()).strip():
             data += rest + b"\n"
         self.bytes_read += len(data)

@@ -304,6 +304,27 @@ def test_a_worker_nobody_waits_for_has_gradients_in_fewer_rows(tmp_path):
     assert tail.steps.late == 0
 
 
+@pytest.mark.parametrize("read", [0, 60, 149])
+def test_a_log_that_goes_on_in_another_file_is_read_on(tmp_path, read):
+    """Read the rest of the one before first, which has another name by then."""
+    path = tmp_path / "log.jsonl"
+    header, *lines = logged([1.0, 1.0, 1.0], 50).splitlines(keepends=True)
+    path.write_text(header + "".join(lines[:read]))
+    tail = Tail(tmp_path, Options())
+    given = [tail.poll()[0]]
+    with path.open("a") as file:
+        file.write("".join(lines[read:150]))
+    os.link(path, tmp_path / "log-0.jsonl")
+    (tmp_path / ".part").write_text(header + "".join(lines[150:]))
+    os.replace(tmp_path / ".part", path)
+    given += [tail.poll(end=turn == 2)[0] for turn in range(3)]
+    assert np.concatenate(given).tolist() == list(range(49))
+    assert (tail.why, tail.steps.late) == ("", 0)
+    (tmp_path / ".part").write_text(header)
+    os.replace(tmp_path / ".part", path)  # the one before is gone: another run
+    assert tail.poll() is None
+
+
 def test_a_directory_may_come_after_the_watch_has_begun(tmp_path):
     path = tmp_path / "run"
     tail = Tail(path, Options())
