@@ -139,8 +139,9 @@ def law() -> tuple[float, float]:
 def _drawn(found: pd.DataFrame, chosen: pd.Series) -> Figure:
     drawn, panels = canvas(1, 2, width=10.5, height=4.4)
     for panel, name in zip(panels[0], ("stale", "waiting"), strict=True):
-        for _, one in found.iterrows():
-            panel.plot([2048, 4096], [one[f"2048 {name}"], one[f"4096 {name}"]], color="0.8", linewidth=1)
+        ends = found[[f"2048 {name}", f"4096 {name}"]].to_numpy().T
+        first, *_ = panel.plot([2048, 4096], ends, color="0.8", linewidth=1)
+        first.set_label("all twelve variants")
         kept = [chosen[f"2048 {name}"], chosen[f"4096 {name}"]]
         panel.plot([2048, 4096], kept, color=PALETTE[0], marker="o", label="kept by the small pilot")
         panel.plot([2048, 4096], [PRINTED[cap][name] for cap in PRINTED], "kx", label="printed", markersize=9)

@@ -7,6 +7,7 @@ measured over the run. Nothing is trained: these are claims on which rollouts en
 """
 
 import functools
+import textwrap
 
 import numpy as np
 import pandas as pd
@@ -198,11 +199,14 @@ def _drawn(runs: pd.DataFrame) -> Figure:
     others = means[~means.index.get_level_values("policy").isin(["admission", "in_order"])].droplevel("value")
     places = np.arange(len(others))
     for shift, shade, name in ((-0.2, PALETTE[0], "longest_tenth"), (0.2, PALETTE[1], "trained_over_offered")):
-        panels[0, 2].barh(places + shift, others[name], 0.4, color=shade, label=QUANTITIES[name].partition(",")[0])
+        label = textwrap.fill(QUANTITIES[name].partition(",")[0], 24)
+        halves = [interval(runs[runs.policy == policy][name], resolution=RESOLUTION).half for policy in others.index]
+        own = {"xerr": np.nan_to_num(halves, posinf=0.0), "color": shade, "label": label}  # one seed has no interval
+        panels[0, 2].barh(places + shift, others[name], 0.4, **own)
     panels[0, 2].set_yticks(places, list(others.index))
     panels[0, 2].invert_yaxis()
     panels[0, 2].set_xlim(0, 2.2)
     panels[0, 2].axvline(1, color="black", linewidth=1)
     for panel in panels[0]:
-        panel.legend(fontsize=9, loc="upper right" if panel is panels[0, 2] else "upper left")
+        panel.legend(fontsize=9, loc="center right" if panel is panels[0, 2] else "upper left")
     return drawn
