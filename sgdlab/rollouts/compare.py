@@ -157,12 +157,13 @@ def recommended(found: Sequence[Tried], max_staleness: float, tolerance: float =
     Args:
       found: policies and machines.
       max_staleness: bound of the mean staleness by rollout.
-      tolerance: share of the trained tokens a second that is given up for fresher ones.
+      tolerance: share of the trained tokens a second that is given up for fresher ones, and of the bound by which the
+        mean may be above it: one that is bounded over a whole run can be so after the run's beginning.
     """
     allowed = [
         one
         for one in found
-        if one.figures["staleness"] <= max_staleness + 1e-9 and one.figures["longest_tenth"] >= STARVED
+        if one.figures["staleness"] <= (1 + tolerance) * max_staleness and one.figures["longest_tenth"] >= STARVED
     ]
     if not allowed:
         return None

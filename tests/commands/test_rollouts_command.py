@@ -62,7 +62,7 @@ def test_all_policies_with_closed_forms(roll, tmp_path):
 
 
 def test_who_is_starved_is_said_and_what_to_do(roll):
-    code, output, _ = roll("--policy=window,admission", "--steps=60", "--max_staleness=3")
+    code, output, _ = roll("--policy=window,admission", "--steps=60")
     words = " ".join(output.split())
     assert code == 0
     assert "Under `window, lag 1` " in words

@@ -94,6 +94,7 @@ def test_the_freshest_of_those_that_are_nearly_fastest_is_recommended():
 
     found = [tried(100, 3.0), tried(99.5, 2.0), tried(90, 0.5), tried(120, 0.1, longest=0.4), tried(200, 9.0)]
     assert compare.recommended(found, 4.0) is found[1]
+    assert compare.recommended(found, 1.985) is found[1]  # a bound of the whole run, measured after its beginning
     assert compare.recommended(found, 1.0) is found[2]
     assert compare.recommended(found, 10.0) is found[4]
     assert compare.recommended(found, 0.2) is None
