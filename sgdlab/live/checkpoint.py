@@ -15,7 +15,7 @@ import numpy as np
 from sgdlab import files
 from sgdlab.live import record
 from sgdlab.live.formats import CHECKPOINT, differs
-from sgdlab.live.lines import Place
+from sgdlab.live.lines import LogPlace
 from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.snapshot import Snapshot
 from sgdlab.replay.steps import plain
@@ -31,7 +31,7 @@ class Checkpoint(NamedTuple):
     """The server's state when an update had been made and all its workers had begun again."""
 
     update: int  # number of updates made
-    place: Place  # of the log, up to then; a checkpoint belongs to one log only
+    place: LogPlace  # of the log, up to then; a checkpoint belongs to one log only
     steps: dict[str, np.ndarray]  # what `Steps.snapshot` returned
     versions: dict[int, list[np.ndarray]]  # version -> leaves, of those that gradients in flight are computed on
     state: Snapshot | None = None  # of the engine; None where a policy's cannot be written, and the whole log stands
@@ -109,7 +109,7 @@ def load(folder: pathlib.Path, update: int) -> Checkpoint:
             parts[kind][rest] = array
     _, update, length, *place = (int(number) for number in numbers)
     state = None if tree is None else Snapshot(json.loads(tree.tobytes()), parts["state"])
-    return Checkpoint(update, Place(*place), parts["steps"], versions, state, length)
+    return Checkpoint(update, LogPlace(*place), parts["steps"], versions, state, length)
 
 
 def digest(arrays: dict[str, np.ndarray]) -> bytes:

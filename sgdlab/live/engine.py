@@ -27,7 +27,7 @@ from sgdlab.live.recording import LiveRecording
 from sgdlab.live.settings import LiveSettings, Patience
 from sgdlab.live.transport import ANEW, Transport
 from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
-from sgdlab.protocols.recorder import Part
+from sgdlab.protocols.recorder import RecordPart
 from sgdlab.replay.steps import Steps
 from sgdlab.types import Tree
 
@@ -121,7 +121,9 @@ class LiveEngine:
         """Tell another transport what follows from now on."""
         self.flying.versions.connect(transport)
 
-    def recording(self, config: dict[str, Any], versions: dict[str, str], before: Sequence[Part] = ()) -> LiveRecording:
+    def recording(
+        self, config: dict[str, Any], versions: dict[str, str], before: Sequence[RecordPart] = ()
+    ) -> LiveRecording:
         """Return what has happened so far; versions that changed on the way are given as "first, later last".
 
         Args:

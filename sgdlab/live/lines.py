@@ -16,7 +16,7 @@ class LogError(ValueError):
     """A log that cannot be used, or opened; the message is one line, and names the file and the place."""
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """A place between two lines of a log.
 
     Attributes:
@@ -78,12 +78,12 @@ def line_of(entry: Entry, chain: int) -> tuple[bytes, int]:
     return body + b',"%08x"]\n' % chain, chain
 
 
-def header(config: dict[str, Any], versions: dict[str, str], before: Place) -> Entry:
+def header(config: dict[str, Any], versions: dict[str, str], before: LogPlace) -> Entry:
     """Return the entry with which a file begins whose lines are after this place."""
     return ["log", LOG, config, versions, before.lines, before.chain]
 
 
-def read(path: pathlib.Path) -> tuple[list[Entry], Place]:
+def read(path: pathlib.Path) -> tuple[list[Entry], LogPlace]:
     """Return the entries of one file of a log, its header first, and the place after them.
 
     Half a line at the end is left out.
@@ -98,13 +98,13 @@ def read(path: pathlib.Path) -> tuple[list[Entry], Place]:
     return found, place
 
 
-def start_of(path: pathlib.Path) -> Place:
+def start_of(path: pathlib.Path) -> LogPlace:
     """Return the place before the first line of a file."""
     head = header_of(path)
-    return Place() if head is None else Place(head[4], head[5], head[4], 0)
+    return LogPlace() if head is None else LogPlace(head[4], head[5], head[4], 0)
 
 
-def walk(path: pathlib.Path, place: Place, *, parsed: bool = True) -> Iterator[tuple[Entry, Place]]:
+def walk(path: pathlib.Path, place: LogPlace, *, parsed: bool = True) -> Iterator[tuple[Entry, LogPlace]]:
     """Yield the entries of a file from a place on, each with the place after it; errors are as of `read`.
 
     Args:
@@ -128,11 +128,11 @@ def walk(path: pathlib.Path, place: Place, *, parsed: bool = True) -> Iterator[t
                 )
             entry: Entry = json.loads(line)[:-1] if parsed else []
             before = line
-            place = Place(place.lines + 1, zlib.crc32(body, place.chain), place.first, place.offset + len(line))
+            place = LogPlace(place.lines + 1, zlib.crc32(body, place.chain), place.first, place.offset + len(line))
             yield entry, place
 
 
-def follow(folder: pathlib.Path, place: Place, *, parsed: bool = True) -> Iterator[tuple[Entry, Place]]:
+def follow(folder: pathlib.Path, place: LogPlace, *, parsed: bool = True) -> Iterator[tuple[Entry, LogPlace]]:
     """Yield the entries of all files of a log from a place on, but for headers; arguments and errors as of `walk`."""
     for first, path in files_in(folder).items():
         if first < place.first:
@@ -147,7 +147,7 @@ def follow(folder: pathlib.Path, place: Place, *, parsed: bool = True) -> Iterat
                 yield entry, place
 
 
-def begin_of(folder: pathlib.Path) -> Place:
+def begin_of(folder: pathlib.Path) -> LogPlace:
     """Return the place before the first line of a log; a `LogError` if that is gone, and no checkpoint can be used."""
     first, path = next(iter(files_in(folder).items()))
     if first:
@@ -156,7 +156,7 @@ def begin_of(folder: pathlib.Path) -> Place:
     return start_of(path)
 
 
-def holds(folder: pathlib.Path, place: Place) -> bool:
+def holds(folder: pathlib.Path, place: LogPlace) -> bool:
     """Return True if a log has a place: the line before it has that checksum, which is one of all lines before."""
     path = files_in(folder).get(place.first)
     if path is None or place.offset > path.stat().st_size:

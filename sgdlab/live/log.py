@@ -15,11 +15,11 @@ from sgdlab import files
 from sgdlab.errors import RunFailed, UsageError
 from sgdlab.live import checkpoint, lines
 from sgdlab.live.checkpoint import Checkpoint, KeptMessages
-from sgdlab.live.lines import Entry, LogError, Place, line_of, path_in
+from sgdlab.live.lines import Entry, LogError, LogPlace, line_of, path_in
 from sgdlab.live.record import NAME, RecordFile
 from sgdlab.live.recording import versions
 from sgdlab.live.snapshot import Snapshot
-from sgdlab.protocols.recorder import Part
+from sgdlab.protocols.recorder import RecordPart
 from sgdlab.types import Tree
 
 SYNC_SECONDS = 1.0
@@ -144,7 +144,7 @@ class Log:
         """Return True if the messages since the last checkpoint take so much room that it is time for another."""
         return self.messages is not None and self.messages.size >= FULL
 
-    def entries(self) -> Iterator[tuple[Entry, Place]]:
+    def entries(self) -> Iterator[tuple[Entry, LogPlace]]:
         """Yield what has happened since the checkpoint from which the run continues, each with the place after it."""
         return lines.follow(self.folder, self._from)
 
@@ -152,7 +152,7 @@ class Log:
         """Free the memory of the checkpoints, from which the run goes on."""
         self.found = Found(None, None)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[RecordPart]:
         """Return what had ended before the newest checkpoint; a `LogError` if it is damaged."""
         self._saved()
         return self._record.parts()
@@ -177,7 +177,7 @@ class Log:
             if self._file.write(line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         lines, _, first, offset = self._place
-        self._place = Place(lines + 1, chain, first, offset + len(line))
+        self._place = LogPlace(lines + 1, chain, first, offset + len(line))
         self._dirty = True
 
     def keep(self, ticket: int, grads: Tree, aux: Tree) -> None:
@@ -243,7 +243,7 @@ class Log:
         versions: dict[int, list[Any]],
         *,
         state: Snapshot | None = None,
-        part: Part | None = None,
+        part: RecordPart | None = None,
     ) -> None:
         """Begin to save the server's state, in a thread; what it is given must not change any more.
 
@@ -264,7 +264,7 @@ class Log:
         made = Checkpoint(update, self._place, steps, versions, state)
         with self._writing():
             messages = None if self.messages is None else self.messages.checkpoint(update)
-        self._saving = self._writer.submit(self._save, made, part or Part(), messages, ended)
+        self._saving = self._writer.submit(self._save, made, part or RecordPart(), messages, ended)
 
     def close(self) -> None:
         """Wait until everything is on the disk; `RunFailed` if that fails."""
@@ -315,7 +315,7 @@ class Log:
                 raise
         except OSError:  # such as on a file system without links
             return None
-        self._place = Place(before.lines + 1, chain, before.lines, len(line))
+        self._place = LogPlace(before.lines + 1, chain, before.lines, len(line))
         file, self._file = self._file, file
         return file
 
@@ -335,7 +335,7 @@ class Log:
             if left := checkpoint.paths_in(self.folder):
                 what = f"{self.path} has no line, but {len(left)} files of a run lie beside it, such as {left[0].name}"
                 self.say(f"{what}: they are put aside in {files.put_aside(left)}, and the run begins at 0")
-            self.config, self.versions, self._place = given, versions(), Place()
+            self.config, self.versions, self._place = given, versions(), LogPlace()
             self._record, self.begun = RecordFile(self.folder), False
             self.write(lines.header(given, self.versions, self._place))
             self._from = self._place
@@ -351,7 +351,7 @@ class Log:
         self._file.truncate(self._place.offset)
         self._record = RecordFile(self.folder, 0 if base is None else base.record)
 
-    def _save(self, made: Checkpoint, part: Part, messages: IO[bytes] | None, ended: IO[bytes] | None) -> None:
+    def _save(self, made: Checkpoint, part: RecordPart, messages: IO[bytes] | None, ended: IO[bytes] | None) -> None:
         with messages or contextlib.nullcontext(), ended or contextlib.nullcontext():
             self._on_disk(messages, ended)  # a checkpoint is never ahead of its log
         if ended is not None:

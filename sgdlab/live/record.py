@@ -8,11 +8,11 @@ from typing import IO
 import numpy as np
 
 from sgdlab.live.lines import LogError
-from sgdlab.protocols.recorder import Part
+from sgdlab.protocols.recorder import RecordPart
 
 NAME = "record.bin"
-_HEAD = np.dtype([("check", "<u4"), *((name, "<i8") for name in Part.TYPES)])
-_TYPES = {name: np.dtype(typecode).newbyteorder("<") for name, typecode in Part.TYPES.items()}
+_HEAD = np.dtype([("check", "<u4"), *((name, "<i8") for name in RecordPart.TYPES)])
+_TYPES = {name: np.dtype(typecode).newbyteorder("<") for name, typecode in RecordPart.TYPES.items()}
 
 
 class RecordFile:
@@ -39,9 +39,9 @@ class RecordFile:
         self._file = self._path.open("r+b" if self._path.exists() else "w+b", buffering=0)
         self._file.truncate(length)
         self._length = length
-        self._waiting: list[Part] = []  # those that could not be written yet
+        self._waiting: list[RecordPart] = []  # those that could not be written yet
 
-    def add(self, *parts: Part) -> int:
+    def add(self, *parts: RecordPart) -> int:
         """Bring parts to the disk, and return how long the file is then; an OSError leaves them for the next time."""
         self._waiting += parts
         data = b"".join(_spelled(part) for part in self._waiting)
@@ -54,7 +54,7 @@ class RecordFile:
         self._waiting.clear()
         return self._length
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[RecordPart]:
         """Return all parts; the file may have been deleted, since it is open."""
         self._file.seek(0)
         return [*read(self._file, self._length, self._path), *self._waiting]
@@ -71,14 +71,14 @@ class RecordFile:
         self._file.close()
 
 
-def read_from(folder: pathlib.Path, length: int) -> list[Part]:
+def read_from(folder: pathlib.Path, length: int) -> list[RecordPart]:
     """Return the parts in the first bytes of the record in a folder, of a run that may go on; errors as of `read`."""
     path = folder / NAME
     with path.open("rb") as file:
         return read(file, length, path)
 
 
-def read(file: IO[bytes], length: int, path: pathlib.Path) -> list[Part]:
+def read(file: IO[bytes], length: int, path: pathlib.Path) -> list[RecordPart]:
     """Return the parts in a file's next bytes.
 
     Raises:
@@ -96,12 +96,12 @@ def read(file: IO[bytes], length: int, path: pathlib.Path) -> list[Part]:
         for name, dtype in _TYPES.items():
             columns[name] = np.ndarray(int(counts[name]), dtype, data, at)
             at += columns[name].nbytes
-        parts.append(Part(columns))
+        parts.append(RecordPart(columns))
         place += len(head) + size
     return parts
 
 
-def _spelled(part: Part) -> bytes:
+def _spelled(part: RecordPart) -> bytes:
     """Return a part as bytes: a checksum, the length of each column, and these."""
     columns = [np.asarray(part.columns[name], dtype) for name, dtype in _TYPES.items()]
     body = np.array((0, *map(len, columns)), _HEAD).tobytes()[4:] + b"".join(column.tobytes() for column in columns)

@@ -9,7 +9,7 @@ from typing import Any, cast
 from sgdlab.live import checkpoint, messages, record, snapshot
 from sgdlab.live.checkpoint import Checkpoint
 from sgdlab.live.engine import NUMBERS, LiveEngine, check_same
-from sgdlab.live.lines import Entry, LogError, Place, begin_of, follow, header_of, path_in
+from sgdlab.live.lines import Entry, LogError, LogPlace, begin_of, follow, header_of, path_in
 from sgdlab.live.log import Log, found_in
 from sgdlab.live.messages import Event, Start
 from sgdlab.live.recording import LiveRecording
@@ -29,7 +29,7 @@ class Past:
     def __init__(
         self,
         path: pathlib.Path,
-        entries: Iterator[tuple[Entry, Place]],
+        entries: Iterator[tuple[Entry, LogPlace]],
         clock: Clock,
         write: Callable[[Entry], None],
     ):
@@ -57,7 +57,7 @@ class Past:
 
     def _next(self) -> Entry | None:
         """Return the next entry; None at the end."""
-        entry, place = next(self._entries, (None, Place(self._line)))
+        entry, place = next(self._entries, (None, LogPlace(self._line)))
         self._line = place.lines
         return entry
 

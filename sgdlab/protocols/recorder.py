@@ -45,7 +45,7 @@ class Row:
     life: int = 0
 
 
-class Part:
+class RecordPart:
     """Some of what happened, in columns: a gradient takes 65 bytes, as days of gradients are kept.
 
     Attributes:
@@ -69,7 +69,7 @@ class Part:
             self.columns[name].append(FATES.index(row.fate) if name == "fate" else getattr(row, name))
 
     @classmethod
-    def joined(cls, parts: Sequence["Part"]) -> dict[str, np.ndarray]:
+    def joined(cls, parts: Sequence["RecordPart"]) -> dict[str, np.ndarray]:
         """The columns of all parts, one after the other; what came late is in `seconds`."""
         found = {name: np.concatenate([part.columns[name] for part in parts]) for name in cls.TYPES}
         late, seconds = (found.pop(name)[::-1] for name in ("late", "late_seconds"))  # of two, the first comes last
@@ -103,7 +103,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.open: dict[int, Row] = {}
-        self.part, self.updates = Part(), 0
+        self.part, self.updates = RecordPart(), 0
 
     def began(self, ticket: int, worker: int, version: int, now: float, *, life: int = 0) -> None:
         """A worker begins a gradient on a version, at `now` seconds."""
@@ -129,12 +129,12 @@ class Recorder:
         self.part.columns["applied"].append(now)
         self.updates += 1
 
-    def take(self) -> Part:
+    def take(self) -> RecordPart:
         """Return what has ended since the last call, which is not kept here any more."""
-        part, self.part = self.part, Part()
+        part, self.part = self.part, RecordPart()
         return part
 
-    def schedule(self, num_workers: int, before: Sequence[Part] = ()) -> tuple[Schedule, dict[str, np.ndarray]]:
+    def schedule(self, num_workers: int, before: Sequence[RecordPart] = ()) -> tuple[Schedule, dict[str, np.ndarray]]:
         """Return what has happened so far.
 
         Gradients of an update that is still open are pending, like those in flight, which stand with the last update's
@@ -151,10 +151,10 @@ class Recorder:
         parts = [*before, self.part]
         applied = [part.columns["applied"] for part in parts]
         end = next((times[-1] for times in reversed(applied) if len(times)), 0.0)
-        flying = Part()
+        flying = RecordPart()
         for row in self.open.values():
             flying.append(dataclasses.replace(row, arrived=max(end, float(np.nextafter(row.started, np.inf)))))
-        columns = Part.joined([*parts, flying])
+        columns = RecordPart.joined([*parts, flying])
         own = {name: columns[name] for name in ("worker", "read", "update", "started", "arrived")}
         schedule, order = schedule_of(own, columns.pop("applied"), num_workers)
         rows = {name: column[order] for name, column in columns.items()}

@@ -53,7 +53,7 @@ def simulate(
 
 
 @dataclasses.dataclass(slots=True)
-class _Group:
+class _RolloutGroup:
     """Holds a group: what it is of, how many of its rollouts are not over, and what has become of it."""
 
     prompt: int
@@ -90,7 +90,7 @@ class RolloutRun:
         self._heap: list[tuple[float, int, int, int]] = []  # (seconds, kind, engine, stamp)
         self._now, self._training, self._settled = 0.0, False, False
         self._prompts, self._again = 0, collections.deque[tuple[int, int]]()
-        self._groups: list[_Group] = []
+        self._groups: list[_RolloutGroup] = []
         self._pending, self._first_running = 0, 0  # rollouts of the last group that have not begun
         self._rows: list[tuple] = []  # of rollouts: group, engine, clock, second and version at the beginning, length
         self._finished: list[float] = []
@@ -256,7 +256,7 @@ class RolloutRun:
             attempt, prompt = divmod(self._prompts, self.workload.prompts)
             self._prompts += 1
         lengths = self.workload.tokens[attempt % self.workload.attempts, prompt].tolist()
-        self._groups.append(_Group(prompt, attempt, lengths, len(lengths)))
+        self._groups.append(_RolloutGroup(prompt, attempt, lengths, len(lengths)))
         self.begun += 1
         self._pending = self.workload.group
 

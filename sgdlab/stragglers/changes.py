@@ -122,7 +122,7 @@ def find_changes(before: Recording, after: Recording, names: tuple[str, str]) ->
       >>> print(find_changes(*pair, ("a.csv", "b.csv")).sentence())
       Changed: seconds per step slower and straggler cost larger; worker c slower; slow: c came.
     """
-    pair = _Trace(before), _Trace(after)
+    pair = _Side(before), _Side(after)
     shared = [name for name in before.workers if name in after.workers]
     causes = pair[0].causes() | pair[1].causes()
     blamed = {worker for _, workers in causes.values() for worker in workers}
@@ -159,7 +159,7 @@ def _rows(kind: str, words: Mapping[str, tuple[str, str]], values: list[np.ndarr
     return rows
 
 
-class _Trace:
+class _Side:
     """Holds the complete steps of a trace, and what was found in them."""
 
     def __init__(self, complete: Recording):

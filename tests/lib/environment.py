@@ -19,6 +19,7 @@ if not FULLY:
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_flags])
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["GRPC_VERBOSITY"] = "ERROR"  # as `sgdlab.live` sets it; who imports gRPC before that comes too late
 
 # Small programs are compiled again in every module and command: those of one pytest process are shared by files, and
 # with the next run. Another process has a directory of its own, since JAX does not write these files at once.

@@ -100,7 +100,7 @@ class Rehearsal:
       [0, 1]
       >>> rehearsal.begin(1, ticket=0, handle=rehearsal.publish(np.zeros(1)))
       >>> rehearsal.next(1.0), rehearsal.next(None)
-      ([], [Came(worker=1, ticket=0, grads=array([0.]), aux={}, seconds=3.0)])
+      ([], [Came(worker=1, ticket=0, grads=array([0.]), aux={}, seconds=3.0, finite=None)])
       >>> rehearsal.time()
       3.0
     """

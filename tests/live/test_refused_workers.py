@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import os
 import pathlib
 import queue
 import secrets
@@ -218,6 +219,15 @@ def held_by(transport):
     port = int(transport.address.split(":")[1])
     found = [one for one in psutil.Process().net_connections("tcp") if one.laddr[1] == port]
     return [one for one in found if one.status == "ESTABLISHED"]
+
+
+def test_grpc_prints_no_line_for_each_stranger(monkeypatch):
+    monkeypatch.delenv("GRPC_VERBOSITY")
+    endpoint.grpc_or_error()
+    assert os.environ["GRPC_VERBOSITY"] == "ERROR"
+    monkeypatch.setenv("GRPC_VERBOSITY", "DEBUG")  # who wants to see it
+    endpoint.grpc_or_error()
+    assert os.environ["GRPC_VERBOSITY"] == "DEBUG"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from test_simulate import made
+from test_rollout_runs import made
 
 from sgdlab import rollouts
 from sgdlab.rollouts import compare

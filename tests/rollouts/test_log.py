@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from test_simulate import halves
+from test_rollout_runs import halves
 
 from sgdlab import rollouts
 from sgdlab.rollouts.bias import length_bias

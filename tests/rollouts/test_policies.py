@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_simulate import MACHINES, VARIANTS, made
+from test_rollout_runs import MACHINES, VARIANTS, made
 
 from sgdlab import rollouts
 from sgdlab.rollouts.predict import mean_ceiling

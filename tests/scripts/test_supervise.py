@@ -14,6 +14,7 @@ from fakes import SCRIPTS, answer, is_running, until
 
 from sgdlab.checkpoints import Checkpoints
 from sgdlab.live import checkpoint
+from sgdlab.live.lines import LogPlace
 
 ENDS = """
 import os, pathlib, sys
@@ -127,7 +128,7 @@ def test_checkpoints_of_both_kinds_are_known(tmp_path):
         kept.save(3, {"step": np.zeros(1)})
     live = tmp_path / "states" / "run"
     live.mkdir()
-    checkpoint.save(live, checkpoint.Checkpoint(12, 0, 0, {}, {}))
+    checkpoint.save(live, checkpoint.Checkpoint(12, LogPlace(), {}, {}))
     assert script.progress(str(tmp_path)) == {own / "3", live / "checkpoint-12.npz"}
     assert script.progress(str(tmp_path / "missing")) == script.progress(None) == set()
 

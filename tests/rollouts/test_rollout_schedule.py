@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from test_simulate import MACHINES, VARIANTS, made
+from test_rollout_runs import MACHINES, VARIANTS, made
 
 import sgdlab
 from sgdlab import rollouts
