@@ -41,9 +41,6 @@ test-machines: $(VENV)/tools
 
 test-integrations: $(VENV)/tools
 	$(BIN)/python -m pip install --quiet --editable '.[grafana,ray]'
-	test -d .venv-integrations || $(PYTHON) -m venv .venv-integrations
-	.venv-integrations/bin/python -m pip install --quiet -r tests/record/requirements.txt
-	.venv-integrations/bin/python -m pip install --quiet --no-deps nvidia-resiliency-ext==0.4.1
 	$(PYTEST) -m integrations $(ARGS)
 
 lint: $(VENV)/tools
@@ -83,5 +80,5 @@ $(VENV)/tools: $(VENV)/installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-newest .venv-integrations record/build record/*.egg-info runs build *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-newest record/build record/*.egg-info runs build *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

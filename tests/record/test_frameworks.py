@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import sgdlab_record
+from environments import python_of
 from sgdlab_record import levanter, nvrx
 
 from sgdlab import traces
@@ -18,20 +19,6 @@ from sgdlab.stragglers.diagnosis import find_causes
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
-
-
-def python_with(*packages):
-    """The interpreter of .venv-integrations, or this one, if it has packages; without them, the test is skipped."""
-    for python in (
-        ROOT / ".venv-integrations/bin/python",
-        os.environ.get("SGDLAB_INTEGRATIONS_PYTHON"),
-        sys.executable,
-    ):
-        if python and pathlib.Path(python).exists():
-            code = f"import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, {packages})))"
-            if subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0:
-                return str(python)
-    return pytest.skip(f"{', '.join(packages)} must be installed: make test-integrations")
 
 
 def run(python, program, *arguments, ranks=2, **named):
@@ -84,7 +71,7 @@ REASON = "imports a framework in two processes, and trains until a change can be
 @pytest.mark.integrations
 @pytest.mark.long(REASON)
 def test_a_worker_slow_inside_backward_of_ddp_is_named_with_its_stage(tmp_path):
-    recording = run(python_with("torch", "numpy"), "torch_job.py", str(tmp_path / "trace"), "ddp")
+    recording = run(python_of("trainers"), "torch_job.py", str(tmp_path / "trace"), "ddp")
     assert_slow_in_backward(recording, "backward")
     cause = first_cause(recording)
     assert (cause.kind, cause.workers, cause.stages) == ("slow worker", (1,), ("backward",))
@@ -99,15 +86,10 @@ def test_a_worker_slow_inside_backward_of_ddp_is_named_with_its_stage(tmp_path):
 @pytest.mark.integrations
 @pytest.mark.long(REASON)
 @pytest.mark.parametrize(
-    ("loop", "packages", "stage"),
-    [
-        ("accelerate", ("torch", "accelerate"), "backward"),
-        ("hugging_face", ("torch", "transformers", "accelerate"), "compute"),
-        ("lightning", ("torch", "lightning"), "backward"),
-    ],
+    ("loop", "stage"), [("accelerate", "backward"), ("hugging_face", "compute"), ("lightning", "backward")]
 )
-def test_so_are_those_of_other_trainers(tmp_path, loop, packages, stage):
-    recording = run(python_with(*packages), "torch_job.py", str(tmp_path / "trace"), loop)
+def test_so_are_those_of_other_trainers(tmp_path, loop, stage):
+    recording = run(python_of("trainers"), "torch_job.py", str(tmp_path / "trace"), loop)
     assert_slow_in_backward(recording, stage)
     assert {"data", "update"} < {*recording.phases}
     assert np.median(recording.phases["data"]) < 0.2  # what comes before the first step is no part of one
@@ -116,7 +98,7 @@ def test_so_are_those_of_other_trainers(tmp_path, loop, packages, stage):
 @pytest.mark.integrations
 @pytest.mark.long(REASON)
 def test_workers_of_ray_train_have_their_ranks(tmp_path):
-    python = python_with("torch", "ray", "pyarrow")
+    python = python_of("trainers")
     recording = run(python, "ray_workers.py", str(tmp_path / "trace"), ranks=1)
     assert recording.workers == ("0", "1")
     forward = np.median(recording.phases["forward"], axis=0)
@@ -127,7 +109,7 @@ def test_workers_of_ray_train_have_their_ranks(tmp_path):
 @pytest.mark.integrations
 @pytest.mark.long(REASON)
 def test_sections_of_nvrx_are_drained_before_its_reports(tmp_path):
-    recording = run(python_with("nvidia_resiliency_ext", "torch"), "nvrx_sections.py", str(tmp_path / "trace"), ranks=1)
+    recording = run(python_of("trainers"), "nvrx_sections.py", str(tmp_path / "trace"), ranks=1)
     assert recording.steps.tolist() == list(range(0, 60, 2))
     assert recording.phases["forward"][21] >= 0.021
     assert recording.phases["forward"].min() >= 0.001  # NVRx's are milliseconds

@@ -5,11 +5,10 @@ import os
 import pathlib
 import re
 import subprocess
-import tempfile
-import venv
 
 import numpy as np
 import pytest
+from environments import python_of
 
 from sgdlab.stragglers import recording
 from sgdlab.stragglers.timeouts import find_timeouts
@@ -19,26 +18,6 @@ pytestmark = [pytest.mark.integrations, pytest.mark.long("it starts Ray, or peer
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
-NEEDS = {
-    "flower": ("flwr[simulation]==1.42.0", "jaxtyping>=0.3.11,<0.4", "ml_collections>=1,<2", "numpy>=2,<3", "scipy<2"),
-    "hivemind": ("hivemind==1.1.12", "numpy<3"),
-    "torchft": ("torchft==0.2.0",),
-}
-
-
-def python_of(name):
-    """Return the interpreter of an environment, which is made where it is not there yet."""
-    folder = pathlib.Path(os.environ.get("SGDLAB_ENVIRONMENTS", f"{tempfile.gettempdir()}/sgdlab-environments")) / name
-    python, made = folder / "bin/python", folder / "made"
-    if not made.exists():
-        venv.create(folder, with_pip=True, clear=True)
-        line = [python, "-m", "pip", "install", "--quiet", *NEEDS[name]]
-        answer = subprocess.run(line, capture_output=True, text=True, timeout=1800, check=False)
-        if answer.returncode:
-            last = (answer.stderr.strip().splitlines() or ["pip said nothing"])[-1]
-            pytest.skip(f"{' '.join(NEEDS[name])} cannot be installed here: {last}")
-        made.touch()
-    return python
 
 
 def printed(name, program, *arguments):
