@@ -214,7 +214,8 @@ def test_lines_are_there_while_it_records_and_after_it_was_killed(tmp_path):
 
 def test_a_forked_child_writes_nothing(tmp_path):
     code = """
-import os, sys, sgdlab_record
+import os, sys, warnings, sgdlab_record
+warnings.simplefilter("ignore")  # from 3.12 on Python warns of forks beside threads, such as the recorder's
 recorder = sgdlab_record.Recorder("steps", 0)
 recorder.lap("data")
 if os.fork() == 0:
