@@ -149,6 +149,7 @@ def metadata_of(installed):
     return lines, [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
 
 
+@pytest.mark.long("every file of the package is read")
 def test_what_the_package_imports_it_requires_and_the_other_way_round(installed):
     """Less optional requirements, each in one file, which says what to install."""
     optional = {
