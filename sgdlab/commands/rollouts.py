@@ -105,11 +105,14 @@ def main(argv: Sequence[str]) -> None:
     with said_of("--"):
         workloads, system, said, more = _drawn() if given.log is None else _from_log()
         steps, warmup = given.steps, given.steps // 10
+        others = [] if given.gpus is None else compared.splits(system, given.gpus)
         found = [compared.tried(workloads, system, one, steps=steps, warmup=warmup) for one in chosen]
-        tried = found
-        for other in () if given.gpus is None else compared.splits(system, given.gpus):
-            for one in compared.candidates(["admission"], eta=_SPLIT_ETAS):
-                tried = [*tried, compared.tried(workloads[:1], other, one, steps=steps // 2, warmup=warmup // 2)]
+        tried = found + [
+            compared.tried(workloads[:1], other, one, steps=steps // 2, warmup=warmup // 2)
+            for other in others
+            for one in compared.candidates(["admission"], eta=_SPLIT_ETAS)
+            if other != system or one not in chosen
+        ]
     best, prediction = compared.recommended(tried, given.max_staleness), predict(workloads[0], system)
     said = [tables.headline(found, best, given.max_staleness, given.gpus), *said]
     as_json = tables.as_json(tried, prediction, recommended=None if best is None else best.as_dict(), **more)
@@ -132,7 +135,7 @@ def _candidates() -> list[compared.Candidate]:
     given = flags.FLAGS
     for name in given.policy:
         STALENESS_POLICIES.check(name, f"--policy={name}")
-    values: dict[str, list[Any]] = {"requeue": [word for word in given.requeue if word != "never"]}
+    values: dict[str, list[Any]] = {"requeue": [] if given.requeue == ["never"] else given.requeue}
     for name, kind in {"eta": float, "lag": int, "gate": float, "capacity": int}.items():
         texts: list[str] = getattr(given, name)
         try:
@@ -183,17 +186,21 @@ def _from_log() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
     try:
         columns = {name: called for name, _, called in pairs}
         log = logs.read_log(pathlib.Path(given.log), version=given.version, columns=columns)
+        log.check_complete()
+        if given.train is None:
+            apart = np.diff(log.versions())
+            most = f"; with the transfer it is about {np.quantile(apart, 0.1):.3g} at most, as versions of the log follow"
+            raise UsageError(
+                "--train must say how many seconds a trainer step takes: rollouts do not tell it apart from the "
+                f"trainer's waiting{f'{most} each other' if apart.size else ''}"
+            )
         workloads = [log.workload(prompts=given.prompts, seed=given.seed + draw) for draw in range(given.draws)]
     except FileNotFoundError:
         raise UsageError(f"--log={given.log} must be a file") from None
+    except UsageError:
+        raise
     except ValueError as error:
         raise UsageError(f"--log={given.log}: {error}") from error
-    if given.train is None:
-        least = np.quantile(np.diff(log.versions()), 0.1)
-        raise UsageError(
-            "--train must say how many seconds a trainer step takes: rollouts do not tell it apart from the trainer's "
-            f"waiting; with the transfer it is about {least:.3g} at most, as versions of the log follow each other"
-        )
     system = _machines(engines=log.engines, slots=log.slots(), speed=log.speed(), batch=log.batch())
     was, rates = log.figures(), system.rates()
     alone = f" ({rates[0]:.3g} alone)" if callable(system.speed) else ""

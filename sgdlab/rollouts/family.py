@@ -15,4 +15,4 @@ ROLLOUT_LENGTHS = Registry(
 STALENESS_POLICIES = Registry(
     "staleness policy", given={"batch": ""}, listed=LISTED, modules=("sgdlab.rollouts.policies",)
 )
-"""Which groups of rollouts may begin, are discarded, and are trained on: `(*, batch, **own) -> StalenessPolicy`."""
+"""Rules that say which groups begin, are discarded and are trained on: `(*, batch, **own) -> StalenessPolicy`."""

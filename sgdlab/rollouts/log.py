@@ -67,9 +67,7 @@ class RolloutLog:
 
     def versions(self) -> np.ndarray:
         """float64[.], seconds: when each version from 1 on was there, by the first rollout on it or a later one."""
-        order = np.argsort(self.start, kind="stable")
-        newest = np.maximum.accumulate(self.read[order])
-        return self.start[order][np.searchsorted(newest, np.arange(1, newest[-1] + 1))]
+        return _came(self.start, self.read)
 
     def check_complete(self) -> None:
         """Check that the log has more than what was trained on.
@@ -240,10 +238,9 @@ def read_log(path: pathlib.Path, *, version: str, columns: Mapping[str, str] | N
 
     def plain(name: str) -> np.ndarray:
         try:
-            cells = [np.nan if cell in (None, "") else float(cell) for cell in table[names[name]].to_pylist()]
+            return _numbers(table[names[name]].to_pylist())
         except (TypeError, ValueError) as error:
             raise ValueError(f"its column {names[name]!r} must hold numbers: {error}") from error
-        return np.array(cells)
 
     start, end, tokens, step = plain("start"), plain("end"), plain("tokens"), plain("step")
     for name, bad in (
@@ -275,7 +272,7 @@ def _reads(
         if version == "tokens":
             known = [cell if isinstance(cell, list) and cell else [cell] for cell in cells]
             return np.array([int(row[0]) for row in known]), step - np.array([np.mean(row) for row in known])
-        found = np.array([np.nan if cell in (None, "") else float(cell) for cell in cells])
+        found = _numbers(cells)
     except (TypeError, ValueError) as error:
         raise ValueError(f"its column {name!r} must hold versions, of {version}: {error}") from error
     over = np.isfinite(end)
@@ -284,10 +281,19 @@ def _reads(
     if version == "start":
         return found.astype(np.int64), unknown
     # A version has come between the last rollout that ended without it and the first that ended with it.
-    order = np.argsort(end[over], kind="stable")
-    newest = np.maximum.accumulate(found[over][order])
-    came = end[over][order][np.searchsorted(newest, np.arange(1, newest[-1] + 1))]
-    return np.searchsorted(came, start, side="right"), unknown
+    return np.searchsorted(_came(end[over], found[over]), start, side="right"), unknown
+
+
+def _came(times: np.ndarray, versions: np.ndarray) -> np.ndarray:
+    """Return when each version from 1 on was there, by the first of these times that has it or a later one."""
+    order = np.argsort(times, kind="stable")
+    newest = np.maximum.accumulate(versions[order])
+    return times[order][np.searchsorted(newest, np.arange(1, newest[-1] + 1))]
+
+
+def _numbers(cells: list) -> np.ndarray:
+    """Return the numbers of cells, NaN of empty ones; ValueError or TypeError where one is no number."""
+    return np.array([np.nan if cell in (None, "") else float(cell) for cell in cells])
 
 
 def _table(path: pathlib.Path):

@@ -104,7 +104,7 @@ class RolloutSchedule:
 
     def trained(self, warmup: int = 0) -> np.ndarray:
         """bool[R]: the rollout entered a step, from step `warmup` on."""
-        return (self.fate == TRAINED)[self.group] & (self.step[self.group] >= warmup)
+        return self.step[self.group] >= warmup  # -1 where the group was not trained on
 
     def staleness(self, warmup: int = 0) -> np.ndarray:
         """int[.], versions: of each rollout that entered a step from `warmup` on, in the order in which they began."""
@@ -278,8 +278,9 @@ def _check_groups(made: RolloutSchedule) -> None:
     running = made.fate == RUNNING
     wrong = np.where(running, ~np.isnan(made.ready), made.ready != last)
     refuse(wrong, "ready", made.ready, "when the last rollout of the group was over, and NaN if it is running")
+    refuse(~np.isfinite(made.began), "began", made.began, "finite")
     for name, least in (("ended", made.began), ("applied", made.ended)):
-        refuse(getattr(made, name) < least, name, getattr(made, name), "no earlier than what comes before it")
+        refuse(~(getattr(made, name) >= least), name, getattr(made, name), "no earlier than what comes before it")
     refuse(np.diff(made.applied) < 0, "applied", made.applied[1:], "rising")
     steps = made.step[trained]
     late = trained & (made.ready > made.began[made.step])
