@@ -189,7 +189,9 @@ def _from_log() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
         log.check_complete()
         if given.train is None:
             apart = np.diff(log.versions())
-            most = f"; with the transfer it is about {np.quantile(apart, 0.1):.3g} at most, as versions of the log follow"
+            most = (
+                f"; with the transfer it is about {np.quantile(apart, 0.1):.3g} at most, as versions of the log follow"
+            )
             raise UsageError(
                 "--train must say how many seconds a trainer step takes: rollouts do not tell it apart from the "
                 f"trainer's waiting{f'{most} each other' if apart.size else ''}"

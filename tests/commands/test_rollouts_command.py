@@ -71,11 +71,21 @@ def test_who_is_starved_is_said_and_what_to_do(roll):
     assert "No policy here has a mean staleness of at most 2 and starves nobody." in " ".join(output.split())
 
 
+@pytest.mark.parametrize("words", [["never"], ["front"], ["never", "front"]])
+def test_prompts_are_tried_again_in_each_way_that_is_named(roll, words):
+    code, output, errors = roll(*SHORT, "--policy=window", f"--requeue={','.join(words)}", "--json")
+    assert code == 0, errors
+    given = [one["given"] for one in json.loads(output)["policies"]]
+    assert [one.get("requeue", "never") for one in given] == words
+
+
 def test_splits_of_the_gpus(roll):
     code, output, errors = roll(*SHORT, "--policy=admission", "--gpus=8", "--json", "--max_staleness=4")
     assert code == 0, errors
     found = json.loads(output)
     assert {one["engines"] for one in found["policies"]} == {1, 2, 3, 4, 5, 6, 7}
+    tried = [(one["engines"], one["policy"], str(one["given"])) for one in found["policies"]]
+    assert len(set(tried)) == len(tried)
     kept = [one["figures"] for one in found["policies"] if one["figures"]["longest_tenth"] >= 0.5]
     goodput = [figures["goodput"] for figures in kept if figures["staleness"] <= 4]
     assert found["recommended"]["figures"]["goodput"] >= 0.99 * max(goodput)

@@ -51,6 +51,7 @@ def test_figures_after_a_warmup():
     assert figures["seconds_per_step"] == 1.5
     assert figures["staleness"] == 1.5
     assert figures["goodput"] == 384 / 3
+    assert figures["token_staleness"] == (256 * 2 + 128 * 1) / 384
     assert figures["trainer_busy"] == 2 / 3
     with pytest.raises(ValueError, match="warmup=3 must be a whole number from 0 to 2"):
         HAND.figures(warmup=3)
@@ -82,7 +83,10 @@ def test_it_is_an_ordinary_schedule(name, given, hold, refresh):
     order = np.lexsort((schedule.started, schedule.worker))  # no slot has two rollouts at a time
     worker, started, sent = (column[order] for column in (schedule.worker, schedule.started, schedule.sent[:, 0]))
     assert (started[1:] >= sent[:-1])[worker[1:] == worker[:-1]].all()
-    assert (schedule.worker // 12 == np.sort(schedule.worker // 12)).sum() < schedule.num_gradients
+    engines = lambda started, engine: sorted(zip(started.tolist(), engine.tolist(), strict=True))
+    assert engines(schedule.started, schedule.worker // 12) == engines(run.started, run.engine)
+    arrived = schedule.arrived[schedule.used()[:, 0], 0]
+    np.testing.assert_array_equal(np.sort(arrived), np.sort(run.ready[run.group][run.trained()]))
 
 
 def changed(name, row, value):
@@ -109,6 +113,9 @@ def changed(name, row, value):
         (changed("step", 1, 0), "ready=3.0 in row 1 must be no later than its step began"),
         (changed("ready", 0, 1.0), "ready=1.0 in row 0 must be when the last rollout of the group was over"),
         (changed("ended", 0, 1.0), "ended=1.0 in row 0 must be no earlier than what comes before it"),
+        (changed("began", 0, np.nan), "began=nan in row 0 must be finite"),
+        (changed("ended", 1, np.nan), "ended=nan in row 1 must be no earlier than what comes before it"),
+        (changed("span_version", 0, -1), "span_version=-1 in row 0 must be no older than the version that was read"),
         ({"applied": HAND.applied[:2]}, r"applied has shape \(2,\); began of shape \(3,\) calls for it"),
     ],
 )
