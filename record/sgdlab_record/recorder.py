@@ -84,7 +84,7 @@ class Recorder:
         self.worker = worker
         self._max_bytes, self._keep, self._seconds = max_bytes, max(keep, 1), seconds
         self._row = {"worker": worker, "node": node or socket.gethostname()}
-        self._pid, self._file, self._part, self._size = os.getpid(), -1, -1, 0
+        self._pid, self._file, self._size = os.getpid(), -1, 0
         self.pending: collections.deque[dict[str, Any]] = collections.deque(maxlen=MOST_LINES)
         self._lock, self._writing, self._end = threading.Lock(), threading.Lock(), threading.Event()
         self._parts: dict[str, list[float]] = {}  # phase of this step -> when it began, and its seconds
@@ -119,8 +119,7 @@ class Recorder:
                 item = next(items)
             except StopIteration:
                 return
-            self._last = time.perf_counter()
-            self.add(name, begin, self._last)
+            self.finished(name, begin, False)
             yield item
 
     def finished(self, name: str, begin: float, waits: bool) -> None:
@@ -236,7 +235,7 @@ class Recorder:
                 part += 1
         if self._file >= 0:
             os.close(self._file)
-        self._file, self._part, self._size, self.path = file, part, 0, path
+        self._file, self._size, self.path = file, 0, path
         header = {"sgdlab_record": FORMAT, **self._row, "part": part, "pid": self._pid}
         clocks = {"wall": round(time.time(), 6), "monotonic": round(time.perf_counter(), 6)}
         self._put(json.dumps({**header, **clocks}) + "\n")

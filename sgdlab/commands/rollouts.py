@@ -188,14 +188,11 @@ def _from_log() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
         log = logs.read_log(pathlib.Path(given.log), version=given.version, columns=columns)
         log.check_complete()
         if given.train is None:
-            apart = np.diff(log.versions())
-            most = (
-                f"; with the transfer it is about {np.quantile(apart, 0.1):.3g} at most, as versions of the log follow"
-            )
-            raise UsageError(
-                "--train must say how many seconds a trainer step takes: rollouts do not tell it apart from the "
-                f"trainer's waiting{f'{most} each other' if apart.size else ''}"
-            )
+            why = "rollouts do not tell it apart from the trainer's waiting"
+            if (apart := np.diff(log.versions())).size:
+                most = f"{np.quantile(apart, 0.1):.3g}"
+                why += f"; with the transfer it is about {most} at most, as versions of the log follow each other"
+            raise UsageError(f"--train must say how many seconds a trainer step takes: {why}")
         workloads = [log.workload(prompts=given.prompts, seed=given.seed + draw) for draw in range(given.draws)]
     except FileNotFoundError:
         raise UsageError(f"--log={given.log} must be a file") from None

@@ -123,7 +123,8 @@ def find_changes(before: Recording, after: Recording, names: tuple[str, str]) ->
       Changed: seconds per step slower and straggler cost larger; worker c slower; slow: c came.
     """
     pair = _Side(before), _Side(after)
-    shared = [name for name in before.workers if name in after.workers]
+    there = set(after.workers)
+    shared = [name for name in before.workers if name in there]
     causes = pair[0].causes() | pair[1].causes()
     blamed = {worker for _, workers in causes.values() for worker in workers}
     for trace in pair:
@@ -138,7 +139,8 @@ def find_changes(before: Recording, after: Recording, names: tuple[str, str]) ->
         words = [("worse" if one else "came", "better" if other else "went") for one, other in known]
         costs = [np.stack([trace.cost(*cause) for cause in causes.values()], axis=1) for trace in pair]
         rows += _rows(CAUSE, dict(zip(causes, words, strict=True)), costs, level)
-    only = [[name for name in trace.complete.workers if name not in shared] for trace in pair]
+    both = set(shared)
+    only = [[name for name in trace.complete.workers if name not in both] for trace in pair]
     return Changes(names, tuple(rows), (only[0], only[1]))
 
 
@@ -187,7 +189,8 @@ class _Side:
 
     def workers(self, names: list[str]) -> np.ndarray:
         """Return float64[K, N], of each block the logarithm of each worker's time over the median."""
-        places = [self.complete.workers.index(name) for name in names]
+        place = {name: i for i, name in enumerate(self.complete.workers)}
+        places = [place[name] for name in names]
         relative = np.log(self.complete.runtimes[:, places] / self.medians[:, None])
         return np.stack([np.median(block, axis=0) for block in blocks(relative)])
 

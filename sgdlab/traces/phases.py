@@ -17,22 +17,30 @@ _OWN = (
     "data", "dataloader", "loader", "input", "inputs", "batch", "io", "disk", "file", "cuda", "device", "gpu", "host",
     "stream", "cpu", "h2d", "d2h", "d2d", "item",
 )  # fmt: skip
+WAIT = " + wait"
+"""Ending of the name of a stage that contains the wait for others beside own work, such as "backward + wait"."""
+
 _TOTALS = ("step", "total", "iteration", "iter", "batch", "step_time", "total_time", "iteration_time")
 
 
 def is_communication(name: str) -> bool:
     """Tell whether a phase of that name is time inside communication, in which a worker may wait for others.
 
-    Collectives and barriers are; sends, broadcasts and waits are unless the name tells of data or the own device.
+    Collectives and barriers are; sends, broadcasts and waits are unless the name tells of data or the own device. So is
+    a stage that contains a wait (`WAIT`), until `sgdlab.traces.stages` tells the two apart.
 
     Example:
       >>> names = "all-reduce", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "grads-sync", "comm_time", "barrier", "wait"
       >>> all(is_communication(name) for name in names)
       True
+      >>> is_communication("data + wait")
+      True
       >>> names = "forward", "backward-compute", "async_copy", "cuda_synchronize", "wait for data", "send_to_device"
       >>> any(is_communication(name) for name in names)
       False
     """
+    if name.endswith(WAIT):
+        return True
     parts = words(name)
     pairs = {"_".join(parts[i : i + n]) for n in (1, 2, 3) for i in range(len(parts))}
     if pairs & set(_COLLECTIVES) or any(part.startswith("nccl") for part in parts):

@@ -13,6 +13,7 @@ from sgdlab import files
 from sgdlab.pipelines.job import PipelineJob
 from sgdlab.schedule import Schedule
 from sgdlab.traces.messages import Messages
+from sgdlab.traces.phases import WAIT
 
 _ROUNDING = 1e-6
 """Seconds below 0 that a phase, which may be a difference, may have."""
@@ -116,7 +117,7 @@ class Recording:
     @property
     def collectives(self) -> tuple[str, ...]:
         """Names of the communication whose transfer is told from work: not of stages that contain a wait."""
-        return tuple(name for name in self.communication if not name.endswith(" + wait"))
+        return tuple(name for name in self.communication if not name.endswith(WAIT))
 
     @property
     def gaps(self) -> int:

@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from sgdlab.traces.phases import WAIT
 from sgdlab.traces.recording import Recording
-
-WAIT = " + wait"
-"""Ending of the name of a stage that contains the wait for others beside own work, such as "backward + wait"."""
 
 _EXPLAINED, _FEWEST = 0.8, 20
 """Least share of the differences between workers that a stage makes up for if the wait is in it, and fewest steps."""

@@ -84,7 +84,8 @@ class _Table:
         own = [name for name in self.phases if not kinds.is_communication(name)]
         whole = [name for name in own if kinds.is_total(name)]
         if self.phase is not None and whole and len(whole) < len(own):  # a shorter one is the optimizer's
-            seconds = np.bincount(self.phase[self.phase >= 0], np.nan_to_num(self.duration[self.phase >= 0]))
+            rows = self.phase >= 0
+            seconds = np.bincount(self.phase[rows], np.nan_to_num(self.duration[rows]), len(self.phases))
             parts = sum(float(seconds[self.phases.index(name)]) for name in own if name not in whole)
             whole = [name for name in whole if seconds[self.phases.index(name)] >= _MOST_OF_STEP * parts]
         if self.phase is None or not whole or len(whole) == len(own):

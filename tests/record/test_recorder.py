@@ -360,3 +360,23 @@ def test_the_environment_says_the_rank(tmp_path, monkeypatch, named, expected):
         assert recorder.worker == expected
     with Recorder(tmp_path, "east/1") as recorder:
         assert pathlib.Path(recorder.path).name == "east_1.0000.jsonl"
+
+
+def test_a_stage_of_data_may_contain_the_wait(tmp_path):
+    for worker, waited in enumerate([0.0, 3.0]):
+        with Recorder(tmp_path, worker) as recorder:
+            for step in range(3):
+                recorder.write(step, {"data + wait": 1 + waited, "compute": 5 - waited})
+    recording = traces.read(tmp_path)
+    np.testing.assert_array_equal(recording.communication["data + wait"], [[0, 3]] * 3)
+    np.testing.assert_array_equal(recording.runtimes, [[6, 3]] * 3)
+
+
+def test_a_phase_that_only_steps_had_which_were_repeated_is_gone(tmp_path):
+    for more in ({"zz": 1.0}, {}):
+        with Recorder(tmp_path, 0) as recorder:
+            for step in range(2):
+                recorder.write(step, {"compute": 1.0, "data": 1.0, "total": 2.5} | (more if step else {}))
+    recording = traces.read(tmp_path)
+    assert [*recording.phases] == ["compute", "data"]
+    np.testing.assert_array_equal(recording.runtimes, [[2], [2]])

@@ -5,7 +5,8 @@ import pytest
 from lib.stage_vectors import planted
 
 from sgdlab.traces import Recording, read
-from sgdlab.traces.stages import WAIT, find_wait
+from sgdlab.traces.phases import WAIT
+from sgdlab.traces.stages import find_wait
 
 
 def rows(path, seen, names=None):

@@ -84,11 +84,9 @@ def stages(found: Diagnosis, complete: Recording) -> str:
         ahead = named(complete.workers, [int(seconds.argmax())])
         more = f" ({duration(exposed)} more than the median worker's, mostly with {ahead} ahead)"
         said.append(f"{stage} {percent(seconds.sum() / whole)}{more if exposed > _EXPOSED * whole else ''}")
-    who = named(complete.workers, frontier.last)
-    apart = "cannot be told apart" if len(frontier.last) > 1 else "waits least"
     return (
         f"Of {duration(whole)} a step, from wait to wait, the frontier of the workers spends in {some(said)}. The wait "
-        f"is in the last of these, in which {who} {apart}."
+        f"is in the last of these, {frontier.said_of_last(complete.workers)}."
     )
 
 

@@ -9,12 +9,15 @@ Training" (arXiv:2606.06751). Which workers may be last in the stage of the wait
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
+from sgdlab import arrays
 from sgdlab.stragglers.diagnosis.causes import Cause, named
 from sgdlab.traces import Recording
-from sgdlab.traces.stages import WAIT, behind
+from sgdlab.traces.phases import WAIT
+from sgdlab.traces.stages import behind
 
 _MOST_OF = 0.8
 """A cause is in the stages that have at least so much of what it costs, if these are one or two."""
@@ -39,6 +42,11 @@ class Frontier:
     seconds: np.ndarray
     exposed: np.ndarray
     last: tuple[int, ...]
+
+    def said_of_last(self, workers: Sequence[str]) -> str:
+        """Say who may be the last in the stage of the wait."""
+        apart = "cannot be told apart" if len(self.last) > 1 else "waits least"
+        return f"in which {named(workers, self.last)} {apart}"
 
 
 def find_frontier(complete: Recording) -> Frontier | None:
@@ -76,7 +84,7 @@ def find_frontier(complete: Recording) -> Frontier | None:
     last = np.flatnonzero(waited <= waited.min() + apart)
     leads[-1] = np.isin(np.arange(inside.shape[1]), last)  # their ends are one, but for the noise of clocks
     shares = gained[:, :, None] * leads / leads.sum(axis=2, keepdims=True)
-    exposed = gained.mean(axis=1) - np.array([np.median(times, axis=1).mean() for times in cut.values()])
+    exposed = gained.mean(axis=1) - np.array([arrays.median(times, axis=1).mean() for times in cut.values()])
     return Frontier(tuple(cut), shares.mean(axis=1), exposed, tuple(last.tolist()))
 
 
@@ -86,15 +94,15 @@ def located(cause: Cause, complete: Recording, frontier: Frontier | None = None)
     Of what all have longer in the stage of the wait, it says who may be the last one there.
     """
     phases, rows = complete.phases, cause.among(len(complete.steps))
-    if len(phases) < 2 or (not cause.workers and (rows.all() or cause.since is None)):
-        return cause
     own = np.isin(np.arange(len(complete.workers)), cause.workers)
+    if len(phases) < 2 or own.all() or (not cause.workers and (rows.all() or cause.since is None)):
+        return cause  # nothing to compare with
 
     def excess(times: np.ndarray) -> float:
         if cause.workers:
-            others = np.median(times[rows][:, ~own], axis=1, keepdims=True)
+            others = arrays.median(times[rows][:, ~own], axis=1, keepdims=True)
             return float((times[rows][:, own] - others).mean())
-        return float(np.median(times[rows]) - np.median(times[~rows]))
+        return float(arrays.median(times[rows]) - arrays.median(times[~rows]))
 
     found = {name: more for name, times in phases.items() if (more := excess(np.nan_to_num(times))) > 0}
     ordered = sorted(found, key=lambda name: -found[name])
@@ -104,7 +112,6 @@ def located(cause: Cause, complete: Recording, frontier: Frontier | None = None)
             stages = tuple(ordered[:count])
             said = f"{cause.evidence}; {100 * share:.0f} % of that in {' and '.join(map(repr, stages))}"
             if frontier is not None and not cause.workers and stages[0] == frontier.stages[-1]:
-                apart = "cannot be told apart" if len(frontier.last) > 1 else "waits least"
-                said += f", in which {named(complete.workers, frontier.last)} {apart}"
+                said += f", {frontier.said_of_last(complete.workers)}"
             return dataclasses.replace(cause, evidence=said, stages=stages)
     return cause

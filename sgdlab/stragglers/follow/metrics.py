@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from sgdlab.errors import UsageError
 from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, HANGS, PAUSES, SILENT, SLOW_NODE, SLOW_WORKER
-from sgdlab.stragglers.follow.alarms import CLEARED, NAMED, RAISED, WORSE
+from sgdlab.stragglers.follow.alarms import CLEARED, NAMED, RAISED, WORSE, Alarm
 from sgdlab.stragglers.follow.follower import Follower
 from sgdlab.stragglers.follow.outbox import Outbox
 
@@ -77,7 +77,8 @@ class Metrics(Collector):
 
     def _values(self, factors: np.ndarray) -> Mapping[str, _Values]:
         follower, monitor = self._follower, self._follower.monitor
-        standing = [alarm.kind for alarm in follower.standing]
+        standing = follower.standing  # which estimates each anew
+        kinds = [alarm.kind for alarm in standing]
         events = [(kind, event) for kind in KINDS for event in (RAISED, NAMED, WORSE, CLEARED)]
         usual = monitor.usual
         return {
@@ -87,15 +88,15 @@ class Metrics(Collector):
             "sgdlab_goodput_seconds_total": [((), monitor.lost.good)],
             "sgdlab_badput_seconds_total": [((cause,), lost) for cause, lost in monitor.lost.lost.items()],
             "sgdlab_alarms_total": [(each, follower.counts[each]) for each in events],
-            "sgdlab_standing_alarms": [((kind,), standing.count(kind)) for kind in KINDS],
-            "sgdlab_straggler_factor_ratio": self._of_workers(factors),
+            "sgdlab_standing_alarms": [((kind,), kinds.count(kind)) for kind in KINDS],
+            "sgdlab_straggler_factor_ratio": self._of_workers(factors, standing),
             "sgdlab_undelivered_alarms_total": [((box.name,), box.lost) for box in self._outboxes],
         }
 
-    def _of_workers(self, factors: np.ndarray) -> _Values:
+    def _of_workers(self, factors: np.ndarray, standing: Iterable[Alarm]) -> _Values:
         monitor, shown = self._follower.monitor, np.argsort(-np.nan_to_num(factors), kind="stable").tolist()
         if len(shown) > MOST_NAMED:
-            named = {name for alarm in self._follower.standing for name in alarm.workers}
+            named = {name for alarm in standing for name in alarm.workers}
             shown = [index for index in shown if monitor.workers[index] in named][:MOST_NAMED]
         nodes = monitor.nodes or [""] * factors.size
         return [
