@@ -74,7 +74,7 @@ def save(folder: pathlib.Path, checkpoint: Checkpoint) -> None:
         arrays |= {f"state {name}": array for name, array in checkpoint.state.arrays.items()}
     arrays |= {f"steps {name}": array for name, array in checkpoint.steps.items()}
     for version, leaves in checkpoint.versions.items():
-        arrays |= {f"version {version} {index}": plain(leaf) for index, leaf in enumerate(leaves)}
+        arrays |= {f"version {version} {index}": plain(leaf, copy=None) for index, leaf in enumerate(leaves)}
     arrays[_DIGEST] = np.frombuffer(digest(arrays), np.uint8)
     with files.replacing(path_of(folder, checkpoint.update)) as file:
         np.savez(file, **arrays)

@@ -66,7 +66,7 @@ def header_of(path: pathlib.Path) -> Entry | None:
         raise LogError(f"log={str(path)!r} is not the log of a live run")
     if found[1] != LOG:
         raise LogError(f"log={str(path)!r} {differs(found[1], LOG)}")
-    if _entry(line, found[5]) is None:
+    if _chain(line, found[5]) is None:
         raise LogError(f"log={str(path)!r} is damaged in line 1")
     return found[:-1]
 
@@ -118,8 +118,8 @@ def walk(path: pathlib.Path, place: LogPlace, *, parsed: bool = True) -> Iterato
         for line in file:
             if not line.endswith(b"\n"):
                 return
-            body = _entry(line, place.chain)
-            if body is None:
+            chain = _chain(line, place.chain)
+            if chain is None:
                 last = json.loads(before)[1]
                 raise LogError(
                     f"log={str(path)!r} is damaged in line {place.lines - place.first + 1}, or lines before it are "
@@ -128,7 +128,7 @@ def walk(path: pathlib.Path, place: LogPlace, *, parsed: bool = True) -> Iterato
                 )
             entry: Entry = json.loads(line)[:-1] if parsed else []
             before = line
-            place = LogPlace(place.lines + 1, zlib.crc32(body, place.chain), place.first, place.offset + len(line))
+            place = LogPlace(place.lines + 1, chain, place.first, place.offset + len(line))
             yield entry, place
 
 
@@ -167,7 +167,8 @@ def holds(folder: pathlib.Path, place: LogPlace) -> bool:
         return file.read(len(end)) == end
 
 
-def _entry(line: bytes, chain: int) -> bytes | None:
-    """Return a line less its checksum, which stands for it and all before; None if it does not fit."""
+def _chain(line: bytes, chain: int) -> int | None:
+    """Return the checksum of a line and all before; None if that with which the line ends is another."""
     body, comma, _ = line.rpartition(b",")
-    return body if line == body + comma + b'"%08x"]\n' % zlib.crc32(body, chain) else None
+    chain = zlib.crc32(body, chain)
+    return chain if line == body + comma + b'"%08x"]\n' % chain else None

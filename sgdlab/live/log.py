@@ -233,7 +233,7 @@ class Log:
         except OSError as error:
             why = f"and cannot be written again at {self.path}: {error.strerror}"
             raise UsageError(f"log={str(lost)!r} was deleted, moved or unmounted, {why}") from error
-        self.lost = False
+        self.lost, self.cut = False, self.cut or self._place.first > 0  # of several files, only the newest is there
         self.say(f"The log is written again: {self.path}")
 
     def checkpoint(
@@ -363,8 +363,9 @@ class Log:
             return
         if self.messages is not None:
             self.messages.forget(left[0])
+        self._firsts = {update: self._firsts.get(update, 0) for update in left}
         for first, path in checkpoint.numbered(self.folder, "log-*.jsonl").items():
-            if first < min(self._firsts.get(update, 0) for update in left):
+            if first < min(self._firsts.values()):
                 self.cut = True
                 path.unlink(missing_ok=True)
 

@@ -385,6 +385,7 @@ class _Loop:
                 self.log.say(f"A run that is resumed will read its whole log: {error}")
         self.plain = state is not None
         if state is None and self.log.cut:
+            self.saved, self.saved_at = engine.updates, now  # it is tried again when the next one is due
             return
         held = {version: jax.tree.leaves(tree) for version, tree in engine.flying.versions.held().items()}
         part = engine.flying.recorder.take()

@@ -123,7 +123,7 @@ def read(tree: Json, arrays: Arrays) -> Any:  # noqa: PLR0911 (one for each kind
 class _Writer:
     def __init__(self) -> None:
         self.arrays: Arrays = {}
-        self._seen: set[int] = set()
+        self._seen: dict[int, Any] = {}  # kept, so that no other object gets the number of one
 
     def tree(self, value: Any, place: str) -> Json:  # noqa: PLR0911, PLR0912 (one for each kind)
         kind = type(value)
@@ -142,7 +142,7 @@ class _Writer:
             return [kind.__name__, self._items(value, place)]
         if id(value) in self._seen:  # two would come of it, of which one changes
             raise Unwritable(f"{place} is in another place too, which no checkpoint can hold")
-        self._seen.add(id(value))
+        self._seen[id(value)] = value
         if kind is np.ndarray and not value.dtype.hasobject and value.dtype.names is None:
             return self._array("array", value)
         if kind in (list, set):

@@ -11,7 +11,7 @@ from sgdlab import user_files
 from sgdlab.errors import UsageError
 from sgdlab.live import environment, recording
 from sgdlab.live.gradients import Computer
-from sgdlab.live.work import Work, WorkSource
+from sgdlab.live.work import Work
 from sgdlab.report.words import listed
 from sgdlab.runs import digests, live
 from sgdlab.runs.experiment import resolve
@@ -27,7 +27,7 @@ def told(job: live.Job, gpus_per_worker: float | None) -> dict[str, Any]:
         "gpus_per_worker": gpus_per_worker,
         "settings": environment.settings(),
         "versions": recording.versions(),
-        "code": _code(job.header["code"]),
+        "code": _code() | _parts(job.header["code"]),
     }
 
 
@@ -42,8 +42,7 @@ def maker(say: Callable[[str], None]) -> Callable[[Mapping[str, Any]], Computer]
     def make(welcome: Mapping[str, Any]) -> Computer:
         work = made(json.dumps(welcome["work"]), say)
         say(f"Worker {welcome['worker']} of {welcome['workers']} at most")
-        source = WorkSource(f"{live.__name__}:work", welcome["work"]["argument"])
-        return Computer(source._asdict(), welcome["answer"], welcome["worker"], work)
+        return Computer({}, welcome["answer"], welcome["worker"], work)
 
     return make
 
@@ -59,7 +58,8 @@ def _made(text: str, say: Callable[[str], None]) -> Work:
         )
         theirs[_ROUNDING] = ours[_ROUNDING]
     _check("", ours, theirs)
-    _check("the code of ", _code({}), {"sgdlab": of["code"]["sgdlab"]})  # before it is used
+    code = _code()
+    _check("the code of ", code, {"sgdlab": of["code"]["sgdlab"]})  # before it is used
     for name, file in of["argument"]["modules"].items():
         try:
             user_files.import_or_execute(name, file)
@@ -69,13 +69,18 @@ def _made(text: str, say: Callable[[str], None]) -> Work:
                 f"{pathlib.Path(file).name} is here"
             ) from error
     experiment = resolve(live.config_of(of["argument"]["config"]))
-    _check("the code or the files of ", _code(digests.of_run(experiment)), of["code"])
+    _check("the code or the files of ", code | _parts(digests.of_run(experiment)), of["code"])
     return live.work(of["argument"])
 
 
-def _code(parts: Mapping[str, str]) -> dict[str, str]:
-    """Return digests of this package, and of a run's parts."""
-    return {"sgdlab": digests.of_source(sgdlab.__file__), **{f"--config.{name}": each for name, each in parts.items()}}
+def _code() -> dict[str, str]:
+    """Return the digest of this package, all of whose files are read."""
+    return {"sgdlab": digests.of_source(sgdlab.__file__)}
+
+
+def _parts(digests_of: Mapping[str, str]) -> dict[str, str]:
+    """Return digests of a run's parts by the names of their flags."""
+    return {f"--config.{name}": each for name, each in digests_of.items()}
 
 
 def _check(what: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:

@@ -166,6 +166,12 @@ def test_random_numbers_go_on(make):
     assert [generator.random() for _ in range(9)] == [other.random() for _ in range(9)]
 
 
+def test_what_is_made_while_it_is_written_is_not_taken_for_what_was_there():
+    generators = [np.random.default_rng(seed) for seed in range(20)]  # each says its state in a new dict
+    others = again(generators)
+    assert [one.random() for one in generators] == [other.random() for other in others]
+
+
 class Hidden:
     pass
 
