@@ -17,11 +17,12 @@ from rehearsing import FAULTS, POLICIES, Creeping, after, compute, opened, rehea
 from sgdlab import policies
 from sgdlab.errors import Stopped, UsageError
 from sgdlab.live import checkpoint, lines, log, snapshot
-from sgdlab.live.engine import LiveEngine
+from sgdlab.live.engine import LiveEngine, Taken, Updated
 from sgdlab.live.lines import LogError
 from sgdlab.live.log import Log
 from sgdlab.live.record import RecordFile, read_from
 from sgdlab.live.resume import examined
+from sgdlab.live.status import View
 from sgdlab.protocols.recorder import Recorder
 from sgdlab.schedule import DROPPED, PENDING
 
@@ -438,3 +439,11 @@ def test_an_engine_is_the_same_by_its_checkpoint_and_by_the_whole_log(name, tmp_
         with_wakes, doubled = with_wakes + bool(other.wakes), doubled + bool(other.patience._doubled)
     assert doubled or name != "asynchronous"
     assert with_wakes or name not in ("timeout", "timeout, interrupting", "anytime", "mindflayer")
+
+
+def test_means_of_the_last_gradients_go_on():
+    taken = (Taken(0, 1, 2, 0.5), Taken(1, 0, 1, float("nan")))
+    view, other = View(None), View(None)
+    view.updated(Updated(1, 2, 1.0, taken, True))
+    other.go_on(view.state())
+    assert [[*values] for values in other.state().values()] == [[0.5], [2, 1]]

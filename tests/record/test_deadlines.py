@@ -97,6 +97,13 @@ def test_no_worker_is_dropped_in_more_rounds_than_was_allowed(name, share):
     assert free.sum() < 0.8 * seconds.sum()
 
 
+@pytest.mark.parametrize(("memory", "share"), [(1000, 1 / 100), (50, 0.0)])
+def test_rounds_of_long_ago_are_forgotten(memory, share):
+    times = np.ones((100, 3))
+    times[0, 2] = 5.0
+    assert Deadline.fit(times, memory=memory).false_drop(2.0)[0] == share
+
+
 def test_what_is_said_of_a_deadline_is_counted():
     times = np.random.default_rng(0).permutation(np.arange(1.0, 101.0)[:, None] * [1.0, 0.5])
     deadline = Deadline.fit(times, max_false_drop=0.1, window=50)

@@ -6,6 +6,7 @@ import re
 import socket
 import sys
 import urllib.request
+from types import SimpleNamespace
 
 import numpy as np
 import prometheus_client
@@ -79,7 +80,17 @@ def test_an_alarm_is_in_the_metrics_before_the_next_step_is_read(tmp_path):
     times = np.round(runtimes, 6)
     assert value["sgdlab_goodput_seconds_total"] + sum(badput.values()) == pytest.approx(times.max(axis=1).sum())
     assert badput["slow worker"] == pytest.approx((times[200:, 5] - 1.2).sum(), rel=0.3)
+    assert value["sgdlab_usual_step_seconds"] == pytest.approx(np.median(times[200:].max(axis=1)))
     assert not [family for family in prometheus_client.REGISTRY.collect() if family.name.startswith("sgdlab")]
+
+
+def test_what_was_not_delivered_is_counted_and_factors_are_added():
+    follower = of_fleet(8, 1)
+    with served(Metrics(follower, [SimpleNamespace(name="webhook", lost=3, given=9)]).registry, "0") as address:
+        found = scraped(address)
+    assert found["sgdlab_undelivered_alarms_total", (("to", "webhook"),)] == 3
+    factors = [value for (name, _), value in found.items() if name == "sgdlab_straggler_factor_ratio"]
+    assert found["sgdlab_worker_factor_ratio_gsum", ()] == pytest.approx(sum(factors))
 
 
 @pytest.mark.parametrize(("workers", "slow", "named"), [(8, 1, 8), (400, 0, 0), (400, 3, 3), (400, 120, MOST_NAMED)])

@@ -10,6 +10,7 @@ import pytest
 from planted_traces import noise
 from test_follow import HEADER, answer, text_of
 
+from sgdlab.stragglers.diagnosis.causes import HANGS, SILENT
 from sgdlab.stragglers.follow import outbox
 from sgdlab.stragglers.follow.outbox import Outbox, Refused, webhook
 
@@ -156,6 +157,22 @@ def test_alarms_are_logs_of_opentelemetry(server, slow_trace, capsys):
     assert (known["kind"].string_value, known["since"].int_value) == ("slow worker", 200)
     assert [each.string_value for each in known["workers"].array_value.values] == ["5"]
     assert known["factor"].double_value == pytest.approx(1.7, rel=0.1)
+
+
+def test_what_stops_a_job_is_an_error_and_what_is_over_is_no_warning(server):
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="opentelemetry-exporter-otlp-proto-http")
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest  # noqa: PLC0415
+
+    from sgdlab.stragglers.follow.otlp import log_sender  # noqa: PLC0415
+
+    send, severities = log_sender(server.url), []
+    cases = ((SILENT, "raised"), (HANGS, "raised"), (SILENT, "cleared"), ("slow worker", "worse"))
+    for kind, event in cases:
+        send({"time": 1.0, "text": "words", "kind": kind, "event": event})
+    for _, _, body in server.got:
+        (resource,) = ExportLogsServiceRequest.FromString(body).resource_logs
+        severities += [log.severity_text for log in resource.scope_logs[0].log_records]
+    assert severities == ["ERROR", "ERROR", "INFO", "WARN"]
 
 
 def test_a_collector_that_refuses_logs_is_said_once(server, slow_trace, capfd, monkeypatch):
