@@ -1,14 +1,5 @@
 """Deadlines of sgdlab-record: predictors are sgdlab's own, false drops stay below their bound, healing is paid for."""
 
-import ast
-import inspect
-import pathlib
-import shutil
-import subprocess
-import sys
-import tarfile
-import zipfile
-
 import numpy as np
 import pytest
 import scipy.special
@@ -18,7 +9,6 @@ from sgdlab_record.deadlines import Deadline, replay
 
 from sgdlab.predictors import Guarded, dropping, run_online
 
-ROOT = pathlib.Path(__file__).parents[2]
 SPEEDS = np.array([1.0, 1.0, 1.0, 1.0, 1.3, 2.0])
 
 
@@ -168,86 +158,3 @@ def test_special_functions_are_scipys():
         np.testing.assert_allclose(special.bdtr(k, trials, share), expected, rtol=1e-10, atol=1e-300)
     for most, trials in ((0, 299), (3, 1000), (998, 999)):
         assert special.bdtri(most, trials, 0.05) == pytest.approx(scipy.special.bdtri(most, trials, 0.05), rel=1e-11)
-
-
-BUILD = "import sys, setuptools.build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
-
-
-def build(kind, folder, where):
-    line = [sys.executable, "-c", BUILD, kind, str(where)]
-    subprocess.run(line, cwd=folder, check=True, capture_output=True, text=True, timeout=120)
-
-
-@pytest.fixture(scope="module", name="wheel")
-def build_wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("record")
-    for name in ("record", "sgdlab"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
-    build("build_wheel", folder / "record", folder)
-    return next(folder.glob("*.whl"))
-
-
-# Run with the wheel's files, without sgdlab and SciPy, and here with both.
-PROGRAM = """
-import json, math, sys
-{block}
-import numpy as np
-from sgdlab_record.deadlines import Deadline, PREDICTORS
-
-{drawn}
-
-times, found = drawn(80), []
-for name in PREDICTORS:
-    for price, share in ((0.0, 1), (1.5, 1), (0.0, 0.2)):
-        deadline = Deadline.fit(times[:40], predictor=name, rejoin_seconds=price, max_false_drop=share)
-        for row in times[40:]:
-            closes = np.sort(row)[deadline.next().how_many - 1]
-            found.append(deadline.next(np.where(row <= closes, row, np.nan), cut_at=closes))
-        found.append(deadline.false_drop())
-print(json.dumps(found))
-"""
-
-
-def test_the_wheel_alone_says_the_same_as_sgdlab(wheel, tmp_path):
-    with zipfile.ZipFile(wheel) as files:
-        files.extractall(tmp_path)
-    program = f"SPEEDS = np.array({SPEEDS.tolist()})\n{inspect.getsource(drawn)}"
-    block = "sys.modules.update(dict.fromkeys(['sgdlab', 'scipy']))  # whoever imports them fails"
-    answers = []
-    for place, first in ((str(tmp_path), block), (f"{ROOT}:{ROOT / 'record'}", "")):
-        line = [sys.executable, "-W", "error", "-c", PROGRAM.format(block=first, drawn=program)]
-        answers.append(subprocess.run(line, env={"PYTHONPATH": place}, check=True, capture_output=True, text=True))
-    ours, theirs = (np.array(ast.literal_eval(a.stdout.replace("Infinity", "1e9999"))) for a in answers)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
-    assert np.isfinite(ours).mean() > 0.7
-
-
-def test_the_wheel_has_what_it_takes_and_needs_numpy_for_deadlines_alone(wheel):
-    with zipfile.ZipFile(wheel) as files:
-        names = files.namelist()
-        texts = {name: files.read(name).decode() for name in names if name.endswith((".py", "METADATA"))}
-    metadata = next(text for name, text in texts.items() if name.endswith("METADATA"))
-    assert [line for line in metadata.splitlines() if line.startswith("Requires-Dist")] == [
-        'Requires-Dist: numpy<3,>=1.24; extra == "deadlines"'
-    ]
-    assert wheel.stat().st_size < 100_000
-    assert "sgdlab_record/taken/predictors/kalman.py" in names
-    assert not any(name.startswith(("sgdlab/", "taking")) for name in names)
-    for name, text in texts.items():
-        if not name.endswith(".py"):
-            continue
-        tree = ast.parse(text, feature_version=(3, 9))
-        imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
-        if name != "sgdlab_record/deadlines.py":  # which falls back to sgdlab in a checkout
-            assert not {word for word in imported if word.split(".")[0] in ("sgdlab", "scipy")}
-
-
-@pytest.mark.full
-def test_a_source_archive_makes_the_same_wheel(wheel, tmp_path):
-    build("build_sdist", wheel.parent / "record", tmp_path)
-    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
-        archive.extractall(tmp_path, filter="data")
-    build("build_wheel", next(path for path in tmp_path.iterdir() if path.is_dir()), tmp_path)
-    one, other = (zipfile.ZipFile(each) for each in (wheel, next(tmp_path.glob("*.whl"))))
-    assert sorted(one.namelist()) == sorted(other.namelist())
-    assert all(one.read(name) == other.read(name) for name in one.namelist() if name.endswith(".py"))
