@@ -8,6 +8,7 @@ three times as long; the older one is chosen where it is there. Processes that t
 import importlib.metadata
 import os
 import pathlib
+import signal
 
 FULLY = os.environ.get("SGDLAB_COMPILED") == "fully"
 _JAXLIB = importlib.metadata.version("jaxlib")
@@ -19,6 +20,7 @@ if not FULLY:
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_flags])
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it, with all that it starts
 os.environ["GRPC_VERBOSITY"] = "ERROR"  # as `sgdlab.live` sets it; who imports gRPC before that comes too late
 
 # Small programs are compiled again in every module and command: those of one pytest process are shared by files, and
