@@ -55,7 +55,7 @@ def marin(*, seeds: Count = 6, bisections: Count = 9, variants: Count = 12) -> O
     found = Sweep({"seeds": seeds, "bisections": bisections}, points, work=fitted).table()
     chosen = found.loc[(found["2048 stale"] - PRINTED[2048]["stale"]).abs().idxmin()]
     rows = [
-        {"cap": cap, "quantity": words, "is": "fitted" if (cap, name) in FITTED else "predicted"}
+        {"cap": cap, "quantity": words, "is": "fitted" if cap == 2048 else "predicted"}
         | {"ours": float(chosen[f"{cap} {name}"]), "paper": printed[name]}
         for cap, printed in PRINTED.items()
         for name, words in UNITS.items()
@@ -70,13 +70,14 @@ def marin(*, seeds: Count = 6, bisections: Count = 9, variants: Count = 12) -> O
     return Output(pd.DataFrame(rows), _drawn(found, chosen), claims(chosen), notes)
 
 
-FITTED = {(2048, name) for name in UNITS}  # the seconds follow from the waiting
-
-
 def claims(chosen: pd.Series) -> list[Claim]:
-    """Return whether what is predicted of the large pilot is near what was printed, by quantity."""
+    """Return a claim for each quantity: what is predicted of the large pilot is near what was printed."""
     found = []
-    for name, near in (("stale", PILOT_CLOSE), ("waiting", PILOT_CLOSE), ("seconds", PILOT_CLOSE * 1202.4)):
+    for name, near in (
+        ("stale", PILOT_CLOSE),
+        ("waiting", PILOT_CLOSE),
+        ("seconds", PILOT_CLOSE * PRINTED[4096]["seconds"]),
+    ):
         ours, paper = chosen[f"4096 {name}"], PRINTED[4096][name]
         found.append(
             Claim(
@@ -141,7 +142,7 @@ def _drawn(found: pd.DataFrame, chosen: pd.Series) -> Figure:
     for panel, name in zip(panels[0], ("stale", "waiting"), strict=True):
         ends = found[[f"2048 {name}", f"4096 {name}"]].to_numpy().T
         first, *_ = panel.plot([2048, 4096], ends, color="0.8", linewidth=1)
-        first.set_label("all twelve variants")
+        first.set_label(f"all {len(found)} variants")
         kept = [chosen[f"2048 {name}"], chosen[f"4096 {name}"]]
         panel.plot([2048, 4096], kept, color=PALETTE[0], marker="o", label="kept by the small pilot")
         panel.plot([2048, 4096], [PRINTED[cap][name] for cap in PRINTED], "kx", label="printed", markersize=9)

@@ -131,7 +131,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _candidates() -> list[compared.Candidate]:
-    """The policies of the flags, with each of the values that they take."""
+    """Return the policies of the flags, with each of the values that they take."""
     given = flags.FLAGS
     for name in given.policy:
         STALENESS_POLICIES.check(name, f"--policy={name}")
@@ -150,7 +150,7 @@ def _candidates() -> list[compared.Candidate]:
 
 
 def _machines(**of_log: Any) -> System:
-    """The machines of the flags; what they leave open is as in the log, or usual."""
+    """Return the machines of the flags; what they leave open is as in the log, or usual."""
     given = flags.FLAGS
     names = [field.name for field in dataclasses.fields(System)]
     found = {**of_log, **{name: value for name in names if (value := getattr(given, name)) is not None}}
@@ -160,7 +160,7 @@ def _machines(**of_log: Any) -> System:
 
 
 def _drawn() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
-    """The workload and the machines of the flags."""
+    """Return the workload and the machines of the flags."""
     given = flags.FLAGS
     for name in ("version", "columns"):
         if getattr(given, name):
@@ -171,7 +171,7 @@ def _drawn() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
 
 
 def _from_log() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
-    """Workloads that are drawn from the log, the machines that it shows, what it says, and that for JSON."""
+    """Return workloads that are drawn from the log, the machines that it shows, what it says, and that for JSON."""
     given = flags.FLAGS
     if given.version is None:
         raise UsageError(

@@ -35,12 +35,12 @@ class Candidate:
 
     @property
     def make(self) -> Callable[..., StalenessPolicy]:
-        """The policy, `(batch=...) -> StalenessPolicy`."""
+        """Return the policy, `(batch=...) -> StalenessPolicy`."""
         return functools.partial(STALENESS_POLICIES[self.name].make, **self.given)
 
     @property
     def title(self) -> str:
-        """Its name and arguments, as in "admission, eta 2"."""
+        """Return its name and arguments, as in "admission, eta 2"."""
         words = [
             f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in self.given.items()
         ]

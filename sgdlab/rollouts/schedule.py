@@ -146,7 +146,7 @@ class RolloutSchedule:
         return {name: ledger[name] / max(sum(ledger.values()), 1) for name in WASTED}
 
     def figures(self, warmup: int = 0) -> dict[str, float]:
-        """Figures for tables; all but the shares of tokens are from the version before step `warmup` on.
+        """Return figures for tables; all but the shares of tokens are from the version before step `warmup` on.
 
         `seconds_per_step`; `staleness` and `largest_staleness` by rollout, `token_staleness` (from start) and
         `token_staleness_in_flight`, in versions; `slots_busy` and `trainer_busy`, shares of the time, the former over
