@@ -14,7 +14,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+# Processes that tests start import modules that were compiled before.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist loadfile
 # A run ends at the target, or when synchronous SGD has done its epochs; fewer evaluations than 800 for a few minutes' sake.
 AT_TARGET := --seeds=6 --config.budget=1 --config.until_target=True --config.spacing=geometric --config.evaluations=200
 COMPILED := tests/replay/test_modes.py tests/replay/test_float32.py tests/live/test_exact_replay.py tests/data/test_augment.py

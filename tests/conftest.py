@@ -14,6 +14,9 @@ from lib import budget, compiling, tiers
 LARGE = 2 << 30
 """Bytes of a process."""
 
+# Tracing makes many objects that live on for a while: to look for cycles seldom saves a tenth of all time.
+gc.set_threshold(100_000, 50, 100)
+
 
 def pytest_addoption(pluginmanager):
     """Registers what is written for this suite; the flags of these plugins are defined at once."""

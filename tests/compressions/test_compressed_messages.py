@@ -163,7 +163,7 @@ def described(tree):
     return [(jax.tree_util.keystr(path), f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}") for path, leaf in leaves]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -155,9 +155,8 @@ def finished(folder):
 class TestCheckpoints:
     """Of a training that patience ends: how long it has waited must be saved as well."""
 
-    @pytest.mark.sample(1)
+    @pytest.mark.full
     @pytest.mark.parametrize("before_the_end", [1, 4])
-    @pytest.mark.long("two trainings")
     def test_an_interrupted_training_ends_as_an_uninterrupted_one(self, tmp_path, before_the_end):
         evaluations = len(stopped().history)
         after = evaluations - before_the_end

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@pytest.mark.long("a live run as the page has it, in processes")
+@pytest.mark.full
 def test_what_was_recorded_can_be_replayed_as_it_says(tmp_path, capsys):
     lines = list(dict.fromkeys(pages.commands("docs/live.md")[:6]))  # the second one continues the first
     assert [line.split()[1] for line in lines] == ["live", "replay", "replay", "advise", "timeline"]

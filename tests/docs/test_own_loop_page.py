@@ -43,7 +43,7 @@ def test_examples_are_short():
     assert max(len(code.splitlines()) for code in SCRIPTS.values()) <= 40
 
 
-@pytest.mark.long("a script whose workers are processes")
+@pytest.mark.full
 def test_numpy(tmp_path):
     output = printed_by("numpy_loop.py", tmp_path)
     assert "replayed to 0.0" in output

@@ -61,7 +61,12 @@ def test_the_curves_of_a_theory_paper(capsys):
 
 @pytest.mark.long("commands of the pages, at toy size")
 @pytest.mark.parametrize(
-    "line", [line for line in COMMANDS if not any(need in line for need in NEEDS) and line != READ]
+    "line",
+    [
+        pytest.param(line, marks=[pytest.mark.full] * ("--tune=24" in line))
+        for line in COMMANDS
+        if not any(need in line for need in NEEDS) and line != READ
+    ],
 )
 def test_a_command_runs(line, here, capsys, monkeypatch):
     if " compare " in line:  # whose pictures are drawn where its records are read

@@ -57,7 +57,7 @@ def raising(bench):
     raise MemoryError("RESOURCE_EXHAUSTED: out of memory\nand more")
 
 
-@pytest.mark.long("a convolutional net in two modes and two dtypes")
+@pytest.mark.full
 def test_what_a_cpu_and_a_cpu_compute_is_the_same(call):
     code, printed, record, text = call("--sections=devices")
     assert code == 0

@@ -231,6 +231,7 @@ def test_a_pair_of_a_protocol_and_a_rule_runs_and_is_named(call, tmp_path):
     assert len(list((tmp_path / "runs/metrics").glob("bounded_staleness+staleness_aware-n4-seed0-*.jsonl"))) == 1
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("undrawn")
 def test_entries_are_swept(call, tmp_path):
     runs = tmp_path / "runs"

@@ -80,7 +80,7 @@ def finished(path):
     return {file.stem.rpartition("-")[0]: json.loads(file.read_text().splitlines()[-1]) for file in files}
 
 
-@pytest.mark.long("a run, its edit, and the run of it")
+@pytest.mark.full
 def test_an_edited_rule_is_run_anew_and_all_else_is_left(call, own, tmp_path):
     where = f"--workdir={tmp_path / 'runs'}"
     line = (compare, *TINY, "--methods=asgd,root_delay", "--processes=1", where)

@@ -44,6 +44,7 @@ def test_processes_agree_and_share_their_devices(begin):
         assert f"sum {float(sum(range(4)))}" in lines
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("there", "counts"), [((0, 2), "2:3"), ((0,), "1:3")])
 def test_those_that_are_there_go_on_with_all_their_devices(begin, there, counts):
     processes = begin("agrees", 3, devices=2, there=there, counts=counts)

@@ -40,7 +40,7 @@ def over_two(tmp_path_factory):
     return spawned(folder, 2, [*RUNS, STOPPED, REPEATED], devices=2), folder
 
 
-@pytest.mark.long("two processes begin and compile")
+@pytest.mark.full
 def test_two_runs_of_two_processes_are_those_of_one(tmp_path):
     runs = ("synchronous:2:sharded", "gossip:1:replicated")
     for run, found in spawned(tmp_path, 2, runs, devices=2).items():

@@ -188,8 +188,7 @@ def test_evaluation_is_of_all_examples_whatever_the_batches(kind):
     assert 0.3 < found[plan.experiment.task.facts.metric] / guess < 3 or kind == "classification"
 
 
-@pytest.mark.long("a network that remembers")
-@pytest.mark.representatives("language")
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["classification", "language"])
 def test_a_run_with_local_steps_is_evaluated_as_one_without(kind):
     """A worker that keeps its optimizer's state has more of its own than what the network remembers."""

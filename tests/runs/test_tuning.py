@@ -297,6 +297,7 @@ class TestTuning:
         with pytest.raises(UsageError, match=r"--config.split must be own with --config.data.kind=stdlib_text"):
             compare.check(compare.comparison(tiny.config(data__kind="stdlib_text"), ["asgd"], [4], 1, tuned={}))
 
+    @pytest.mark.full
     def test_shards_tune_whole_methods(self, tuned, tmp_path):
         one, session, _ = tuned
         shards = [dataclasses.replace(one, shard=tuning.Shard(index, 2)).kinds for index in (1, 2)]
