@@ -19,7 +19,8 @@ _NOT_SYNCED = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES)
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Opens a temporary binary file beside `path` and renames it to `path` once the block has ended without error.
 
-    A reader, or a run that continues after a crash, sees the old file or the new one, never half of one.
+    A reader, or a run that continues after a crash, sees the old file or the new one, never half of one. A link stays a
+    link, to what is new; a device or a pipe, such as /dev/null, is written to.
 
     Example:
       >>> import pathlib, tempfile
@@ -29,7 +30,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
       >>> path.read_text()
       'whole'
     """
-    path = pathlib.Path(path)
+    path = pathlib.Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        with path.open("wb") as stream:
+            yield stream
+        return
     make_folder(path.parent)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:

@@ -26,6 +26,26 @@ def test_new_file_appears_at_the_end(path):
     assert os.listdir(path.parent) == [path.name]
 
 
+def test_a_link_stays_one_to_what_is_new(path, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere/link.txt"
+    link.symlink_to(path)
+    files.write_text(link, "new")
+    assert link.is_symlink()
+    assert path.read_bytes() == b"new"
+    assert os.listdir(link.parent) == [link.name]
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    files.write_text(tmp_path / "pipe", "new")
+    assert os.read(reader, 10) == b"new"
+    os.close(reader)
+    assert os.listdir(tmp_path) == ["pipe"]
+    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
+
+
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_error_in_the_block_leaves_the_old_file(path, error):
     with pytest.raises(error), files.replacing(path) as file:  # noqa: PT012
