@@ -1,0 +1,81 @@
+"""The episodes of a recording: what befalls whom, since when, until when, and how much, drawn from a seed."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Kind(NamedTuple):
+    """A kind of fault, whose strength is a whole number."""
+
+    least: int  # strength
+    most: int
+    unit: str  # of the strength
+    phase: str  # of a step in which it shows
+    how: str  # it is made
+
+
+GRADIENT, LOADER, NEIGHBOUR, DISK, LINK, FROZEN = (
+    "slow gradient", "slow loader", "busy neighbour", "throttled disk", "limited link", "frozen worker",
+)  # fmt: skip
+KINDS = {
+    GRADIENT: Kind(40, 150, "% more examples", "gradient", "the worker computes gradients of more examples"),
+    LOADER: Kind(8, 24, "times", "data", "the worker decodes each batch so many times"),
+    NEIGHBOUR: Kind(1, 3, "processes", "all", "the worker is kept on a core on which others compute all the time"),
+    DISK: Kind(
+        1, 3, "writes of 256 kB", "data", "fsync of so many writes before each batch, which comes from the disk"
+    ),
+    LINK: Kind(40, 120, "Mbit/s", "upload", "tc tbf on the worker's interface in a network namespace"),
+    FROZEN: Kind(20, 50, "ms", "all", "SIGSTOP for so long, after every 10 to 40 ms"),
+}
+"""Fault -> its kind."""
+
+PACED = "the worker sends 4 kB at a time, with pauses"
+"""How a link is limited without network namespaces."""
+
+CYCLE = (None, GRADIENT, LOADER, NEIGHBOUR, None, DISK, LINK, FROZEN)
+"""Faults of consecutive episodes, again and again; None: nothing is done."""
+
+
+class Episode(NamedTuple):
+    """A job of some steps, in which at most one thing is done to one worker."""
+
+    number: int
+    fault: str | None = None  # one of `KINDS`
+    worker: int = 0
+    since: int | None = None  # first step
+    until: int | None = None  # last step; None: it lasts
+    strength: int = 0
+
+    @property
+    def file(self) -> str:
+        """Return the name of its file."""
+        return f"{self.number:03}-{(self.fault or 'clean').replace(' ', '-')}.parquet"
+
+    @property
+    def truth(self) -> dict[str, Any]:
+        """Return who is slow, since when and until when."""
+        return {"workers": (self.worker,), "since": self.since, "until": self.until} if self.fault else {}
+
+    def lasts(self, step: int) -> bool:
+        """Return whether the fault is there in a step."""
+        return self.fault is not None and self.since <= step and (self.until is None or step <= self.until)
+
+
+def draw(number: int, *, seed: int, steps: int, workers: int) -> Episode:
+    """Draw an episode.
+
+    A fault begins after 20 to 60 % of the steps. Half of the faults last to the end; the others last for a quarter to a
+    third of the steps.
+
+    Example:
+      >>> [draw(number, seed=0, steps=500, workers=4).fault for number in (1, 4)]
+      ['slow gradient', None]
+    """
+    fault, generator = CYCLE[number % len(CYCLE)], np.random.default_rng([seed, number])
+    if fault is None:
+        return Episode(number)
+    worker, since = int(generator.integers(workers)), round(generator.uniform(0.2, 0.6) * steps)
+    until = since + round(generator.uniform(0.25, 1 / 3) * steps) - 1 if generator.random() < 0.5 else None
+    strength = int(generator.integers(KINDS[fault].least, KINDS[fault].most, endpoint=True))
+    return Episode(number, fault, worker, since, until, strength)
