@@ -193,12 +193,14 @@ def table(scores: Mapping[str, Score]) -> Table:
 
 
 def share_of(hits: int, count: int) -> str:
-    """Return a share with its 95 % interval, as tables show it.
+    """Return a share with its 95 % interval, as tables show it; a dash of nothing.
 
     Example:
       >>> share_of(98, 100)
       '98.0 % (93.0-99.4)'
     """
+    if not count:
+        return "-"
     low, high = trials.wilson(hits, count)
     return f"{100 * hits / count:.1f} % ({100 * low:.1f}-{100 * high:.1f})"
 

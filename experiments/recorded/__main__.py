@@ -33,8 +33,8 @@ def define_flags() -> None:
     flags.DEFINE_integer("steps", 500, "Steps of each job.", lower_bound=20)
     flags.DEFINE_integer("workers", 4, "Processes of each job.", lower_bound=3, upper_bound=64)
     flags.DEFINE_integer("seed", 0, "Of the faults, the parameters and the noise.", lower_bound=0)
-    says = "Network namespaces, so that links can be limited: yes, no, or auto: where they can be made."
-    flags.DEFINE_enum("namespaces", "auto", ["auto", "yes", "no"], says)
+    says = "Put workers into network namespaces, whose links can be limited; by default where they can be made."
+    flags.DEFINE_bool("namespaces", None, says)
     flags.DEFINE_bool("score", False, "Score predictors and rules, instead of recording.")
     says = "Folders of traces to score on as well, separated by commas; with a truth.json, diagnosis is scored too."
     flags.DEFINE_list("traces", [], says)
@@ -56,12 +56,12 @@ def main(argv: Sequence[str]) -> None:
     if not sys.platform.startswith("linux"):
         raise UsageError(f"recording takes Linux, which keeps a process on one core; this is {sys.platform}")
     refused = why_not()
-    if refused and given.namespaces == "yes":
-        raise UsageError(f"--namespaces=yes is impossible here: {refused}")
-    namespaces = given.namespaces == "yes" or (given.namespaces == "auto" and not refused)
+    if refused and given.namespaces:
+        raise UsageError(f"--namespaces is impossible here: {refused}")
     from experiments.recorded import recording  # noqa: PLC0415 (it imports what Linux alone has)
 
     folder = launch.workdir(DEFAULT_WORKDIR)
+    namespaces = not refused if given.namespaces is None else given.namespaces
     recording.record(
         folder, given.episodes, steps=given.steps, workers=given.workers, seed=given.seed, namespaces=namespaces
     )

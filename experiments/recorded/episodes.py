@@ -21,7 +21,7 @@ GRADIENT, LOADER, NEIGHBOUR, DISK, LINK, FROZEN = (
 KINDS = {
     GRADIENT: Kind(40, 150, "% more examples", "gradient", "the worker computes gradients of more examples"),
     LOADER: Kind(8, 24, "times", "data", "the worker decodes each batch so many times"),
-    NEIGHBOUR: Kind(1, 3, "processes", "all", "the worker is kept on a core on which others compute all the time"),
+    NEIGHBOUR: Kind(2, 6, "processes", "all", "the worker is kept on a core on which others compute all the time"),
     DISK: Kind(
         1, 3, "writes of 256 kB", "data", "fsync of so many writes before each batch, which comes from the disk"
     ),
@@ -60,6 +60,10 @@ class Episode(NamedTuple):
     def lasts(self, step: int) -> bool:
         """Return whether the fault is there in a step."""
         return self.fault is not None and self.since <= step and (self.until is None or step <= self.until)
+
+    def strength_of(self, fault: str, worker: int, step: int) -> int:
+        """Return the strength of a fault that a worker has in a step, 0 where it has none."""
+        return self.strength if (fault, worker) == (self.fault, self.worker) and self.lasts(step) else 0
 
 
 def draw(number: int, *, seed: int, steps: int, workers: int) -> Episode:

@@ -39,18 +39,15 @@ def average(listener: socket.socket, workers: int, steps: int, between: Callable
     barrier = threading.Barrier(workers, all_came)
 
     def serve(channel: socket.socket) -> None:
-        with contextlib.ExitStack() as stack:
-            stack.callback(barrier.abort)
-            channel.settimeout(SECONDS)
-            channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            receive(channel, memoryview(rank := bytearray(1)))
-            for _ in range(steps):
-                receive(channel, memoryview(came[rank[0]]).cast("B"))
-                channel.sendall(b"\1")
-                barrier.wait()
-                # The next mean is not made before all have sent again, and so have taken this one.
-                channel.sendall(memoryview(mean).cast("B"))
-            stack.pop_all()
+        channel.settimeout(SECONDS)
+        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        receive(channel, memoryview(rank := bytearray(1)))
+        for _ in range(steps):
+            receive(channel, memoryview(came[rank[0]]).cast("B"))
+            channel.sendall(b"\1")
+            barrier.wait()
+            # The next mean is not made before all have sent again, and so have taken this one.
+            channel.sendall(memoryview(mean).cast("B"))
 
     listener.settimeout(SECONDS)
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:

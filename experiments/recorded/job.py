@@ -4,12 +4,9 @@ import contextlib
 import json
 import os
 import pathlib
-import resource
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +15,7 @@ import psutil
 from experiments.benchmarks.faults.namespaces import Machines
 from experiments.recorded import hub, interference, worker
 from experiments.recorded.episodes import KINDS, LINK, PACED, Episode
-from experiments.recorded.worker import WARM_UP, Worker
+from experiments.recorded.worker import WARM_UP
 from sgdlab import traces
 from sgdlab.traces import Recording
 
@@ -38,7 +35,6 @@ def run(
     workers: int,
     steps: int,
     seed: int,
-    report: Callable[[int], Any],
 ) -> tuple[Recording, dict[str, Any]]:
     """Run an episode.
 
@@ -50,7 +46,6 @@ def run(
       workers: how many.
       steps: that are kept.
       seed: of parameters and noise.
-      report: called with 1 whenever a step has ended that is kept.
 
     Returns:
       The recording, and facts for its label: how the fault was made, what was seen of it, what else the machine did.
@@ -72,15 +67,15 @@ def run(
                 interference.begin(lasts, episode, pid, machines, name, seed)
             elif not episode.lasts(kept):
                 lasts.close()
-            report(int(kept > 0))
 
         before = _seconds()
         try:
             for rank, name in enumerate(names):
-                shard, trace = place / f"shard{rank}", str(place / "trace")
+                shard, trace = place / f"shard{rank}", place / "trace"
                 worker.store(shard, images, np.random.default_rng([seed, rank]))
-                given = Worker(rank, listener.getsockname(), str(shard), trace, steps, seed, episode, not machines)
-                command = [sys.executable, "-m", worker.__name__, json.dumps(given._asdict())]
+                given = {"rank": rank, "address": listener.getsockname(), "shard": str(shard), "trace": str(trace)}
+                given |= {"steps": steps, "seed": seed, "episode": episode, "paced": not machines}
+                command = [sys.executable, "-m", worker.__name__, json.dumps(given)]
                 if machines:
                     children.append(machines.start(name, command, **_ENV))
                 else:
@@ -106,9 +101,9 @@ def run(
     }
     if episode.fault is not None:
         kind = KINDS[episode.fault]
-        facts |= {"strength": episode.strength, "unit": kind.unit, "phase": kind.phase, "how": kind.how}
-        facts |= {"how": PACED} if episode.fault == LINK and not machines else {}
-        facts |= {"seen": round(seen(recording.runtimes, episode), 3)}
+        how = PACED if episode.fault == LINK and not machines else kind.how
+        facts |= {"strength": episode.strength, "unit": kind.unit, "phase": kind.phase, "how": how}
+        facts["seen"] = round(seen(recording.runtimes, episode), 3)
     return recording, facts
 
 
@@ -118,8 +113,7 @@ def _in_microseconds(recording: Recording) -> Recording:
         {name: np.round(times, 6) for name, times in each.items()}
         for each in (recording.phases, recording.communication)
     ]
-    began = np.round(recording.began - recording.began[0], 6)
-    steps = np.arange(recording.steps.size)
+    steps, began = np.arange(recording.steps.size), np.round(recording.began - recording.began[0], 6)
     return Recording(sum(parts[0].values()), steps, recording.workers, recording.nodes, *parts, began=began)
 
 
@@ -139,7 +133,6 @@ def seen(runtimes: np.ndarray, episode: Episode) -> float:
 
 def _seconds() -> tuple[float, float, float]:
     """Return the clock, seconds of busy processors, and those of this process and of its children that ended."""
-    times = psutil.cpu_times()
-    busy = sum(times[:7]) - times.idle - times.iowait + times.steal
-    own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return time.monotonic(), busy, sum(each.ru_utime + each.ru_stime for each in own)
+    all_of, own = psutil.cpu_times(), os.times()
+    busy = all_of.user + all_of.nice + all_of.system + all_of.irq + all_of.softirq + all_of.steal
+    return own.elapsed, busy, sum(own[:4])

@@ -1,6 +1,6 @@
 """A worker of a recorded job: it trains a perceptron on images of digits, step by step with the others.
 
-It is started as `python -m experiments.recorded.worker '{"rank": 0, ...}'`, with the fields of `Worker`.
+It is started as `python -m experiments.recorded.worker '{"rank": 0, ...}'`, with the arguments of `run`.
 """
 
 import json
@@ -10,7 +10,6 @@ import socket
 import sys
 import time
 import zlib
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,24 +26,6 @@ WARM_UP = 10
 
 _BATCHES, _RATE, _MOMENTUM, _NOISE = 16, 0.02, 0.9, 0.3
 _CHUNK, _FILL = 4096, os.urandom(1 << 18)
-
-
-class Worker(NamedTuple):
-    """Says who a worker is, and what it does."""
-
-    rank: int
-    address: tuple[str, int]  # of the hub
-    shard: str  # folder of its batches, as `store` leaves them
-    trace: str  # folder of what is recorded
-    steps: int  # that are kept; `WARM_UP` come before them
-    seed: int  # of the parameters and of the noise
-    episode: Episode
-    paced: bool  # whether it limits its link by itself
-
-    def strength(self, fault: str, step: int) -> int:
-        """Return the strength of a fault that this worker has in a step, 0 where it has none."""
-        episode = self.episode
-        return episode.strength if (fault, self.rank) == episode[1:3] and episode.lasts(step) else 0
 
 
 def store(folder: pathlib.Path, rows: np.ndarray, draw: np.random.Generator) -> None:
@@ -85,31 +66,44 @@ def initial(seed: int) -> np.ndarray:
     return np.concatenate([draw.standard_normal(s).ravel() / np.sqrt(s[0]) for s in SHAPES]).astype(np.float32)
 
 
-def run(given: Worker) -> None:
-    """Train with the others, and record each phase of each step."""
+def run(
+    *, rank: int, address: tuple[str, int], shard: str, trace: str, steps: int, seed: int, episode: Episode, paced: bool
+) -> None:
+    """Train with the others, and record each phase of each step.
+
+    Args:
+      rank: number of the worker.
+      address: of the hub.
+      shard: folder of its batches, as `store` leaves them.
+      trace: folder of what is recorded.
+      steps: that are kept; `WARM_UP` come before them.
+      seed: of the parameters and of the noise.
+      episode: what is done.
+      paced: whether a limited link is limited here.
+    """
     import sgdlab_record  # noqa: PLC0415 (it is in record/ of the checkout, which only workers have on their path)
 
-    batches = sorted(pathlib.Path(given.shard).glob("*.z"))
-    parameters, noise = initial(given.seed), np.random.default_rng([given.seed, given.rank])
+    batches = sorted(pathlib.Path(shard).glob("*.z"))
+    parameters, noise = initial(seed), np.random.default_rng([seed, rank])
     velocity, mean = np.zeros_like(parameters), np.zeros(MESSAGE, np.float32)
-    recorder = sgdlab_record.Recorder(given.trace, given.rank, node="host")
-    with recorder, socket.create_connection(given.address, timeout=60) as channel:
+    recorder = sgdlab_record.Recorder(trace, rank, node="host")
+    with recorder, socket.create_connection(address, timeout=60) as channel:
         channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        channel.sendall(bytes([given.rank]))
-        for step in range(-WARM_UP, given.steps):
+        channel.sendall(bytes([rank]))
+        for step in range(-WARM_UP, steps):
             with recorder.phase("data"):
                 path = batches[step % len(batches)]
-                for _ in range(given.strength(DISK, step)):
+                for _ in range(episode.strength_of(DISK, rank, step)):
                     _read_from_disk(path)
-                for _ in range(max(given.strength(LOADER, step), 1)):
+                for _ in range(max(episode.strength_of(LOADER, rank, step), 1)):
                     pixels, labels = decoded(path, noise)
             with recorder.phase("gradient"):
                 message = gradient(parameters, pixels, labels)
-                if more := BATCH * given.strength(GRADIENT, step) // 100:  # which nobody uses
+                if more := BATCH * episode.strength_of(GRADIENT, rank, step) // 100:  # which nobody uses
                     rows = np.arange(more) % BATCH
                     gradient(parameters, pixels[rows], labels[rows])
             with recorder.phase("upload"):
-                _send(channel, memoryview(message).cast("B"), given.strength(LINK, step) if given.paced else 0)
+                _send(channel, memoryview(message).cast("B"), episode.strength_of(LINK, rank, step) if paced else 0)
                 receive(channel, memoryview(bytearray(1)))  # the hub has it all
             with recorder.phase("receive"):
                 receive(channel, memoryview(mean).cast("B"))
@@ -152,4 +146,4 @@ def _read_from_disk(path: pathlib.Path) -> None:
 
 if __name__ == "__main__":
     fields = json.loads(sys.argv[1])
-    run(Worker(**{**fields, "episode": Episode(*fields["episode"])}))
+    run(**{**fields, "episode": Episode(*fields["episode"])})

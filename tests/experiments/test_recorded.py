@@ -1,6 +1,7 @@
 """The recorded data set: what workers compute, labels that are read back, scores of known tools, and the sample."""
 
 import json
+import pathlib
 
 import numpy as np
 import pandas as pd
@@ -12,10 +13,10 @@ from experiments.recorded import __main__ as command
 from experiments.recorded import episodes, recording, scoring, worker
 from experiments.recorded.episodes import KINDS, Episode
 from sgdlab import traces
-from sgdlab.commands.advise import COMMAND as ADVISE
-from sgdlab.traces import Recording
+from sgdlab.stragglers import recording as recordings
+from sgdlab.stragglers.diagnosis import find_causes
 
-TINY = ("--steps=20", "--workers=3", "--namespaces=no")
+TINY = ("--steps=20", "--workers=3", "--nonamespaces")
 
 
 def record(folder, *flags):
@@ -46,10 +47,10 @@ def test_episodes_are_drawn_from_their_seed():
 
 
 def test_a_worker_has_the_fault_of_its_episode_alone():
-    given = worker.Worker(1, ("", 0), "", "", 20, 0, Episode(0, "slow loader", 1, 5, 7, 9), paced=False)
-    assert [given.strength("slow loader", step) for step in (-1, 4, 5, 7, 8)] == [0, 0, 9, 9, 0]
-    assert not given._replace(rank=0).strength("slow loader", 6)
-    assert not given.strength("throttled disk", 6)
+    episode = Episode(0, "slow loader", 1, 5, 7, 9)
+    assert [episode.strength_of("slow loader", 1, step) for step in (-1, 4, 5, 7, 8)] == [0, 0, 9, 9, 0]
+    assert not episode.strength_of("slow loader", 0, 6)
+    assert not episode.strength_of("throttled disk", 1, 6)
 
 
 @pytest.mark.long("three processes each of two jobs")
@@ -71,7 +72,7 @@ def test_a_recording_goes_on_where_it_was_and_labels_are_read_back(tmp_path, cap
     assert {*recorded.communication} == {"receive"}
     assert known["loss"][1] < known["loss"][0]
     assert record(tmp_path, "--episodes=2", "--seed=1") == 2
-    assert "--seed=1 must be 0, with which" in capsys.readouterr().err
+    assert "'seed': 0, 'namespaces': False}, and not with" in capsys.readouterr().err
 
 
 @pytest.mark.full
@@ -96,38 +97,59 @@ def test_a_worker_that_ends_is_said_with_its_episode(tmp_path, monkeypatch):
     assert not (tmp_path / "truth.json").exists()
 
 
-def fleets(count=12):
-    """Fleets of which every third is clean; the worker that is slow is named by the number."""
-    times = np.random.default_rng(0).gamma(400, 1 / 400, (count, 60, 4))
-    recordings = [Recording(each, np.arange(60), tuple("0123")) for each in times]
-    return [
-        diagnosis.recorded(str(number), None, each)
-        if number % 3 == 0
-        else diagnosis.recorded(str(number), [*KINDS][number % 6], each, workers=(number % 4,), since=20)
-        for number, each in enumerate(recordings)
-    ]
-
-
-def perfect(fleet):
-    return [Answer(fleet.plant.workers, fleet.plant.since)] if fleet.fault else []
-
-
 def test_scores_of_a_perfect_and_of_a_blind_tool(monkeypatch):
-    found = {fleet.name: fleet for fleet in fleets()}
-    tools = {"perfect": perfect, "blind": lambda _: [], "hasty": lambda _: [Answer((0,), 0)]}
+    drawn = [diagnosis.fleet_of(*one) for one in diagnosis.asked(1, seed=1)]
+    found = [fleet._replace(fault=kind) for fleet, kind in zip(drawn, KINDS, strict=False)] + drawn[-5:]
+    tools = {
+        "perfect": lambda fleet: [Answer(fleet.plant.workers, fleet.plant.since)] * (fleet.fault is not None),
+        "blind": lambda fleet: [],
+        "late": lambda fleet: [Answer(fleet.plant.workers, (fleet.plant.since or 0) + 20)],
+    }
     monkeypatch.setattr(scoring, "OURS", "perfect")
     monkeypatch.setattr(scoring, "RULES", tools)
     monkeypatch.setattr(diagnosis, "named", lambda rule, fleet: rule(fleet))
     rows = [
-        {"data": "mine", "trace": name, "tool": tool, **scoring.judged(tool, fleet)}
-        for name, fleet in found.items()
+        {"data": "mine", "trace": fleet.name, "tool": tool, **scoring.judged(tool, fleet)}
+        for fleet in found
         for tool in tools
     ]
     table = scoring.table(pd.DataFrame(rows))
     shown = {row["tool"]: row for row in (dict(zip(table.columns, row, strict=True)) for row in table.rows)}
-    keys = ("named first", "against sgdlab", "since, off by", "something named")
-    assert [shown["perfect"][key] for key in keys] == ["100.0 % (67.6-100.0)", "", "0", "0 of 4"]
-    assert [shown["blind"][key] for key in keys] == ["0.0 % (0.0-32.4)", "worse: 0 to 8", "", "0 of 4"]
-    assert shown["hasty"]["something named"] == "4 of 4"
-    assert shown["hasty"]["since, off by"] == "20"
-    assert shown["blind"]["by fault"] == ", ".join(["0/2"] * 4)
+    keys = ("named first", "against sgdlab", "since, off by", "something named", "by fault")
+    assert [shown["perfect"][key] for key in keys] == [
+        "100.0 % (61.0-100.0)",
+        "",
+        "0",
+        "0 of 5",
+        ", ".join(["1/1"] * 6),
+    ]
+    assert [shown["blind"][key] for key in keys] == [
+        "0.0 % (0.0-39.0)",
+        "worse: 0 to 6",
+        "",
+        "0 of 5",
+        ", ".join(["0/1"] * 6),
+    ]
+    assert [shown["late"][key] for key in keys[1:4]] == ["tie: 0 to 0", "20", "5 of 5"]
+
+
+def test_advise_names_whom_the_sample_says():
+    """Files are read, rows are those of labels, and a fault that is plain to see is named."""
+    found = diagnosis.stored(scoring.SAMPLE)
+    known = {one["file"]: one for one in json.loads((scoring.SAMPLE / diagnosis.TRUTH).read_text())["fleets"]}
+    plain = [fleet for fleet in found if fleet.fault and known[fleet.name]["seen"] > 2]
+    assert len(plain) >= 5
+    for fleet in plain:
+        parts = recordings.read(scoring.SAMPLE / fleet.name, train_share=0.5)
+        first = find_causes(parts.complete, parts.pauses).causes[0]
+        assert first.workers == fleet.plant.workers
+        assert known[fleet.name]["phase"] in ("all", *first.stages)
+    assert sum(path.stat().st_size for path in scoring.SAMPLE.iterdir()) < 2_000_000
+
+
+@pytest.mark.parametrize("flags", [("--traces=runs",), ("--score", "--traces=nowhere"), ("--workers=2",)])
+def test_mistakes_are_one_line(flags, capsys, monkeypatch):
+    monkeypatch.setattr(scoring, "SAMPLE", pathlib.Path("nowhere"))
+    assert command.COMMAND.answer(["recorded", *flags]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert flags[-1].partition("=")[0] in line
