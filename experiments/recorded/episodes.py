@@ -1,6 +1,6 @@
 """The episodes of a recording: what befalls whom, since when, until when, and how much, drawn from a seed."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,11 +51,6 @@ class Episode(NamedTuple):
     def file(self) -> str:
         """Return the name of its file."""
         return f"{self.number:03}-{(self.fault or 'clean').replace(' ', '-')}.parquet"
-
-    @property
-    def truth(self) -> dict[str, Any]:
-        """Return who is slow, since when and until when."""
-        return {"workers": (self.worker,), "since": self.since, "until": self.until} if self.fault else {}
 
     def lasts(self, step: int) -> bool:
         """Return whether the fault is there in a step."""

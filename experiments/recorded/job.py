@@ -1,5 +1,6 @@
-"""Runs one episode: the processes of a job, and what is done to them; what they recorded is read."""
+"""Runs one episode: the processes of a job, the mean of their gradients, and what is done to them."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -7,15 +8,17 @@ import pathlib
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import psutil
 
 from experiments.benchmarks.faults.namespaces import Machines
-from experiments.recorded import hub, interference, worker
+from experiments.recorded import interference, worker
 from experiments.recorded.episodes import KINDS, LINK, PACED, Episode
-from experiments.recorded.worker import WARM_UP
+from experiments.recorded.worker import MESSAGE, WARM_UP, receive
 from sgdlab import traces
 from sgdlab.traces import Recording
 
@@ -24,6 +27,9 @@ _ENV = {
     "PYTHONPATH": os.pathsep.join(map(str, (_ROOT, _ROOT / "record"))),
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
 }
+
+SECONDS = 60.0
+"""In which something must come of each worker."""
 
 
 def run(
@@ -80,8 +86,8 @@ def run(
                     children.append(machines.start(name, command, **_ENV))
                 else:
                     children.append(subprocess.Popen(command, env={**os.environ, **_ENV}, start_new_session=True))
-            losses = hub.average(listener, workers, WARM_UP + steps, between)
-            codes = [child.wait(hub.SECONDS) for child in children]
+            losses = _average(listener, workers, WARM_UP + steps, between)
+            codes = [child.wait(SECONDS) for child in children]
         except ConnectionError as error:
             said = [machines.log(child)[-500:] for child in children] if machines else ""
             raise RuntimeError(f"{episode.file}: {error} {said}") from error
@@ -105,6 +111,49 @@ def run(
         facts |= {"strength": episode.strength, "unit": kind.unit, "phase": kind.phase, "how": how}
         facts["seen"] = round(seen(recording.runtimes, episode), 3)
     return recording, facts
+
+
+def _average(listener: socket.socket, workers: int, steps: int, between: Callable[[int], None]) -> list[float]:
+    """Send workers the mean of their gradients, and return the mean loss of each step; between steps, call back.
+
+    Raises:
+      ConnectionError: where a worker is gone, or nothing comes of it.
+    """
+    came, mean, losses, channels = np.zeros((workers, MESSAGE), np.float32), np.zeros(MESSAGE, np.float32), [], []
+
+    def all_came() -> None:
+        np.mean(came, axis=0, out=mean)
+        losses.append(float(mean[-1]))
+        between(len(losses))
+
+    barrier = threading.Barrier(workers, all_came)
+
+    def serve(channel: socket.socket) -> None:
+        channel.settimeout(SECONDS)
+        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        receive(channel, memoryview(rank := bytearray(1)))
+        for _ in range(steps):
+            receive(channel, memoryview(came[rank[0]]).cast("B"))
+            channel.sendall(b"\1")
+            barrier.wait()
+            # The next mean is not made before all have sent again, and so have taken this one.
+            channel.sendall(memoryview(mean).cast("B"))
+
+    listener.settimeout(SECONDS)
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        try:
+            channels += [listener.accept()[0] for _ in range(workers)]
+            for each in concurrent.futures.as_completed([pool.submit(serve, channel) for channel in channels]):
+                each.result()
+        except (TimeoutError, threading.BrokenBarrierError) as error:
+            raise ConnectionError(f"a worker is gone, or was not heard of for {SECONDS:g} s") from error
+        finally:
+            barrier.abort()
+            for channel in channels:
+                with contextlib.suppress(OSError):  # a thread that still waits for it wakes up
+                    channel.shutdown(socket.SHUT_RDWR)
+                channel.close()
+    return losses
 
 
 def _in_microseconds(recording: Recording) -> Recording:

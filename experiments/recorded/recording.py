@@ -57,6 +57,7 @@ def record(folder: pathlib.Path, count: int, *, steps: int, workers: int, seed: 
                     episode, pathlib.Path(place), rows, machines, workers=workers, steps=steps, seed=seed
                 )
             recording.save(folder / episode.file)
-            fleet = diagnosis.recorded(episode.file, episode.fault, recording, **episode.truth)
+            who = {"workers": [episode.worker], "since": episode.since, "until": episode.until}
+            fleet = diagnosis.recorded(episode.file, episode.fault, recording, **who)
             truth["fleets"].append({**diagnosis.described(fleet), **facts})
             files.write_text(path, json.dumps(truth, indent=1) + "\n")

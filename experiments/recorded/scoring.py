@@ -2,7 +2,7 @@
 
 import pathlib
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from sgdlab.report.table import Table
 from sgdlab.stragglers import recording as recordings
 from sgdlab.stragglers.comparison import comparison, protocol, sweeps
 from sgdlab.stragglers.diagnosis import find_causes
+from sgdlab.traces import paths
 
 SAMPLE = pathlib.Path(__file__).parent / "sample"
 RESULTS = pathlib.Path(__file__).parents[1] / "results" / "recorded"
@@ -47,8 +48,10 @@ COLUMNS = {
 }
 
 
-def main(folders: Iterable[pathlib.Path], *, store: bool) -> None:
+def main(folders: Sequence[pathlib.Path], *, store: bool) -> None:
     """Print the table of some folders, and keep it."""
+    if len({folder.name for folder in folders}) < len(folders):
+        raise UsageError(f"--traces={','.join(map(str, folders[1:]))} must have names that differ, also from 'sample'")
     found = pd.concat([pd.DataFrame(of_folder(folder)) for folder in folders])
     shown = table(found)
     print(shown.text())
@@ -66,9 +69,7 @@ def of_folder(folder: pathlib.Path) -> list[dict[str, object]]:
     """
     try:
         known = diagnosis.stored(folder) if (folder / diagnosis.TRUTH).exists() else None
-        names = [fleet.name for fleet in known or ()] or sorted(
-            path.name for path in folder.iterdir() if path.name.endswith(_ENDINGS)
-        )
+        names = [path.name for path in paths.files(folder, _ENDINGS)] if known is None else [one.name for one in known]
         if not names:
             raise ValueError(f"it must hold traces, files that end in {', '.join(_ENDINGS)}")
         parts = [recordings.read(folder / name, train_share=0.5, flag="traces") for name in names]
@@ -114,11 +115,8 @@ def table(found: pd.DataFrame) -> Table:
     for data, of_data in found.groupby("data", sort=False):
         for tool, here in of_data.groupby("tool", sort=False):
             row = {"traces of": data, "tool": tool, "traces": str(len(here))}
-            row |= (
-                _of_rule(here, of_data[of_data.tool == OURS])
-                if tool in RULES
-                else _of_protocol(here, of_data[of_data.tool == FIXED])
-            )
+            told = (_of_rule, OURS) if tool in RULES else (_of_protocol, FIXED)
+            row |= told[0](here, of_data[of_data.tool == told[1]])
             rows.append([row.get(heading, "") for heading in COLUMNS])
     return Table(COLUMNS, rows, [f"Faults in order: {', '.join(KINDS)}."], left=2)
 

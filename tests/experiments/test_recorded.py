@@ -91,7 +91,7 @@ def test_each_fault_is_seen_in_its_phase(tmp_path):
 
 def test_a_worker_that_ends_is_said_with_its_episode(tmp_path, monkeypatch):
     monkeypatch.setattr(recording.job, "_ENV", {"PYTHONPATH": str(tmp_path)})  # there is no recorder
-    monkeypatch.setattr(recording.job.hub, "SECONDS", 3.0)
+    monkeypatch.setattr(recording.job, "SECONDS", 3.0)
     with pytest.raises(RuntimeError, match=r"000-clean\.parquet: a worker is gone"):
         recording.record(tmp_path, 1, steps=20, workers=3, seed=0, namespaces=False)
     assert not (tmp_path / "truth.json").exists()
