@@ -56,7 +56,8 @@ def main(folders: Sequence[pathlib.Path], *, store: bool) -> None:
     shown = table(found)
     print(shown.text())
     if store:
-        files.write_text(RESULTS / "README.md", shown.markdown())
+        made = f"python -m experiments.recorded --score --traces={','.join(found.data.unique()[1:])} --store"
+        files.write_text(RESULTS / "README.md", f"Made by `{made}`.\n\n{shown.markdown()}")
         files.write_text(RESULTS / "scores.csv", found.to_csv(index=False, float_format="%.6g"))
         print(f"Written: README.md and scores.csv in {RESULTS}")
 
