@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sgdlab_record.pytorch import record_wrapped
 from sgdlab_record.recorder import Recorder
+from sgdlab_record.wrapped import record_wrapped
 
 
 def record(accelerator: Any, recorder: Recorder, model: Any, optimizer: Any) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from sgdlab_record.pytorch import record_wrapped
 from sgdlab_record.recorder import Recorder
+from sgdlab_record.wrapped import record_wrapped
 
 
 class RecorderCallback(TrainerCallback):

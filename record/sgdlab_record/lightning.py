@@ -4,8 +4,8 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
-from sgdlab_record.pytorch import record_wrapped
 from sgdlab_record.recorder import Recorder
+from sgdlab_record.wrapped import record_wrapped
 
 
 class RecorderCallback(Callback):

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.nn.parallel import DistributedDataParallel
 
 from sgdlab_record.recorder import Recorder
 
@@ -38,8 +37,3 @@ def record_ddp(model: Any, recorder: Recorder, hook: Callable[..., Any] | None =
 
     model.register_comm_hook(state, recorded)
     return model
-
-
-def record_wrapped(model: Any, recorder: Recorder) -> Any:
-    """Return what a trainer has made of a model, with the hook of `record_ddp` where it averages over workers."""
-    return record_ddp(model, recorder) if isinstance(model, DistributedDataParallel) else model

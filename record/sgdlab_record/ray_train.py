@@ -8,8 +8,8 @@ from typing import Any
 import ray.train
 import ray.train.torch
 
-from sgdlab_record.pytorch import record_wrapped
 from sgdlab_record.recorder import Recorder
+from sgdlab_record.wrapped import record_wrapped
 
 
 def recorder(directory: str | os.PathLike[str], **named: Any) -> Recorder:
