@@ -31,7 +31,7 @@ KINDS = {
 """Fault -> its kind."""
 
 PACED = "the worker sends 4 kB at a time, with pauses"
-"""How a link is limited without network namespaces."""
+"""The way in which a link is limited without network namespaces."""
 
 CYCLE = (None, GRADIENT, LOADER, NEIGHBOUR, None, DISK, LINK, FROZEN)
 """Faults of consecutive episodes, again and again; None: nothing is done."""

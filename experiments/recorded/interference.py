@@ -1,4 +1,4 @@
-"""What makes a worker of a recorded job slow from outside, until a stack is closed."""
+"""Makes a worker of a recorded job slow from outside, until a stack is closed."""
 
 import contextlib
 import os

@@ -145,7 +145,7 @@ def _average(listener: socket.socket, workers: int, steps: int, between: Callabl
             channels += [listener.accept()[0] for _ in range(workers)]
             for each in concurrent.futures.as_completed([pool.submit(serve, channel) for channel in channels]):
                 each.result()
-        except (TimeoutError, threading.BrokenBarrierError) as error:
+        except (OSError, threading.BrokenBarrierError) as error:
             raise ConnectionError(f"a worker is gone, or was not heard of for {SECONDS:g} s") from error
         finally:
             barrier.abort()

@@ -88,6 +88,7 @@ def test_fleets_for_other_tools_and_their_answers(tmp_path, capsys):
     (tmp_path / "mine.json").write_text(json.dumps({one["file"]: answers[one["file"]] for one in truth["fleets"][:1]}))
     assert diagnosis.main([f"--answers={tmp_path / 'mine.json'}", f"--fleets={folder}"]) == 0
     assert "50.0 % (9.5-90.5)" in capsys.readouterr().out
+    assert [one.cost for one in diagnosis.stored(folder)] == [one["cost"] for one in truth["fleets"]]
     del truth["fleets"][0]["nodes"]
     (folder / "truth.json").write_text(json.dumps(truth))
     assert diagnosis.main([f"--fleets={folder}"]) == 2
