@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 COMMAND = launch.Command(
-    main=main, usage=__doc__, define=define_flags, configured=False, workdir="Directory of the recording."
+    main=main, usage=__doc__, define=define_flags, configured=False, hidden=("parts",), workdir="Where to record."
 )
 
 if __name__ == "__main__":
