@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 
 from experiments.benchmarks.faults.namespaces import Machines
-from experiments.recorded import interference, worker
+from experiments.recorded import episodes, worker
 from experiments.recorded.episodes import KINDS, LINK, PACED, Episode
 from experiments.recorded.worker import MESSAGE, WARM_UP, receive
 from sgdlab import traces
@@ -70,7 +70,7 @@ def run(
             kept = step - WARM_UP
             if kept == episode.since:
                 pid, name = children[episode.worker].pid, names[episode.worker]
-                interference.begin(lasts, episode, pid, machines, name, seed)
+                episodes.begin(lasts, episode, pid, machines, name, seed)
             elif not episode.lasts(kept):
                 lasts.close()
 

@@ -123,11 +123,9 @@ def table(found: pd.DataFrame) -> Table:
 
 
 def _of_protocol(here: pd.DataFrame, fixed: pd.DataFrame) -> dict[str, str]:
+    gains = here.share.to_numpy() - fixed[fixed.trace.isin(here.trace)].share.to_numpy()
     row = {"% of the oracle": str(interval(here.share))}
-    if (here.tool != FIXED).all():
-        row["against a fixed number"] = against(
-            here.share.to_numpy() - fixed[fixed.trace.isin(here.trace)].share.to_numpy()
-        )
+    row |= {"against a fixed number": against(gains)} if (here.tool != FIXED).all() else {}
     return row | ({"inside, %": str(interval(here.inside.dropna()))} if here.inside.notna().any() else {})
 
 

@@ -15,7 +15,7 @@ import pytest
 from experiments.benchmarks import diagnosis
 from experiments.benchmarks.planted.rules import Answer
 from experiments.recorded import __main__ as command
-from experiments.recorded import episodes, interference, recording, scoring, worker
+from experiments.recorded import episodes, recording, scoring, worker
 from experiments.recorded.episodes import KINDS, Episode
 from sgdlab import traces
 from sgdlab.stragglers import recording as recordings
@@ -97,11 +97,11 @@ def test_a_process_is_stopped_and_kept_beside_others_until_the_end():
         last.callback(child.kill)
         process = psutil.Process(child.pid)
         with contextlib.ExitStack() as stack:
-            interference.begin(stack, Episode(0, "frozen worker", since=0, strength=50), child.pid, None, "", 0)
+            episodes.begin(stack, Episode(0, "frozen worker", since=0, strength=50), child.pid, None, "", 0)
             assert wait_for(lambda: process.status() == psutil.STATUS_STOPPED)
             assert wait_for(lambda: process.status() != psutil.STATUS_STOPPED)
         with contextlib.ExitStack() as stack:
-            interference.begin(stack, Episode(0, "busy neighbour", since=0, strength=2), child.pid, None, "", 0)
+            episodes.begin(stack, Episode(0, "busy neighbour", since=0, strength=2), child.pid, None, "", 0)
             (core,) = process.cpu_affinity()
             beside = [other for other in psutil.Process().children() if other.pid != child.pid]
             assert [other.cpu_affinity() for other in beside] == [[core]] * 2
