@@ -2,7 +2,7 @@
 
 import jinja2
 
-from docs.making import decision, simulated
+from docs.making import decision, recorded, simulated
 
 _ENVIRONMENT = jinja2.Environment(
     variable_start_string="[[=",
@@ -16,6 +16,9 @@ _ENVIRONMENT = jinja2.Environment(
 )
 
 
+_GLOBALS = {"decision": decision, "recorded": recorded, "simulated": simulated}
+
+
 def page(markdown: str) -> str:
     """Return a page with its numbers.
 
@@ -26,4 +29,4 @@ def page(markdown: str) -> str:
       >>> page("[[= 1 + 1 ]] methods, not {{ 3 }}")
       '2 methods, not {{ 3 }}'
     """
-    return _ENVIRONMENT.from_string(markdown, globals={"decision": decision, "simulated": simulated}).render()
+    return _ENVIRONMENT.from_string(markdown, globals=_GLOBALS).render()

@@ -3,6 +3,7 @@
     python -m experiments.benchmarks.diagnosis                       sgdlab's diagnosis and published rules
     python -m experiments.benchmarks.diagnosis --write=fleets        the fleets as CSV files, and truth.json
     python -m experiments.benchmarks.diagnosis --answers=mine.json   what another tool says of these files
+    python -m experiments.benchmarks.diagnosis --fleets=recorded     the rules, or --answers, on files with a truth.json
 
 A fleet is a job of 4 to 64 workers with 100 to 2,000 synchronous steps of about a second, in which workers are slow by
 1.15 to 2 times, or none is. Its noise follows one of eight laws, of which five were never used to choose a threshold of
@@ -18,6 +19,7 @@ experiments/results/diagnosis.
 import argparse
 import dataclasses
 import json
+import math
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -31,11 +33,12 @@ from scipy import stats
 from experiments.benchmarks.planted import fleets as laws
 from experiments.benchmarks.planted import trials
 from experiments.benchmarks.planted.plants import Plant
-from experiments.benchmarks.planted.rules import RULES, Answer
+from experiments.benchmarks.planted.rules import RULES, Answer, Rule
 from experiments.benchmarks.planted.trials import NOTHING, Trial
-from sgdlab import files
+from sgdlab import files, traces
 from sgdlab.report.table import Table
 from sgdlab.results import plots
+from sgdlab.traces import Recording
 
 FAULTS = (
     "one slow worker, all along", "one slow worker since a step", "one slow worker for a while",
@@ -53,21 +56,25 @@ DRAWS, WRITTEN = 100, 20
 SECONDS = 1.0
 """Of a step, about."""
 
+TRUTH = "truth.json"
 RESULTS = pathlib.Path(__file__).parents[1] / "results" / "diagnosis"
 _LEVEL = 0.95
 
 
 class Fleet(NamedTuple):
-    """A fleet: its name, its fault (None: clean), and its compute times."""
+    """A fleet.
+
+    Attributes:
+      name: of its file.
+      fault: None: clean.
+      plant: its compute times, and who is slow.
+      cost: share of the time of synchronous steps that the fault costs; None where it is unknown.
+    """
 
     name: str
     fault: str | None
     plant: Plant
-
-    @property
-    def cost(self) -> float:
-        """Return the share of the time of synchronous steps that the fault costs."""
-        return float(1 - self.plant.fleet.clean.max(axis=1).sum() / self.plant.fleet.runtimes.max(axis=1).sum())
+    cost: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +100,24 @@ def fleet_of(fault: str, draw: int, seed: int) -> Fleet:
     """Draw a fleet."""
     name = f"{'clean' if fault == NOTHING else fault.replace(',', '').replace(' ', '-')}-{draw}.csv"
     plant = trials.planted(Trial(fault, draw, seed, LAWS[draw % len(LAWS)]))
-    return Fleet(name, None if fault == NOTHING else fault, plant)
+    cost = float(1 - plant.fleet.clean.max(axis=1).sum() / plant.fleet.runtimes.max(axis=1).sum())
+    return Fleet(name, None if fault == NOTHING else fault, plant, cost)
+
+
+def recorded(
+    name: str,
+    fault: str | None,
+    recording: Recording,
+    *,
+    workers: Sequence[int] = (),
+    since: int | None = None,
+    until: int | None = None,
+    law: str = "recorded",
+    cost: float | None = None,
+) -> Fleet:
+    """Return the fleet of a recording, of whose noise nothing is known."""
+    fleet = laws.Fleet(recording.runtimes, recording.nodes, math.nan, math.nan, law, recording.runtimes)
+    return Fleet(name, fault, Plant(fleet, None, tuple(workers), since, until), cost)
 
 
 def asked(draws: int, seed: int) -> list[tuple[str, int, int]]:
@@ -104,8 +128,13 @@ def asked(draws: int, seed: int) -> list[tuple[str, int, int]]:
 
 def answered(one: tuple[str, int, int]) -> dict[str, list[Answer]]:
     """Return what each rule says of a fleet."""
-    fleet = fleet_of(*one).plant.fleet
-    return {name: rule(fleet.runtimes, fleet.nodes) for name, rule in RULES.items()}
+    fleet = fleet_of(*one)
+    return {name: named(rule, fleet) for name, rule in RULES.items()}
+
+
+def named(rule: Rule, fleet: Fleet) -> list[Answer]:
+    """Return what a rule says of a fleet."""
+    return rule(fleet.plant.fleet.runtimes, fleet.plant.fleet.nodes)
 
 
 def scored(fleets: Sequence[Fleet], answers: Sequence[Sequence[Answer]]) -> Score:
@@ -132,40 +161,46 @@ def scored(fleets: Sequence[Fleet], answers: Sequence[Sequence[Answer]]) -> Scor
         first[fleet.fault] = (count + 1, hits + right)
         if right and said[0].since is not None and plant.since is not None:
             since.append(abs(said[0].since - plant.since))
-        if right and said[0].cost is not None:
+        if right and said[0].cost is not None and fleet.cost is not None:
             cost.append(abs(said[0].cost - fleet.cost))
     return Score(first, since, alarms, hours, cost)
 
 
-COLUMNS = {
-    "tool": "whose rule it is",
-    "named first": "fleets with a fault of which exactly the slow workers are named first, with a 95 % interval",
-    **dict.fromkeys(FAULTS, "the same, of this fault"),
-    "since, off by": "median distance of the first slow step from the one that is named, in steps",
-    "false alarms": "clean fleets in which something is named, in 1,000 hours, with a 95 % interval",
-    "cost, off by": "median error of the share of time that the fault costs, in points",
-}
-
-
 def table(scores: Mapping[str, Score]) -> Table:
     """Return the table of scores."""
-    rows = []
+    rows, faults = [], list(dict.fromkeys(fault for score in scores.values() for fault in score.first))
+    columns = {
+        "tool": "whose rule it is",
+        "named first": "fleets with a fault of which exactly the slow workers are named first, with a 95 % interval",
+        **dict.fromkeys(faults, "the same, of this fault"),
+        "since, off by": "median distance of the first slow step from the one that is named, in steps",
+        "false alarms": "clean fleets in which something is named, in 1,000 hours, with a 95 % interval",
+        "cost, off by": "median error of the share of time that the fault costs, in points",
+    }
     for name, score in scores.items():
         count, hits = (sum(pair[index] for pair in score.first.values()) for index in (0, 1))
         rows.append(
             [
                 name,
-                _share(hits, count),
-                *(f"{100 * score.first[fault][1] / score.first[fault][0]:.0f} %" for fault in FAULTS),
+                share_of(hits, count),
+                *(f"{100 * score.first[fault][1] / score.first[fault][0]:.0f} %" for fault in faults),
                 f"{np.median(score.since):g}" if score.since else "-",
                 _rate(score.alarms, score.hours),
                 f"{100 * np.median(score.cost):.2f}" if score.cost else "-",
             ]
         )
-    return Table(COLUMNS, rows)
+    return Table(columns, rows)
 
 
-def _share(hits: int, count: int) -> str:
+def share_of(hits: int, count: int) -> str:
+    """Return a share with its 95 % interval, as tables show it; a dash of nothing.
+
+    Example:
+      >>> share_of(98, 100)
+      '98.0 % (93.0-99.4)'
+    """
+    if not count:
+        return "-"
     low, high = trials.wilson(hits, count)
     return f"{100 * hits / count:.1f} % ({100 * low:.1f}-{100 * high:.1f})"
 
@@ -195,16 +230,41 @@ def write(folder: pathlib.Path, draws: int, seed: int) -> None:
     truth: list[dict[str, Any]] = []
     for one in asked(draws, seed):
         fleet = fleet_of(*one)
-        plant, runtimes = fleet.plant, fleet.plant.fleet.runtimes
+        runtimes = fleet.plant.fleet.runtimes
         names = [f"worker{number}" for number in range(runtimes.shape[1])]
         text = pd.DataFrame(runtimes, columns=names).to_csv(index_label="step", float_format="%.6g")
         files.write_text(folder / fleet.name, text)
-        known = {"file": fleet.name, "nodes": list(plant.fleet.nodes), "fault": fleet.fault, "law": plant.fleet.law}
-        if fleet.fault is not None:
-            known |= {"workers": plant.workers, "since": plant.since, "until": plant.until, "cost": fleet.cost}
-        truth.append(known)
+        truth.append(described(fleet))
     about = {"version": 1, "seed": seed, "draws": draws, "seconds_of_a_step": SECONDS, "fleets": truth}
-    files.write_text(folder / "truth.json", json.dumps(about, indent=1) + "\n")
+    files.write_text(folder / TRUTH, json.dumps(about, indent=1) + "\n")
+
+
+def described(fleet: Fleet) -> dict[str, Any]:
+    """Return what truth.json says of a fleet."""
+    plant = fleet.plant
+    known = {"file": fleet.name, "nodes": list(plant.fleet.nodes), "fault": fleet.fault, "law": plant.fleet.law}
+    if fleet.fault is not None:
+        known |= {"workers": plant.workers, "since": plant.since, "until": plant.until, "cost": fleet.cost}
+    return known
+
+
+def stored(folder: pathlib.Path) -> list[Fleet]:
+    """Read fleets that are files beside a truth.json, as `write` and `experiments.recorded` leave them.
+
+    Raises:
+      ValueError: where truth.json does not say of each file what `described` does, or a file is no trace.
+      OSError: where a file cannot be read.
+    """
+    path, found = folder / TRUTH, []
+    try:
+        for known in json.loads(path.read_text(encoding="utf-8"))["fleets"]:
+            recording = traces.read(folder / known["file"]).complete()
+            recording = dataclasses.replace(recording, nodes=tuple(known["nodes"]))
+            given = {name: known[name] for name in ("workers", "since", "until", "cost") if name in known}
+            found.append(recorded(known["file"], known["fault"], recording, law=known["law"], **given))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} must say of each fleet what --write does: {error!r}") from error
+    return found
 
 
 def read(path: pathlib.Path, fleets: Sequence[Fleet]) -> list[list[Answer]]:
@@ -226,7 +286,8 @@ def read(path: pathlib.Path, fleets: Sequence[Fleet]) -> list[list[Answer]]:
     names = {fleet.name for fleet in fleets}
     if unknown := sorted(set(made) - names):
         raise ValueError(
-            f"{path} names {unknown[0]!r}, which is no fleet of these draws: --draws must be as with --write"
+            f"{path} names {unknown[0]!r}, which is no fleet of these draws, or of --fleets: --draws must be as with "
+            "--write"
         )
     return [made.get(fleet.name, []) for fleet in fleets]
 
@@ -245,7 +306,7 @@ def store(scores: Mapping[str, Score], command: str) -> None:
     ]  # fmt: skip
     files.write_text(RESULTS / "diagnosis.csv", pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
     plots.save(picture(scores), RESULTS / "diagnosis", ["png"])
-    meanings = "\n".join(f"* {column}: {meaning}" for column, meaning in COLUMNS.items() if column not in FAULTS)
+    meanings = "\n".join(f"* {column}: {said}" for column, said in shown.columns.items() if column not in FAULTS)
     text = (
         f"# Who names the slow workers first\n\nMade by `{command}`. Other tools' rules are re-implemented from what "
         "they publish (`experiments/benchmarks/planted/rules.py`) and see compute times alone; the tools themselves "
@@ -289,6 +350,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--write", type=pathlib.Path, metavar="FOLDER", help="write the fleets, and truth.json")
     parser.add_argument("--answers", type=pathlib.Path, metavar="FILE", help="score answers of another tool")
+    parser.add_argument("--fleets", type=pathlib.Path, metavar="FOLDER", help="of files with a truth.json, to score on")
     parser.add_argument("--draws", type=int, help=f"of each fault (default: {DRAWS}; of files {WRITTEN})")
     parser.add_argument("--seed", type=int, default=0, help="of the draws (default: %(default)s)")
     parser.add_argument("--store", action="store_true", help="keep table, numbers and picture with the results")
@@ -301,18 +363,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"Written: {len(asked(draws, given.seed))} fleets and truth.json in {given.write}")
         return 0
     wanted = asked(draws, given.seed)
-    fleets = [fleet_of(*one) for one in wanted]
+    try:
+        fleets = stored(given.fleets) if given.fleets else [fleet_of(*one) for one in wanted]
+    except (OSError, ValueError) as error:
+        print(f"error: --fleets={given.fleets}: {error}", file=sys.stderr)
+        return 2
     if given.answers:
         try:
             scores = {given.answers.stem: scored(fleets, read(given.answers, fleets))}
         except (OSError, ValueError) as error:
             print(f"error: --answers={error}", file=sys.stderr)
             return 2
+    elif given.fleets:
+        scores = {name: scored(fleets, [named(rule, fleet) for fleet in fleets]) for name, rule in RULES.items()}
     else:
         said = trials.pooled(answered, wanted)
         scores = {name: scored(fleets, [one[name] for one in said]) for name in RULES}
     print(table(scores).grid())
-    if given.store and not given.answers:
+    if given.store and not given.answers and not given.fleets:
         store(scores, f"python -m experiments.benchmarks.diagnosis --draws={draws} --seed={given.seed} --store")
     return 0
 

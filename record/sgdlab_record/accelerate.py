@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.nn.parallel import DistributedDataParallel
-
-from sgdlab_record.pytorch import record_ddp
 from sgdlab_record.recorder import Recorder
+from sgdlab_record.wrapped import record_wrapped
 
 
 def record(accelerator: Any, recorder: Recorder, model: Any, optimizer: Any) -> None:
@@ -31,5 +29,4 @@ def record(accelerator: Any, recorder: Recorder, model: Any, optimizer: Any) -> 
         return result
 
     accelerator.backward, optimizer.step = recorded_backward, recorded_update
-    if isinstance(model, DistributedDataParallel):
-        record_ddp(model, recorder)
+    record_wrapped(model, recorder)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
-from sgdlab_record.pytorch import record_ddp
 from sgdlab_record.recorder import Recorder
+from sgdlab_record.wrapped import record_wrapped
 
 
 class RecorderCallback(TrainerCallback):
@@ -19,9 +18,7 @@ class RecorderCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Begin with the step that the trainer is at, and register the hook of the model."""
-        model = getattr(self._trainer, "model_wrapped", None)
-        if isinstance(model, DistributedDataParallel):
-            record_ddp(model, self.recorder)
+        record_wrapped(getattr(self._trainer, "model_wrapped", None), self.recorder)
         self.recorder.step(state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

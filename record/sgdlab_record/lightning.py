@@ -3,10 +3,9 @@
 from typing import Any
 
 from lightning.pytorch import Callback
-from torch.nn.parallel import DistributedDataParallel
 
-from sgdlab_record.pytorch import record_ddp
 from sgdlab_record.recorder import Recorder
+from sgdlab_record.wrapped import record_wrapped
 
 
 class RecorderCallback(Callback):
@@ -17,8 +16,7 @@ class RecorderCallback(Callback):
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """Register the hook by which the wait inside of backward is told, and begin with the trainer's step."""
-        if isinstance(model := trainer.strategy.model, DistributedDataParallel):
-            record_ddp(model, self.recorder)
+        record_wrapped(trainer.strategy.model, self.recorder)
         self.recorder.step(trainer.global_step)
 
     def on_train_batch_start(self, *_: Any) -> None:

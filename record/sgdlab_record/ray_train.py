@@ -7,10 +7,9 @@ from typing import Any
 
 import ray.train
 import ray.train.torch
-from torch.nn.parallel import DistributedDataParallel
 
-from sgdlab_record.pytorch import record_ddp
 from sgdlab_record.recorder import Recorder
+from sgdlab_record.wrapped import record_wrapped
 
 
 def recorder(directory: str | os.PathLike[str], **named: Any) -> Recorder:
@@ -23,5 +22,4 @@ def prepare_model(model: Any, recorder: Recorder, **named: Any) -> Any:
 
     The loop has its phases as one of `sgdlab_record.pytorch` has.
     """
-    prepared = ray.train.torch.prepare_model(model, **named)
-    return record_ddp(prepared, recorder) if isinstance(prepared, DistributedDataParallel) else prepared
+    return record_wrapped(ray.train.torch.prepare_model(model, **named), recorder)

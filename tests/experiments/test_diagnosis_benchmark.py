@@ -83,6 +83,16 @@ def test_fleets_for_other_tools_and_their_answers(tmp_path, capsys):
     capsys.readouterr()
     assert diagnosis.main([f"--answers={tmp_path / 'mine.json'}", "--draws=1"]) == 0
     assert "100.0 %" in capsys.readouterr().out
+    truth["fleets"] = [one for one in truth["fleets"] if one["fault"]][:2]  # others are clean, and there are many
+    (folder / "truth.json").write_text(json.dumps(truth))
+    (tmp_path / "mine.json").write_text(json.dumps({one["file"]: answers[one["file"]] for one in truth["fleets"][:1]}))
+    assert diagnosis.main([f"--answers={tmp_path / 'mine.json'}", f"--fleets={folder}"]) == 0
+    assert "50.0 % (9.5-90.5)" in capsys.readouterr().out
+    assert [one.cost for one in diagnosis.stored(folder)] == [one["cost"] for one in truth["fleets"]]
+    del truth["fleets"][0]["nodes"]
+    (folder / "truth.json").write_text(json.dumps(truth))
+    assert diagnosis.main([f"--fleets={folder}"]) == 2
+    assert "must say of each fleet what --write does: KeyError('nodes')" in capsys.readouterr().err
     for text, message in (("[1]", "must hold"), ('{"other.csv": []}', "which is no fleet of these draws")):
         (tmp_path / "mine.json").write_text(text)
         assert diagnosis.main([f"--answers={tmp_path / 'mine.json'}", "--draws=1"]) == 2

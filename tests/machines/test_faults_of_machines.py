@@ -4,6 +4,7 @@ import importlib.util
 import json
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -53,3 +54,16 @@ def test_machines_of_a_process_that_was_killed_are_removed_by_the_next(tmp_path)
     assert listed().count(f"sg{killed.pid}-") == 2  # it, and the bridge
     with namespaces.Machines(1, tmp_path):
         assert f"sg{killed.pid}-" not in listed()
+
+
+def test_a_socket_of_this_process_listens_on_a_machine(tmp_path):
+    said = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2]))).sendall(b'here')"
+    with namespaces.Machines(2, tmp_path) as made, made.listen("node1") as listener:
+        address, port = listener.getsockname()
+        assert address == made.address("node1")
+        made.start("node2", [sys.executable, "-c", said, address, str(port)])
+        listener.settimeout(60)
+        with listener.accept()[0] as channel:
+            assert channel.recv(4) == b"here"
+        with pytest.raises(OSError, match="assign requested address"):  # this process is back where it was
+            socket.create_server((address, 0))

@@ -18,7 +18,7 @@ from sgdlab import traces
 
 ROOT = pathlib.Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "record/sgdlab_record").glob("*.py"))
-OWN = ("__init__", "recorder", "profiling", "deadlines", "special")
+OWN = ("__init__", "recorder", "profiling", "deadlines", "special", "wrapped")
 CALLBACKS = [path for path in SOURCES if path.stem not in OWN]
 RECORD = """
 import sys, sgdlab_record

@@ -1,13 +1,16 @@
 """`Machines`, machines of one's own: network namespaces with addresses and host names, joined by a bridge alone."""
 
 import contextlib
+import ctypes
 import os
 import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
+from typing import IO
 
 NETWORK = "10.213.88"
 """Addresses that only these namespaces have."""
@@ -64,6 +67,15 @@ class Machines:
             )
         self._children.append(child)
         return child
+
+    def listen(self, name: str) -> socket.socket:
+        """Return a socket of this process that listens on a machine, at a port that is free there."""
+        with open("/proc/thread-self/ns/net", "rb") as own, open(f"/run/netns/{self._of(name)}", "rb") as other:
+            try:
+                _enter(other)
+                return socket.create_server((self.address(name), 0))
+            finally:
+                _enter(own)
 
     def log(self, child: subprocess.Popen) -> str:
         """Return what a process has printed."""
@@ -139,6 +151,12 @@ class Machines:
 
     def _ip(self, *arguments: str) -> None:
         subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+def _enter(space: IO[bytes]) -> None:
+    """Let this thread be in a network namespace: `os.setns`, which is new in Python 3.12."""
+    if ctypes.CDLL(None, use_errno=True).setns(space.fileno(), 0):
+        raise OSError(ctypes.get_errno(), "setns")
 
 
 def _kill(space: str) -> None:
