@@ -1,4 +1,4 @@
-"""Messages between processes: a line of JSON each, which anybody may have sent who has found the port."""
+"""Messages between processes: a line of JSON each, which anybody may have sent who has found a port."""
 
 import json
 import socket
@@ -72,12 +72,17 @@ def shown(value: str | None) -> str:
     return "not set" if value is None else cut(value, _LONGEST_SHOWN)
 
 
+def printable(text: str) -> str:
+    """Return a text as one line, without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
+
+
 def cut(text: str, longest: int = LONGEST_LINE) -> str:
     r"""Return one line that can be printed, whatever came over the network.
 
     Example:
       >>> cut("an error\nof \ud800many words", 16)
-      'an errorof ma...'
+      'an error of  ...'
     """
-    printable = "".join(letter for letter in text if letter.isprintable())
-    return printable if len(printable) <= longest else f"{printable[: longest - 3]}..."
+    line = printable(text)
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."

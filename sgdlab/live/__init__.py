@@ -10,11 +10,9 @@ __getattr__, __dir__, __all__ = lazy.attach(
     names={
         "endpoint": ["Endpoint"],
         "join": ["join"],
-        "listening": ["LiveServer"],
-        "own_run": ["Trained"],
-        "own_work": ["OwnWork"],
+        "own_run": ["LiveServer", "Trained", "replay", "train"],
         "recording": ["LiveRecording"],
         "settings": ["LiveSettings"],
-        "train": ["replay", "train"],
+        "work": ["OwnWork"],
     },
 )

@@ -1,13 +1,13 @@
 """`Endpoint`, where a server of workers that connect listens, and whom it lets in; the token and TLS of both sides."""
 
 import dataclasses
-import ipaddress
 import os
 import pathlib
 import re
 from typing import Any
 
 from sgdlab.errors import UsageError
+from sgdlab.hosts.address import parse
 
 VARIABLE = "SGDLAB_TOKEN"
 """Environment variable that holds the token where none is given."""
@@ -101,12 +101,10 @@ def check_address(address: str, *, certificate: str | os.PathLike[str] | None, i
       >>> check_address("8476", certificate=None, insecure=False)
       Traceback (most recent call last):
       ...
-      sgdlab.errors.UsageError: address='8476' must be HOST:PORT, such as '127.0.0.1:8476'
+      sgdlab.errors.UsageError: address='8476' must be HOST:PORT, such as 10.0.0.5:4321
     """
-    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})", address)
-    if found is None or int(found[2]) > 65535:
-        raise UsageError(f"address={address!r} must be HOST:PORT, such as '127.0.0.1:8476'")
-    if certificate is None and not insecure and not _is_loopback(found[1]):
+    is_loopback = parse(address, least_port=0, wrong="address={!r} must be").is_loopback
+    if certificate is None and not insecure and not is_loopback:
         raise UsageError(
             f"address={address!r} is beyond this machine, where others could read the token: give a certificate (and "
             "the server its key), or insecure=True if the network is encrypted already"
@@ -148,11 +146,3 @@ def read(path: str | os.PathLike[str], what: str) -> bytes:
         return pathlib.Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f"{what}={os.fspath(path)!r} cannot be read: {error.strerror}") from error
-
-
-def _is_loopback(host: str) -> bool:
-    """Return True if nobody but this machine can reach a host; names may mean anything, but for localhost."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"

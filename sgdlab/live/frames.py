@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sgdlab.hosts import messages
 from sgdlab.live.fields import Fields
 
 FORMAT = 1
@@ -118,12 +119,9 @@ class Frames:
         """
         message = self._next()
         try:
-            found = json.loads(message) if len(message) <= HEADER else None
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict) or not isinstance(found.get("kind"), str):
-            raise FrameError(f"a message of {len(message):,} bytes was no header of sgdlab")
-        return found
+            return messages.read(message[:HEADER], {"kind": str})
+        except ValueError:
+            raise FrameError(f"a message of {len(message):,} bytes was no header of sgdlab") from None
 
     def _next(self) -> bytes:
         for message in self._messages:
@@ -163,10 +161,5 @@ def whole(said: dict[str, Any], name: str, least: int = 0, most: int = (1 << 63)
 
 
 def words(said: dict[str, Any], name: str, most: int) -> str:
-    """Return a text of a header in one line, cut where it is too long, without what a terminal would obey.
-
-    Example:
-      >>> words({"kind": "failed", "error": "bad" + chr(27) + chr(10) + "news" * 99}, "error", 10)
-      'bad  newsn'
-    """
-    return "".join(letter if letter.isprintable() else " " for letter in str(said.get(name, ""))[:most])
+    """Return a text of a header in one line, cut where it is too long, without what a terminal would obey."""
+    return messages.cut(str(said.get(name, "")), most)

@@ -13,11 +13,10 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.live import wire
-from sgdlab.live.own_work import OwnGradients, OwnLoop
 from sgdlab.live.packing import Packer
 from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.transport import ANEW
-from sgdlab.live.work import LocalSteps, Work, WorkSource
+from sgdlab.live.work import LocalSteps, OwnGradients, OwnLoop, Work, WorkSource
 from sgdlab.replay import local_steps, streaming
 from sgdlab.replay import micro_batches as in_parts
 from sgdlab.replay.local_steps import LocalState, Walk

@@ -14,9 +14,8 @@ from typing import IO, Any, NamedTuple
 from sgdlab import files
 from sgdlab.errors import RunFailed, UsageError
 from sgdlab.live import checkpoint, lines
-from sgdlab.live.checkpoint import Checkpoint, KeptMessages
+from sgdlab.live.checkpoint import RECORD, Checkpoint, KeptMessages, RecordFile
 from sgdlab.live.lines import Entry, LogError, LogPlace, line_of, path_in
-from sgdlab.live.record import NAME, RecordFile
 from sgdlab.live.recording import versions
 from sgdlab.live.snapshot import Snapshot
 from sgdlab.protocols.recorder import RecordPart
@@ -52,7 +51,7 @@ class Found(NamedTuple):
 
 def found_in(folder: pathlib.Path, say: Callable[[str], None]) -> Found:
     """Return the checkpoints from which a run continues; others are passed over, with a line."""
-    newest, path = None, folder / NAME
+    newest, path = None, folder / RECORD
     written = path.stat().st_size if path.exists() else 0
     for update in reversed(checkpoint.updates_of(folder)):
         try:

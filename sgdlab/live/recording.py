@@ -15,10 +15,12 @@ import numpy as np
 
 from sgdlab import arrays
 from sgdlab.live.environment import own_cores
-from sgdlab.live.formats import RECORDING, differs
+from sgdlab.live.lines import differs
 from sgdlab.live.transport import ANEW
 from sgdlab.schedule import FIELDS, Schedule
 
+RECORDING = 2
+"""Format of recordings."""
 FATES = ("applied", "late", "interrupted", "lost", "failed", "refused", "pending")
 """Fates of a gradient: applied; dropped by the protocol; lost by a fault; in flight when the run ended."""
 

@@ -20,9 +20,8 @@ from sgdlab.live import frames
 from sgdlab.live.endpoint import Endpoint, grpc_or_error, token_of
 from sgdlab.live.frames import FORMAT, FrameError, Frames, header, whole, words
 from sgdlab.live.messages import Lost, Message, usable
-from sgdlab.live.transport import ANEW
+from sgdlab.live.transport import Workers
 from sgdlab.live.worker_stream import SentVersion, WorkerStream
-from sgdlab.live.workers import Workers
 from sgdlab.types import Tree
 
 HELLO_SECONDS = 10.0
@@ -75,7 +74,6 @@ class Remote(Workers):
         self._welcome = json.dumps(layout if work is None else {**layout, "work": work}).encode()
         self._news = threading.Condition()  # for all that threads of gRPC change
         self._free: set[int] = set()
-        self._taken: dict[int, WorkerStream] = {}  # those that have joined, and those that are not ready yet
         self._inbox: collections.deque[tuple[WorkerStream, dict[str, Any]]] = collections.deque()
         self._refused: collections.Counter[str] = collections.Counter()
         self._said_at, self._closed, self._ended = -1.0, False, False
@@ -99,21 +97,6 @@ class Remote(Workers):
         self.address = endpoint.listen(self._server)
         self._server.start()
 
-    def spawn(self, worker: int) -> None:
-        """Free a place for who joins next, or let the worker that has it serve a new run."""
-        self._check(worker)
-        with self._news:
-            stream = self._taken.get(worker)
-            if stream is not None and stream.gone:  # and nobody was told
-                self._forget(worker)
-                stream = None
-            if stream is None:
-                self._free.add(worker)
-                self._news.notify_all()
-        if stream is not None and stream.joined is not None:
-            stream.begin_run()
-            self._said.append(stream.joined)
-
     def publish(self, tree: Tree) -> SentVersion:
         """Keep a version of the parameters, from which it is sent; arrays of JAX are not copied."""
         return SentVersion(self._params, tree)
@@ -121,49 +104,11 @@ class Remote(Workers):
     def release(self, handle: SentVersion) -> None:
         """Do nothing: who gives a version up holds its handle no longer."""
 
-    def begin(self, worker: int, ticket: int, handle: SentVersion, *, after: int = ANEW, version: int = 0) -> None:
-        """Send a worker its next gradient, and the parameters if it does not have them."""
-        if worker in self._workers:
-            self._workers[worker].begin(ticket, handle, {"after": after, "version": version})
-
-    def interrupt(self, worker: int, ticket: int) -> None:
-        """Tell a worker to give up a gradient; `GaveUp` answers, also if it has sent the gradient already."""
-        if worker in self._workers:
-            self._workers[worker].interrupt(ticket)
-
-    def kill(self, worker: int) -> None:
-        """Cut a worker's stream without a message; its process, which others have started, may come back."""
-        self._said = [message for message in self._said if message.worker != worker]
-        with self._news:
-            self._free.discard(worker)
-            stream = self._forget(worker)
-        if stream is not None:
-            stream.context.cancel()
-
-    def next(self, timeout: float | None) -> list[Message]:
-        """Return all messages that have come, the earlier question's answer first; [] after `timeout` seconds."""
-        end = None if timeout is None else time.monotonic() + timeout
-        found: list[tuple[int, Message]] = [(-1, message) for message in self._said]
-        self._said.clear()
-        while True:
-            with self._news:
-                left = None if end is None else end - time.monotonic()
-                if not self._inbox and not found and (left is None or left > 0):
-                    self._news.wait(left)
-                heard = list(self._inbox)
-                self._inbox.clear()
-                self._say_refused()
-            for stream, said in heard:
-                found += self._heard(stream, said)
-            if found or (end is not None and time.monotonic() >= end):
-                found.sort(key=lambda pair: pair[0])  # stable: what one worker said stays in its order
-                return [message for _, message in found]
-
     def end(self) -> None:
         """Tell workers that the run has ended: they do not come back."""
         with self._news:
             self._ended, self._closed = True, True
-            for stream in self._taken.values():
+            for stream in self._workers.values():
                 stream.out.put({"kind": "ended"})
                 stream.out.put({})
             self._news.notify_all()
@@ -175,9 +120,33 @@ class Remote(Workers):
         with self._news:
             self._closed = True
             self._news.notify_all()
-            for worker in list(self._taken):
+            for worker in list(self._workers):
                 self._forget(worker)
         self._server.stop(None).wait()
+
+    def _begin_process(self, worker: int) -> None:
+        """Free a place for who joins next."""
+        with self._news:
+            self._free.add(worker)
+            self._news.notify_all()
+
+    def _forget(self, worker: int) -> WorkerStream | None:
+        """Let a worker's stream end, and its place be nobody's."""
+        with self._news:
+            self._free.discard(worker)
+            stream = self._workers.pop(worker, None)
+        if stream is not None:
+            stream.out.put({})
+        return stream
+
+    def _receive(self, seconds: float | None) -> list[tuple[int, Message]]:
+        with self._news:
+            if not self._inbox:
+                self._news.wait(seconds)
+            heard = list(self._inbox)
+            self._inbox.clear()
+            self._say_refused()
+        return [each for stream, said in heard for each in self._heard(stream, said)]
 
     def intercept_service(self, continuation: Callable[..., Any], details: Any) -> Any:
         """Refuse a call without the right token, before a byte of it is read; gRPC's thread calls this."""
@@ -238,7 +207,7 @@ class Remote(Workers):
                 return None
             worker = min(self._free)
             self._free.remove(worker)
-            stream = self._taken[worker] = WorkerStream(worker, context, self._answer.size)
+            stream = self._workers[worker] = WorkerStream(worker, context, self._answer.size)
             return stream
 
     def _hello(self, reader: Frames, context: Any) -> dict[str, Any]:
@@ -304,38 +273,27 @@ class Remote(Workers):
             stream.gone = True
             stream.out.put({})
             ready = any(one is stream for one, _ in self._inbox) or stream.joined is not None
-            if self._taken.get(stream.worker) is not stream:
+            if self._workers.get(stream.worker) is not stream:
                 return
             if ready:
                 self._inbox.append((stream, {"kind": "lost"}))
                 self._news.notify_all()
             elif not self._ended:
-                del self._taken[stream.worker]
+                del self._workers[stream.worker]
                 self._free.add(stream.worker)
                 self._news.notify_all()
 
     def _heard(self, stream: WorkerStream, said: dict[str, Any]) -> list[tuple[int, Message]]:
         """Return the message of what a worker has said, with the number of its question."""
-        if self._taken.get(stream.worker) is not stream:
+        if self._workers.get(stream.worker) is not stream:
             return []  # it was killed meanwhile
         if said["kind"] == "lost":
-            with self._news:
-                self._forget(stream.worker)
+            self._forget(stream.worker)
             return [(stream.question, Lost(stream.worker, stream.error))]
-        if said["kind"] == "joined":
-            self._workers[stream.worker] = stream
-        elif said["run"] != stream.run:
+        if said["kind"] != "joined" and said["run"] != stream.run:
             return []
         message = self._message(stream.worker, stream, said, lambda: stream.memory)
         return [(said.get("ticket", stream.question), message)]
-
-    def _forget(self, worker: int) -> WorkerStream | None:
-        """Let a worker's stream end, and its place be nobody's; the lock is held."""
-        self._workers.pop(worker, None)
-        stream = self._taken.pop(worker, None)
-        if stream is not None:
-            stream.out.put({})
-        return stream
 
 
 def numbered(tree: Tree) -> Any:

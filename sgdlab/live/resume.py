@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
-from sgdlab.live import checkpoint, messages, record, snapshot
+from sgdlab.live import checkpoint, messages, snapshot
 from sgdlab.live.checkpoint import Checkpoint
 from sgdlab.live.engine import NUMBERS, LiveEngine, check_same
 from sgdlab.live.lines import Entry, LogError, LogPlace, begin_of, follow, header_of, path_in
@@ -176,7 +176,7 @@ def examined(folder: str | os.PathLike[str], make_policy: Callable[[dict[str, An
     clock, parts = Clock(lambda: 0.0), []
     if base is not None:
         _go_on(engine, clock, {}, path, base)
-        parts = record.read_from(folder, base.record)
+        parts = checkpoint.read_parts(folder, base.record)
     Past(path, entries, clock, lambda entry: None).happens_again(engine)
     return engine.recording(config, versions, parts)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from sgdlab.live.fields import Fields, aligned
+from sgdlab.live.fields import Fields, own
 from sgdlab.types import Tree
 
 
@@ -47,13 +47,6 @@ class MemoryLayout(Fields):
     def copied(self, memory: np.ndarray) -> Tree:
         """Return the tree in a piece of memory, of arrays that share nothing with it."""
         return self.tree(own(memory))
-
-
-def own(memory: np.ndarray) -> np.ndarray:
-    """Return a copy of bytes, uint8[size], whose first one's address is a multiple of `ALIGNMENT`."""
-    copy = aligned(len(memory))
-    np.copyto(copy, memory)
-    return copy
 
 
 class Pieces:

@@ -1,7 +1,6 @@
-"""Messages between a server and a worker: JSON behind its length, over a socket that the worker inherits."""
+"""Messages between a server and a worker (`sgdlab.hosts.messages`) over a socket that the worker inherits."""
 
 import contextlib
-import json
 import linecache
 import os
 import pathlib
@@ -12,66 +11,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from sgdlab.errors import is_library
+from sgdlab.hosts import messages
 
-_LENGTH = 4
-"""Bytes of a message's length, the most significant first."""
 MOST = 16 << 20
 """Bytes of a message, at most; arrays are not in messages."""
 MOST_UNSENT = 4 << 20
 """Bytes that wait for a side that does not read; more than it can have been asked for in good order."""
-
-
-def packed(message: dict[str, Any]) -> bytes:
-    r"""Return a message as bytes.
-
-    Example:
-      >>> packed({"kind": "begin"})
-      b'\x00\x00\x00\x10{"kind":"begin"}'
-    """
-    body = json.dumps(message, separators=(",", ":")).encode()
-    return len(body).to_bytes(_LENGTH, "big") + body
-
-
-def unpacked(received: bytearray) -> Iterator[dict[str, Any]]:
-    """Yield the messages that are whole, and take them off the front.
-
-    Raises:
-      ValueError: where what has come is no message.
-
-    Example:
-      >>> received = bytearray(packed({"ticket": 1}) + packed({"ticket": 2})[:-1])
-      >>> list(unpacked(received)), len(received)
-      ([{'ticket': 1}], 15)
-    """
-    while len(received) >= _LENGTH:
-        end = _LENGTH + int.from_bytes(received[:_LENGTH], "big")
-        if end > MOST:
-            raise ValueError(f"a message has {end:,} bytes; {MOST:,} is most")
-        if len(received) < end:
-            return
-        body = bytes(received[_LENGTH:end])
-        del received[:end]
-        try:
-            message = json.loads(body)
-        except RecursionError as error:
-            raise ValueError("a message is nested too deeply") from error
-        if not isinstance(message, dict):
-            raise ValueError(f"a message must be an object; it is a {type(message).__name__}")
-        yield message
+_KIND = {"kind": str}
 
 
 def heard(line: socket.socket) -> Iterator[dict[str, Any]]:
     """Yield the messages of a socket that blocks, until the other side is gone."""
-    received = bytearray()
-    while True:
-        try:
-            some = line.recv(1 << 16)
-        except OSError:
-            return
-        if not some:
-            return
-        received += some
-        yield from unpacked(received)
+    inbox = messages.Inbox(line, MOST)
+    with contextlib.suppress(OSError):
+        while True:
+            yield from (messages.read(each, _KIND) for each in inbox.lines())
 
 
 class BufferedSocket:
@@ -84,7 +38,7 @@ class BufferedSocket:
     def __init__(self, line: socket.socket):
         line.setblocking(False)
         self.socket, self.error = line, ""
-        self._received, self._unsent = bytearray(), bytearray()
+        self._inbox, self._unsent = messages.Inbox(line, MOST), bytearray()
 
     @property
     def waits(self) -> bool:
@@ -95,7 +49,7 @@ class BufferedSocket:
         """Send a message, or keep it; nothing is sent to a side that is gone, or has not read for too long."""
         if self.error:
             return
-        self._unsent += packed(message)
+        self._unsent += messages.line_of(message)
         self.flush()
         if len(self._unsent) > MOST_UNSENT:
             self._unsent.clear()
@@ -113,23 +67,17 @@ class BufferedSocket:
 
     def receive(self) -> tuple[list[dict[str, Any]], bool]:
         """Return the messages that have come, and True if they were the last."""
-        ended = bool(self.error)
+        found: list[dict[str, Any]] = []
         try:
-            while some := self.socket.recv(1 << 16):
-                self._received += some
-            ended = True
+            while not self.error:
+                found.extend(messages.read(line, _KIND) for line in self._inbox.lines())
         except BlockingIOError:
-            pass
+            return found, False
         except OSError:
-            ended = True
-        messages: list[dict[str, Any]] = []
-        try:
-            messages.extend(unpacked(self._received))
+            pass
         except ValueError as error:
             self._ends(f"what it has sent is no message: {error}")
-            self._received.clear()
-            ended = True
-        return messages, ended
+        return found, True
 
     def _ends(self, error: str) -> None:
         """Hear and send nothing any more; the side that waits for this socket finds it ended."""

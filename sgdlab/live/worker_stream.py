@@ -12,50 +12,50 @@ from sgdlab.live import frames
 from sgdlab.live.fields import aligned
 from sgdlab.live.frames import FrameError, header
 from sgdlab.live.shared_arrays import MemoryLayout
+from sgdlab.live.transport import Link
 from sgdlab.types import Tree
 
 MOST_UNREAD = 20_000
 """Messages that wait for a worker that does not read, at most: more than it can have been asked for in good order."""
 
 
-class WorkerStream:
+class WorkerStream(Link):
     """One worker's stream, from its beginning to its end.
 
     Threads of gRPC change the last three, the server's thread all else.
     """
 
     def __init__(self, worker: int, context: Any, size: int):
+        super().__init__()
         self.worker, self.context = worker, context
         self.out: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()  # headers; an empty one ends it
         self._versions: dict[tuple[int, int], SentVersion] = {}  # (run, ticket) -> what it is computed on, not yet sent
         self.memory = aligned(size)
         self.asked: collections.deque[tuple[int, int]] = collections.deque()  # (run, ticket), unanswered
-        self.joined: Any = None  # `Joined`, once it is there
-        self.run, self.void, self.question = 0, -1, -1
         self.gone, self.error, self.refused = False, "its connection has ended", False
 
-    def begin(self, ticket: int, version: "SentVersion", number: dict[str, int]) -> None:
-        """Ask for a gradient on a version."""
-        self.question = ticket
-        self.asked.append((self.run, ticket))
-        self._versions[self.run, ticket] = version
-        self.out.put({"kind": "begin", "run": self.run, "ticket": ticket, **number})
+    def is_gone(self) -> bool:
+        """Return True if it has ended, and nobody was told."""
+        return self.gone
+
+    def kill(self) -> None:
+        """Cut it without a message; the worker's process, which others have started, may come back."""
+        self.context.cancel()
+
+    def _ask(self, asked: dict[str, int], handle: "SentVersion") -> None:
+        number = asked["run"], asked["ticket"]
+        self.asked.append(number)
+        self._versions[number] = handle
+        self.out.put({"kind": "begin", **asked})
         if self.out.qsize() > MOST_UNREAD:
             self.error = f"it has not read what it was sent: {MOST_UNREAD:,} messages wait for it"
             self.context.cancel()
 
-    def interrupt(self, ticket: int) -> None:
-        """Tell it to give up what it was asked for, up to `ticket`."""
-        self.void = max(self.void, ticket)
-        for asked in list(self._versions):  # of one that is stopped, none is kept that nobody wants
-            if asked <= (self.run, ticket):
-                self._versions.pop(asked, None)
-        self.out.put({"kind": "interrupt", "run": self.run, "ticket": ticket})
-
-    def begin_run(self) -> None:
-        """Void everything that it was asked for."""
-        self.interrupt((1 << 63) - 1)
-        self.run, self.void, self.question = self.run + 1, -1, -1
+    def _give_up(self, asked: dict[str, int]) -> None:
+        for number in list(self._versions):  # of one that is stopped, none is kept that nobody wants
+            if number <= (asked["run"], asked["ticket"]):
+                self._versions.pop(number, None)
+        self.out.put({"kind": "interrupt", **asked})
 
     def sent(self) -> Iterator[bytes]:
         """Yield all that the worker is told, until it is left; a version once, whoever else has it."""

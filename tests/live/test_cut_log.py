@@ -17,10 +17,10 @@ from rehearsing import FAULTS, POLICIES, Creeping, after, compute, opened, rehea
 from sgdlab import policies
 from sgdlab.errors import Stopped, UsageError
 from sgdlab.live import checkpoint, lines, log, snapshot
+from sgdlab.live.checkpoint import RecordFile, read_parts
 from sgdlab.live.engine import LiveEngine, Taken, Updated
 from sgdlab.live.lines import LogError
 from sgdlab.live.log import Log
-from sgdlab.live.record import RecordFile, read_from
 from sgdlab.live.resume import examined
 from sgdlab.live.status import View
 from sgdlab.protocols.recorder import Recorder
@@ -392,7 +392,7 @@ def test_seconds_that_come_late_are_those_of_their_gradients(tmp_path):
     recorder.took(0, 0.75)
     length = file.add(recorder.take(), recorder.take())
     file.close()
-    parts = read_from(tmp_path, length)
+    parts = read_parts(tmp_path, length)
     schedule, rows = recorder.schedule(2, parts)
     order = np.argsort(rows["ticket"])
     assert rows["ticket"][order].tolist() == [0, 1, 2, 3]

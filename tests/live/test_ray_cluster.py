@@ -116,7 +116,7 @@ class _Joining(transports.Ray):
         self._cluster = types.SimpleNamespace(nodes=lambda: {"node1", "node2", "node3"})
 
     def joins(self, worker, host, unlogged=""):
-        of = self._workers[worker] = transports._Worker(None)
+        of = self._workers[worker] = transports._Worker(None, None)
         of.joined, of.unlogged = Joined(worker, 7, host), unlogged
         self._name_nodes(of)
 
