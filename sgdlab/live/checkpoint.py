@@ -200,12 +200,7 @@ class KeptMessages:
         """Add a message; it is with the operating system then."""
         self._layout.write(self._views, {"params": grads, "aux": aux})
         self._message[: _HEAD.itemsize] = np.frombuffer(_head(ticket, self._memory), np.uint8)
-        left = memoryview(self._message)
-        while left:  # Linux takes at most 2 GiB at once
-            written = self.file.write(left)
-            if not written:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            left = left[written:]
+        _write_whole(self.file, self._message)
         self.size += self._length
 
     def read(self, ticket: int) -> tuple[Tree, Tree]:
@@ -262,6 +257,15 @@ class KeptMessages:
                 self._places[ticket] = path, place
 
 
+def _write_whole(file: IO[bytes], data: Any) -> None:
+    left = memoryview(data)
+    while left:  # Linux takes at most 2 GiB at once
+        written = file.write(left)
+        if not written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        left = left[written:]
+
+
 def _head(ticket: int, memory: Any) -> bytes:
     return np.array((ticket, zlib.crc32(memory)), _HEAD).tobytes()
 
@@ -296,10 +300,8 @@ class RecordFile:
         """Bring parts to the disk, and return how long the file is then; an OSError leaves them for the next time."""
         self._waiting += parts
         data = b"".join(_spelled(part) for part in self._waiting)
-        left = memoryview(data)
         self._file.seek(self._length)
-        while left:
-            left = left[self._file.write(left) :]
+        _write_whole(self._file, data)
         os.fsync(self._file.fileno())
         self._length += len(data)
         self._waiting.clear()

@@ -3,10 +3,10 @@
 import collections
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sgdlab.live.fleet import NOT_FINITE, Fleet, failing, lost, processes
+from sgdlab.live.fleet import NOT_FINITE, Fleet, Patience, failing, lost, processes
 from sgdlab.live.ledger import InFlight
 from sgdlab.live.messages import (
     Arrived,
@@ -24,7 +24,8 @@ from sgdlab.live.messages import (
     Timer,
 )
 from sgdlab.live.recording import LiveRecording
-from sgdlab.live.settings import LiveSettings, Patience
+from sgdlab.live.settings import LiveSettings
+from sgdlab.live.snapshot import Remembering
 from sgdlab.live.transport import ANEW, Transport
 from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
 from sgdlab.protocols.recorder import RecordPart
@@ -55,7 +56,7 @@ class Updated(NamedTuple):
     computed: bool  # whether `steps` holds this version; not so before a resumed run's checkpoint: the log is read
 
 
-class LiveEngine:
+class LiveEngine(Remembering):
     """Policy, rule, recorder and ledger of a run: it is told what happens, and does what the policy says.
 
     Every gradient has a ticket, its number in the order in which gradients are begun. A message counts only if it
@@ -76,6 +77,8 @@ class LiveEngine:
       failure: why the run cannot go on; empty if it can.
       later_versions: of Python, libraries and devices, where a server that was started again had others.
     """
+
+    KEPT = (*NUMBERS, "notes", "used", "wakes", "come", "bad", "later_versions")
 
     def __init__(
         self,
@@ -141,23 +144,21 @@ class LiveEngine:
 
     def state(self) -> dict[str, Any]:
         """Return what `go_on` needs, between two updates; without the policy, the record and what `steps` holds."""
-        names = (*NUMBERS, "notes", "used", "wakes", "come", "bad", "later_versions")
-        found: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return found | {"flying": self.flying.state(), "fleet": list(self.fleet), "patience": self.patience.state()}
+        parts = {"flying": self.flying.state(), "fleet": list(self.fleet), "patience": self.patience.state()}
+        return super().state() | parts
 
-    def go_on(self, state: dict[str, Any]) -> None:
+    def go_on(self, state: Mapping[str, Any]) -> None:
         """Continue where another engine of this run was; the policy and `steps` are those of before already.
 
         Raises:
           ValueError: if it is another run.
         """
         for name in NUMBERS:
-            check_same(name, state.pop(name), getattr(self, name))
-        self.flying.go_on(state.pop("flying"))
-        self.patience.go_on(state.pop("patience"))
-        self.fleet[:] = state.pop("fleet")
-        for name, value in state.items():
-            setattr(self, name, value)
+            check_same(name, state[name], getattr(self, name))
+        super().go_on(state)
+        self.flying.go_on(state["flying"], self.held())
+        self.patience.go_on(state["patience"])
+        self.fleet[:] = state["fleet"]
         self.finished = self.used >= self.num_gradients
 
     def handle(self, event: Event, now: float) -> None:  # noqa: PLR0912 (one line for each kind of event)

@@ -1,7 +1,7 @@
 """The books of a run: every gradient's ticket and fate, and the versions that gradients in flight read."""
 
 import collections
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from sgdlab.live.transport import Transport
@@ -78,13 +78,9 @@ class KeptVersions:
         """Put the parameters of a checkpoint in the place of those that were not computed again."""
         self._trees |= trees
 
-    def state(self) -> dict[str, Any]:
-        """Return what `go_on` needs, besides the parameters of the versions that are `held`."""
-        return {"newest": self.newest, "readers": self._readers, "held": self._held}
-
-    def go_on(self, state: dict[str, Any]) -> None:
-        """Count versions as before."""
-        self.newest, self._readers, self._held = state["newest"], state["readers"], state["held"]
+    def go_on(self, newest: int, readers: Iterable[int], held: Collection[int]) -> None:
+        """Count versions as before: the newest, those that gradients in flight read, and those that are held."""
+        self.newest, self._readers, self._held = newest, collections.Counter(readers), frozenset(held)
 
     def connect(self, transport: Transport) -> None:
         """Publish versions to another transport from now on, each when it is next read."""
@@ -132,15 +128,16 @@ class InFlight:
 
     def state(self) -> dict[str, Any]:
         """Return what `go_on` needs between two updates, besides the record of what has ended."""
-        found = {"begun": self.begun, "current": self.current, "fates": dict(self.fates)}
-        return found | {"open": self.recorder.open, "updates": self.recorder.updates, "versions": self.versions.state()}
+        own = {"begun": self.begun, "fates": dict(self.fates)}
+        return own | {"open": self.recorder.open, "updates": self.recorder.updates}
 
-    def go_on(self, state: dict[str, Any]) -> None:
-        """Continue from where others were in flight."""
-        self.begun, self.current = state["begun"], state["current"]
+    def go_on(self, state: dict[str, Any], held: Collection[int]) -> None:
+        """Continue from where others were in flight, where the policy holds these versions."""
+        self.begun, recorder = state["begun"], self.recorder
         self.fates.update(state["fates"])
-        self.recorder.open, self.recorder.updates = state["open"], state["updates"]
-        self.versions.go_on(state["versions"])
+        recorder.open, recorder.updates = state["open"], state["updates"]
+        self.current = {row.worker: ticket for ticket, row in recorder.open.items()}
+        self.versions.go_on(recorder.updates, [row.read for row in recorder.open.values()], held)
 
     def row(self, worker: int) -> Row:
         """Return what the worker computes."""

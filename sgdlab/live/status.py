@@ -10,6 +10,7 @@ import numpy as np
 
 from sgdlab.live.engine import LiveEngine, Updated
 from sgdlab.live.fleet import Worker
+from sgdlab.live.snapshot import Remembering
 from sgdlab.report.status_page import StatusPage
 
 STRIP_SECONDS = 60.0
@@ -67,28 +68,22 @@ class Status:
     unit: str = "gradient"  # what workers send: or a "message" of several local steps, which counts as one here
 
 
-class View:
+class View(Remembering):
     """Remembers what means over the last gradients of an engine's run need."""
+
+    KEPT = ("losses", "delays")
 
     def __init__(self, engine: LiveEngine):
         self._engine = engine
-        self._losses: collections.deque[float] = collections.deque(maxlen=_LAST)
-        self._delays: collections.deque[int] = collections.deque(maxlen=_LAST)
+        self.losses: collections.deque[float] = collections.deque(maxlen=_LAST)
+        self.delays: collections.deque[int] = collections.deque(maxlen=_LAST)
         self._counts: collections.deque[tuple[float, int]] = collections.deque()
         self.evaluation: dict[str, float | str] = {}
 
     def updated(self, updated: Updated) -> None:
         """Take an update into the means."""
-        self._losses.extend(taken.loss for taken in updated.taken if math.isfinite(taken.loss))
-        self._delays.extend(taken.delay for taken in updated.taken)
-
-    def state(self) -> dict[str, Any]:
-        """Return what was remembered."""
-        return {"losses": self._losses, "delays": self._delays}
-
-    def go_on(self, state: dict[str, Any]) -> None:
-        """Remember what another server did."""
-        self._losses, self._delays = state["losses"], state["delays"]
+        self.losses.extend(taken.loss for taken in updated.taken if math.isfinite(taken.loss))
+        self.delays.extend(taken.delay for taken in updated.taken)
 
     def status(self, now: float) -> Status:
         """Return the run at this instant, seconds since its start."""
@@ -104,11 +99,11 @@ class View:
             gradients=engine.used,
             num_gradients=engine.num_gradients,
             gradients_per_second=self._rate(now),
-            loss=float(np.mean(self._losses)) if self._losses else None,
+            loss=float(np.mean(self.losses)) if self.losses else None,
             evaluation=dict(self.evaluation),
             waiting_for=self._waiting_for(),
             wanted=self._wanted(),
-            staleness=float(np.mean(self._delays)) - 1.0 if self._delays else 0.0,
+            staleness=float(np.mean(self.delays)) - 1.0 if self.delays else 0.0,
             idle_share=float(np.mean([worker.idle_share for worker in workers])),
             ledger=engine.flying.counts(),
             workers=workers,

@@ -436,7 +436,7 @@ def test_an_engine_is_the_same_by_its_checkpoint_and_by_the_whole_log(name, tmp_
         for part in (lambda engine: engine, lambda engine: engine.patience, lambda engine: engine.flying):
             assert plainly(part(one)) == plainly(part(other))
         assert one.flying.counts() == other.flying.counts()
-        with_wakes, doubled = with_wakes + bool(other.wakes), doubled + bool(other.patience._doubled)
+        with_wakes, doubled = with_wakes + bool(other.wakes), doubled + bool(other.patience.doubled)
     assert doubled or name != "asynchronous"
     assert with_wakes or name not in ("timeout", "timeout, interrupting", "anytime", "mindflayer")
 
