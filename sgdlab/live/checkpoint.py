@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import zlib
+from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
 import jax
@@ -307,15 +308,16 @@ class RecordFile:
         self._waiting.clear()
         return self._length
 
-    def parts(self) -> list[RecordPart]:
-        """Return all parts; the file may have been deleted, since it is open."""
+    def __iter__(self) -> Iterator[RecordPart]:
+        """Yield all parts; the file may have been deleted, since it is open."""
         self._file.seek(0)
-        return [*_parts(self._file, self._length, self._path), *self._waiting]
+        yield from _parts(self._file, self._length, self._path)
+        yield from self._waiting
 
     def again(self, folder: pathlib.Path) -> "RecordFile":
         """Return another file of the same parts, in the place of this one, which was deleted."""
         copy = RecordFile(folder)
-        copy.add(*self.parts())
+        copy.add(*self)
         self.close()
         return copy
 
@@ -324,20 +326,20 @@ class RecordFile:
         self._file.close()
 
 
-def read_parts(folder: pathlib.Path, length: int) -> list[RecordPart]:
-    """Return the parts in the first bytes of the record in a folder, of a run that may go on; errors as of `_parts`."""
+def read_parts(folder: pathlib.Path, length: int) -> Iterator[RecordPart]:
+    """Yield the parts in the first bytes of the record in a folder, of a run that may go on; errors as of `_parts`."""
     path = folder / RECORD
     with path.open("rb") as file:
-        return _parts(file, length, path)
+        yield from _parts(file, length, path)
 
 
-def _parts(file: IO[bytes], length: int, path: pathlib.Path) -> list[RecordPart]:
-    """Return the parts in a file's next bytes.
+def _parts(file: IO[bytes], length: int, path: pathlib.Path) -> Iterator[RecordPart]:
+    """Yield the parts in a file's next bytes.
 
     Raises:
       LogError: if one is damaged or missing.
     """
-    parts, place = [], 0
+    place = 0
     while place < length:
         head = file.read(_PART.itemsize)
         counts = np.frombuffer(head.ljust(_PART.itemsize, b"\0"), _PART)[0]
@@ -349,9 +351,8 @@ def _parts(file: IO[bytes], length: int, path: pathlib.Path) -> list[RecordPart]
         for name, dtype in _TYPES.items():
             columns[name] = np.ndarray(int(counts[name]), dtype, data, at)
             at += columns[name].nbytes
-        parts.append(RecordPart(columns))
         place += len(head) + size
-    return parts
+        yield RecordPart(columns)
 
 
 def _spelled(part: RecordPart) -> bytes:

@@ -3,7 +3,7 @@
 import collections
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from sgdlab.live.fleet import NOT_FINITE, Fleet, Patience, failing, lost, processes
@@ -125,20 +125,21 @@ class LiveEngine(Remembering):
         self.flying.versions.connect(transport)
 
     def recording(
-        self, config: dict[str, Any], versions: dict[str, str], before: Sequence[RecordPart] = ()
+        self, config: dict[str, Any], versions: dict[str, str], before: Callable[[], Iterable[RecordPart]] = tuple
     ) -> LiveRecording:
         """Return what has happened so far; versions that changed on the way are given as "first, later last".
 
         Args:
           config: of the run.
           versions: when it was begun.
-          before: what was taken from the record, to be kept elsewhere.
+          before: () -> what was taken from the record, to be kept elsewhere.
         """
         later = {name: f"{versions.get(name, 'unknown')}, later {now}" for name, now in self.later_versions.items()}
         schedule, rows = self.flying.recorder.schedule(self.num_workers, before)
         fates = rows["fate"]
         fates[fates == ""] = "pending"
         fates[schedule.used()[:, 0]] = "applied"
+        fates.flags.writeable = False
         told = (rows["ticket"], rows["seconds"], rows["loss"], fates, config, versions | later, rows["life"])
         return LiveRecording(schedule, *told)
 

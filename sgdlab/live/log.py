@@ -151,10 +151,10 @@ class Log:
         """Free the memory of the checkpoints, from which the run goes on."""
         self.found = Found(None, None)
 
-    def parts(self) -> list[RecordPart]:
-        """Return what had ended before the newest checkpoint; a `LogError` if it is damaged."""
+    def parts(self) -> Iterator[RecordPart]:
+        """Return what had ended before the newest checkpoint, part by part; a `LogError` if it is damaged."""
         self._saved()
-        return self._record.parts()
+        return iter(self._record)
 
     def other_versions(self, later: Mapping[str, str]) -> dict[str, str]:
         """Return versions that have changed since the run was here last, and say so: its gradients may change too.

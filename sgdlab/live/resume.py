@@ -1,6 +1,7 @@
 """The state of a run from its newest checkpoint and its log: to go on with it, or to look at it."""
 
 import contextlib
+import functools
 import itertools
 import os
 import pathlib
@@ -168,7 +169,7 @@ def examined(folder: str | os.PathLike[str], make_policy: Callable[[dict[str, An
     if header is None or (base is None and first is None):
         raise LogError(f"log={str(path)!r} must be the log of a live run that has begun; there is none")
     config, versions = header[2:4]
-    policy, parts = make_policy(config), []
+    policy, parts = make_policy(config), tuple
 
     def made(told: Mapping[str, Any]) -> LiveEngine:
         return LiveEngine(policy, None, Nobody(), settings=LiveSettings(), **{name: told[name] for name in NUMBERS})
@@ -178,7 +179,7 @@ def examined(folder: str | os.PathLike[str], make_policy: Callable[[dict[str, An
             found = snapshot.put(base.state, policy)["engine"]
             engine = made(found)
             engine.go_on(found)
-        parts = checkpoint.read_parts(folder, base.record)
+        parts = functools.partial(checkpoint.read_parts, folder, base.record)
     else:
         engine, entries = made(messages.read(first[0])[0]._asdict()), itertools.chain([first], entries)
     happens_again(engine, path, entries, Clock(lambda: 0.0))

@@ -101,7 +101,7 @@ def serve(
         _Loop(engine, log, on_update=on_update, watch=watch, stop=stop).run()
         if log is None:
             return engine.recording({}, versions())
-        return engine.recording(log.config, log.versions, log.parts())
+        return engine.recording(log.config, log.versions, log.parts)
     finally:
         if log is not None:
             log.close()

@@ -392,7 +392,7 @@ def test_seconds_that_come_late_are_those_of_their_gradients(tmp_path):
     recorder.took(0, 0.75)
     length = file.add(recorder.take(), recorder.take())
     file.close()
-    parts = read_parts(tmp_path, length)
+    parts = functools.partial(read_parts, tmp_path, length)
     schedule, rows = recorder.schedule(2, parts)
     order = np.argsort(rows["ticket"])
     assert rows["ticket"][order].tolist() == [0, 1, 2, 3]
