@@ -1,4 +1,4 @@
-"""What has ended and was written down: put together as if it had been in memory, in the memory of what comes out."""
+"""Written records are put together as if they had been in memory, in the memory of what comes out."""
 
 import functools
 import math
