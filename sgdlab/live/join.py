@@ -225,6 +225,7 @@ class _Line:
         self._newest: Any = None  # memory of the version that has come last
         self._memories: list[np.ndarray] = []
         self._out: queue.Queue[bytes | None] = queue.Queue(_AHEAD)
+        frames.keep_memory()
         self._channel = channel(address, certificate, [*frames.OPTIONS, ("grpc.enable_retries", 0)])
         call = self._channel.stream_stream(f"/{frames.SERVICE}/{frames.METHOD}")
         self._call = call(self._messages(), metadata=((frames.TOKEN, token),))

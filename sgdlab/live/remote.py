@@ -78,6 +78,7 @@ class Remote(Workers):
         self._refused: collections.Counter[str] = collections.Counter()
         self._said_at, self._closed, self._ended = -1.0, False, False
         most = num_workers + SPARE
+        frames.keep_memory()
         self._server = self._grpc.server(
             concurrent.futures.ThreadPoolExecutor(most, "grpc"),
             interceptors=[self],
