@@ -333,10 +333,26 @@ def test_a_run_in_pieces_keeps_little_in_memory_and_reads_little(tmp_path, monke
             number = []
             counted.setattr(lines.json, "loads", lambda line, number=number: number.append(1) or parsed(line))
             own = opened(folder)
+            assert own.found.newest is own.found.base is not None
             with pytest.raises(Stopped):
                 rehearse(policies.asynchronous, SAME, num_gradients=900, log=own, stop=lambda: True)
+        assert own.found == (None, None)  # whose memory the run has no use for
         read.append(len(number))
     assert abs(read[1] - read[0]) < 20, read
+
+
+def test_lines_are_checked_and_not_parsed_where_a_log_is_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr(log, "LONG", 1 << 20)
+    begun(tmp_path)
+    for update in checkpoint.updates_of(tmp_path):
+        checkpoint.path_of(tmp_path, update).unlink()
+    count, parsed = [], lines.json.loads
+    monkeypatch.setattr(lines.json, "loads", lambda line: count.append(1) or parsed(line))
+    own = opened(tmp_path)
+    assert len(count) < 10
+    assert sum(1 for _ in own.entries()) > 60
+    assert len(count) > 60
+    own.close()
 
 
 class Full:

@@ -195,11 +195,16 @@ def test_the_server_computes_where_workers_do(gpus, expected):
     code = (
         "import os, jax\nfrom sgdlab.live import environment\n"
         f"environment.for_server({gpus})\n"
-        "print(jax.config.jax_platforms, os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE', 'unset'))"
+        "print(jax.config.jax_platforms, os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE', 'unset'))\n"
+        "jax.config.update('jax_platforms', 'cuda')\n"
+        f"environment.for_joined({{'jax_enable_x64': True}}, {gpus})\n"
+        "print(jax.config.jax_platforms, jax.config.jax_enable_x64)"
     )
     names = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_PLATFORMS", "XLA_PYTHON"))}
     names["JAX_PLATFORMS"] = "cuda,cpu"
-    assert tuple(subprocess.check_output([sys.executable, "-c", code], env=names, text=True).split()) == expected
+    server, joined = subprocess.check_output([sys.executable, "-c", code], env=names, text=True).splitlines()
+    assert tuple(server.split()) == expected
+    assert joined.split() == [expected[0], "True"]
 
 
 def test_settings_of_workers(monkeypatch):
@@ -301,3 +306,19 @@ def test_a_side_that_does_not_read_is_left_when_too_much_waits_for_it(monkeypatc
         assert line.error == "it has not read what it was sent: 1 MiB wait for it"
         assert line.receive() == ([], True)
         assert not line.waits
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of the C library of Linux")
+def test_the_memory_of_messages_is_kept_between_them():
+    code = (
+        "import resource, sys, threading, numpy as np\nfrom sgdlab.live import frames\n"
+        "sys.argv[1:] and frames.keep_memory()\n"
+        "faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "before, messages = faults(), lambda: [np.ones(1 << 20, np.uint8) for _ in range(4)]\n"
+        "thread = threading.Thread(target=lambda: [len(messages()) for _ in range(20)])\n"
+        "thread.start(), thread.join(), print(faults() - before)"
+    )
+    of = lambda *given: int(subprocess.check_output([sys.executable, "-c", code, *given], text=True))
+    kept, returned = of("keep"), of()
+    assert kept < 6 * 256  # pages of the messages that are there at once, and little more
+    assert returned > 4 * kept
