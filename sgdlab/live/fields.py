@@ -122,6 +122,28 @@ class TreeForm:
         return [found[number] for number in sorted(found)]
 
 
+def numbered(tree: Tree) -> Any:
+    """Return a tree of dictionaries and lists in which each array is its number in `jax.tree.leaves`, as JSON has it.
+
+    It is None if the tree is of something else too: a worker then needs an example of it.
+
+    Example:
+      >>> numbered({"w": 0.5, "b": [0.25, 0.125]})
+      {'b': [0, 1], 'w': 2}
+      >>> numbered((0.5, 0.25)) is None
+      True
+    """
+    import jax  # noqa: PLC0415
+
+    structure = jax.tree.structure(tree)
+    found = jax.tree.unflatten(structure, range(structure.num_leaves))
+    try:
+        same = json.loads(json.dumps(found)) == found  # tuples are lists there, and keys are words
+    except TypeError:
+        return None
+    return found if same else None
+
+
 def aligned(size: int) -> np.ndarray:
     """Return new memory, uint8[size], whose first byte's address is a multiple of `ALIGNMENT`."""
     more = np.empty(size + ALIGNMENT, np.uint8)

@@ -22,7 +22,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sgdlab import arguments
-from sgdlab.live import environment, wire
+from sgdlab.hosts.messages import BufferedSocket
+from sgdlab.live import environment
 from sgdlab.live.messages import Lost, Message
 from sgdlab.live.shared_arrays import Pieces, Versions
 from sgdlab.live.transport import Link, Workers
@@ -89,7 +90,7 @@ class Process(Link):
                 )
             undo.pop_all()
         self.gradients.leave_file()
-        self.line = wire.BufferedSocket(ours)
+        self.line = BufferedSocket(ours)
         # Linux means the thread that has started it; any other may end before the server does.
         mortal = threading.current_thread() is threading.main_thread()
         self.line.send({"kind": "start", **start, "mortal": mortal})

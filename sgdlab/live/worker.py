@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.hosts.messages import line_of
-from sgdlab.live import frames, wire
+from sgdlab.errors import in_one_line
+from sgdlab.hosts.messages import heard, line_of
+from sgdlab.live import frames
 from sgdlab.live.fields import aligned, own
 from sgdlab.live.join import JoinedWorker
 
@@ -59,7 +60,7 @@ class _Asked:
 
 def main(line: socket.socket, versions: int, gradients: int) -> None:
     """Compute gradients until the server is gone."""
-    messages = wire.heard(line)
+    messages = heard(line)
     start = next(messages, None)
     if start is None:
         return
@@ -84,7 +85,7 @@ def main(line: socket.socket, versions: int, gradients: int) -> None:
         views = computer.sent.views(Pieces(computer.sent.size, gradients)[0])
         _say(line, {"kind": "joined", "process": os.getpid(), "host": socket.gethostname()})
     except Exception as error:
-        _say(line, {"kind": "broken", "error": wire.in_one_line(error)})
+        _say(line, {"kind": "broken", "error": in_one_line(error)})
         raise
     # Not a copy: a piece that is used again while it is read means that this gradient is void.
     memory = lambda begun: pieces[begun["slot"]]
@@ -139,7 +140,7 @@ class Actor:
             self._computer = Computer(start["source"], start["layout"], self._worker)
         except Exception as error:
             traceback.print_exc()
-            return {"kind": "broken", "error": wire.in_one_line(error)}, None
+            return {"kind": "broken", "error": in_one_line(error)}, None
         # The same memory each time: Ray has copied it before it asks for the next gradient.
         self._memory = np.empty(self._computer.sent.size, np.uint8)
         return {"kind": "joined", "process": os.getpid(), "host": socket.gethostname(), "unlogged": unlogged}, None

@@ -21,7 +21,7 @@ from test_joined_runs import served
 
 from experiments.benchmarks.faults.nodes import certify
 from sgdlab import live
-from sgdlab.live import endpoint, frames, remote, worker_stream
+from sgdlab.live import endpoint, frames, remote
 from sgdlab.live.frames import FORMAT, header
 from sgdlab.live.messages import Came, Joined, Lost
 
@@ -282,7 +282,7 @@ def test_a_flood_takes_no_memory(transport):
 
 
 def test_a_worker_that_does_not_read_holds_few_versions_and_is_left_in_the_end(said, monkeypatch):
-    monkeypatch.setattr(worker_stream, "MOST_UNREAD", 60)
+    monkeypatch.setattr(remote, "MOST_UNREAD", 60)
     params, held = {"w": np.zeros(1 << 21, np.float32)}, []  # 8 MB, which is more than is sent to one who does not read
     with remote.Remote(params, AUX, num_workers=1, endpoint=live.Endpoint(token=TOKEN), say=said.append) as transport:
         transport.spawn(0)

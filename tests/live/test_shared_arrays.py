@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from pools import assert_equal
 
+from sgdlab.errors import in_one_line
+from sgdlab.hosts import messages
 from sgdlab.hosts.messages import line_of
-from sgdlab.live import environment, processes, wire
+from sgdlab.live import environment, processes
 from sgdlab.live.fields import ALIGNMENT
 from sgdlab.live.shared_arrays import MemoryLayout, Pieces, Versions
 from sgdlab.live.work import WorkSource
@@ -113,24 +115,24 @@ def test_messages_come_whole_however_they_are_cut():
     for size in range(1, len(whole), 7):
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            line, found = wire.BufferedSocket(ours), []
+            line, found = messages.BufferedSocket(ours), []
             for start in range(0, len(whole), size):
                 theirs.sendall(whole[start : start + size])
-                messages, ended = line.receive()
+                said, ended = line.receive()
                 assert not ended
-                found += messages
+                found += said
             assert found == MESSAGES
 
 
 def test_a_line_keeps_what_the_other_side_does_not_take():
     ours, theirs = socket.socketpair()
-    line, count = wire.BufferedSocket(ours), 0
+    line, count = messages.BufferedSocket(ours), 0
     while not line.waits:
         line.send({"kind": "", "number": count})
         count += 1
     line.send({"kind": "", "number": count, "more": "x" * 3_000_000})  # of which the socket takes a part
     line.send({"kind": "", "number": count + 1})
-    other, found = wire.BufferedSocket(theirs), []
+    other, found = messages.BufferedSocket(theirs), []
     while len(found) < count + 2:
         line.flush()
         found += [message["number"] for message in other.receive()[0]]
@@ -151,7 +153,7 @@ def test_a_reader_ends_with_its_writer():
     ours, theirs = socket.socketpair()
     ours.sendall(line_of({"kind": "a"}) + line_of({"kind": "b"})[:-1])
     ours.close()
-    assert list(wire.heard(theirs)) == [{"kind": "a"}]
+    assert list(messages.heard(theirs)) == [{"kind": "a"}]
     theirs.close()
 
 
@@ -264,11 +266,11 @@ def test_an_error_in_one_line():
 
     with pytest.raises(ValueError, match="module") as caught:
         mistaken()
-    said = wire.in_one_line(caught.value)
+    said = in_one_line(caught.value)
     # The last line outside of libraries and of this package.
     assert said.startswith("ValueError: function='module' must be")
     assert said.endswith(': return WorkSource("module", 0).check())')
-    assert wire.in_one_line(ValueError("first\nsecond")) == "ValueError: first"
+    assert in_one_line(ValueError("first\nsecond")) == "ValueError: first"
 
 
 @pytest.mark.parametrize(
@@ -281,10 +283,10 @@ def test_an_error_in_one_line():
     ],
 )
 def test_what_is_no_message_ends_the_line_after_those_before_it(wrong, words, monkeypatch):
-    monkeypatch.setattr(wire, "MOST", 70_000)
+    monkeypatch.setattr(messages, "MOST", 70_000)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        line = wire.BufferedSocket(ours)
+        line = messages.BufferedSocket(ours)
         theirs.sendall(line_of({"kind": "a"}) + wrong)
         assert line.receive() == ([{"kind": "a"}], True)
         assert words in line.error
@@ -294,10 +296,10 @@ def test_what_is_no_message_ends_the_line_after_those_before_it(wrong, words, mo
 
 
 def test_a_side_that_does_not_read_is_left_when_too_much_waits_for_it(monkeypatch):
-    monkeypatch.setattr(wire, "MOST_UNSENT", 1 << 20)
+    monkeypatch.setattr(messages, "MOST_UNSENT", 1 << 20)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        line, sent = wire.BufferedSocket(ours), 0
+        line, sent = messages.BufferedSocket(ours), 0
         while not line.error:
             line.send({"words": "x" * 1000})
             sent += 1
