@@ -8,11 +8,10 @@ from sgdlab import lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     names={
-        "endpoint": ["Endpoint"],
         "join": ["join"],
         "own_run": ["LiveServer", "Trained", "replay", "train"],
         "recording": ["LiveRecording"],
-        "settings": ["LiveSettings"],
+        "settings": ["Endpoint", "LiveSettings"],
         "work": ["OwnWork"],
     },
 )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab.hosts import messages
-from sgdlab.live.fields import Fields
+from sgdlab.live.shared_arrays import Fields
 
 FORMAT = 1
 """Of these messages; each side's first one names it."""

@@ -19,9 +19,9 @@ import numpy as np
 
 from sgdlab import __version__
 from sgdlab.live import frames
-from sgdlab.live.endpoint import Token, channel, check_address, grpc_or_error, token_of
-from sgdlab.live.fields import Fields, TreeForm, aligned
 from sgdlab.live.frames import FORMAT, Frames, header
+from sgdlab.live.settings import Token, channel, check_address, grpc_or_error, token_of
+from sgdlab.live.shared_arrays import Fields, TreeForm, aligned
 
 Tree = Any
 _PAUSES = (0.25, 15.0)

@@ -17,7 +17,6 @@ import optax
 
 from sgdlab import arguments, files
 from sgdlab.live import checkpoint
-from sgdlab.live.endpoint import Endpoint
 from sgdlab.live.engine import Updated
 from sgdlab.live.log import Log
 from sgdlab.live.processes import Processes
@@ -26,7 +25,7 @@ from sgdlab.live.recording import LiveRecording
 from sgdlab.live.remote import Remote
 from sgdlab.live.repeat import as_computed, repeat
 from sgdlab.live.server import check, serve
-from sgdlab.live.settings import LiveSettings, patient
+from sgdlab.live.settings import Endpoint, LiveSettings, patient
 from sgdlab.live.transport import Transport
 from sgdlab.live.work import OwnGradients, OwnLoop, OwnWork, WorkSource, checked, code_of, place_of
 from sgdlab.protocols.policy import Policy

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from sgdlab.live import environment
-from sgdlab.live.fields import own
 from sgdlab.live.messages import Lost, Message
 from sgdlab.live.ray_cluster import Cluster
+from sgdlab.live.shared_arrays import own
 from sgdlab.live.transport import ANEW, Link, Workers
 from sgdlab.live.worker import Actor
 from sgdlab.types import Tree

@@ -19,11 +19,10 @@ import jax
 import numpy as np
 
 from sgdlab.live import frames
-from sgdlab.live.endpoint import Endpoint, grpc_or_error, token_of
-from sgdlab.live.fields import aligned, numbered
 from sgdlab.live.frames import FORMAT, FrameError, Frames, header, whole, words
 from sgdlab.live.messages import Lost, Message, usable
-from sgdlab.live.shared_arrays import MemoryLayout
+from sgdlab.live.settings import Endpoint, grpc_or_error, token_of
+from sgdlab.live.shared_arrays import MemoryLayout, aligned, numbered
 from sgdlab.live.transport import Link, Workers
 from sgdlab.types import Tree
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sgdlab.live.fields import dtype_of
+from sgdlab.live.shared_arrays import dtype_of
 from sgdlab.replay.steps import plain
 
 Json = Any

@@ -25,8 +25,8 @@ import numpy as np
 from sgdlab.errors import in_one_line
 from sgdlab.hosts.messages import heard, line_of
 from sgdlab.live import frames
-from sgdlab.live.fields import aligned, own
 from sgdlab.live.join import JoinedWorker
+from sgdlab.live.shared_arrays import aligned, own
 
 
 class _Asked:

@@ -18,9 +18,9 @@ import pytest
 from lib import tiny
 
 from sgdlab import live, runs
-from sgdlab.live.endpoint import VARIABLE, Endpoint
 from sgdlab.live.messages import Came, Joined
 from sgdlab.live.remote import Remote
+from sgdlab.live.settings import VARIABLE, Endpoint
 from sgdlab.live.transport import ANEW
 
 ROOT = pathlib.Path(__file__).parents[2]

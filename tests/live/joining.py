@@ -8,8 +8,8 @@ import sys
 import time
 
 from experiments.benchmarks.faults import joined
-from sgdlab.live.endpoint import VARIABLE, Endpoint
 from sgdlab.live.remote import Remote
+from sgdlab.live.settings import VARIABLE, Endpoint
 
 TOKEN = secrets.token_urlsafe()
 HERE = pathlib.Path(__file__).parent

@@ -21,7 +21,8 @@ from test_joined_runs import served
 
 from experiments.benchmarks.faults.nodes import certify
 from sgdlab import live
-from sgdlab.live import endpoint, frames, remote
+from sgdlab.live import frames, remote
+from sgdlab.live import settings as endpoint
 from sgdlab.live.frames import FORMAT, header
 from sgdlab.live.messages import Came, Joined, Lost
 

@@ -18,8 +18,7 @@ from sgdlab.errors import in_one_line
 from sgdlab.hosts import messages
 from sgdlab.hosts.messages import line_of
 from sgdlab.live import environment, processes
-from sgdlab.live.fields import ALIGNMENT
-from sgdlab.live.shared_arrays import MemoryLayout, Pieces, Versions
+from sgdlab.live.shared_arrays import ALIGNMENT, MemoryLayout, Pieces, Versions
 from sgdlab.live.work import WorkSource
 
 TREE = {

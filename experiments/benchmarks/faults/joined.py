@@ -11,8 +11,8 @@ import pathlib
 import sys
 from typing import Any
 
-from sgdlab.live.endpoint import token_of
 from sgdlab.live.gradients import Computer
+from sgdlab.live.settings import token_of
 from sgdlab.live.worker import ComputingWorker
 
 _WAIT_SECONDS = 600.0
