@@ -111,7 +111,8 @@ def resume(engine: LiveEngine, log: Log, clock: Clock, others: Mapping[str, Any]
     base, newest = log.found
     if base is not None:
         with _going_on(log.path, base):
-            found = snapshot.put(base.state, engine.policy)
+            state: Any = base.state  # it has one
+            found = snapshot.put(state, engine.policy)
             engine.go_on(found["engine"])
             clock.resume(found["clock"])
             for name in others.keys() & found["others"].keys():

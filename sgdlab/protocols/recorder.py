@@ -183,19 +183,27 @@ class Recorder:
             yield flying
 
         rows = RecordPart.joined(parts)
-        applied, size = rows.pop("applied"), 0
-        for window in _windows(rows["arrived"], len(self.open)):
-            own = {name: column[window] for name, column in rows.items()}
-            order = _order(own, applied, num_workers)
-            for name, column in own.items():
-                rows[name][size : size + order.size] = column[order]
-            size += order.size
+        applied = rows.pop("applied")
+        size = _sort(rows, len(self.open), applied, num_workers)
+        for column in rows.values():
+            column.resize(size, refcheck=False)
         for column in (*rows.values(), applied):
-            column.resize(size if column is not applied else applied.size, refcheck=False)
             column.flags.writeable = False
-        own = {name: rows[name] for name in ("worker", "read", "update", "started", "arrived")}
-        schedule = Schedule(**own, applied=applied, num_workers=num_workers)
+        given: Any = {name: rows[name] for name in ("worker", "read", "update", "started", "arrived")}
+        schedule = Schedule(**given, applied=applied, num_workers=num_workers)
         return schedule, rows | {"fate": np.array(FATES)[rows["fate"]]}
+
+
+def _sort(rows: Mapping[str, np.ndarray], flying: int, applied: np.ndarray, num_workers: int) -> int:
+    """Bring rows into the order of a schedule, in their own memory, and return how many of them are in it."""
+    size = 0
+    for window in _windows(rows["arrived"], flying):
+        own = {name: column[window] for name, column in rows.items()}
+        order = _order(own, applied, num_workers)
+        for name, column in own.items():
+            rows[name][size : size + order.size] = column[order]
+        size += order.size
+    return size
 
 
 def _windows(arrived: np.ndarray, flying: int) -> Iterator[slice]:

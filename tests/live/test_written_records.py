@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sgdlab import policies
+from sgdlab import arrays, policies
 from sgdlab.live.checkpoint import RecordFile, read_parts
 from sgdlab.live.engine import LiveEngine
 from sgdlab.live.settings import LiveSettings
@@ -132,9 +132,21 @@ def test_memory_beside_the_arrays_of_a_recording_does_not_grow(tmp_path):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         schedule = recording.schedule
-        arrays = [getattr(recording, name) for name in ("ticket", "seconds", "loss", "fate", "life")]
-        arrays += [getattr(schedule, name) for name in COLUMNS if hasattr(schedule, name)] + [schedule.applied]
+        own = [getattr(recording, name) for name in ("ticket", "seconds", "loss", "fate", "life")]
+        own += [getattr(schedule, name) for name in COLUMNS if hasattr(schedule, name)] + [schedule.applied]
         assert recording.ledger()["applied"] == gradients
-        assert sum(array.nbytes for array in arrays) == 112 * gradients
+        assert sum(array.nbytes for array in own) == 112 * gradients
         more.append(peak - 112 * gradients)
     assert more[1] < more[0] + 6 * 150_000, more  # some marks of a byte, while it is checked
+
+
+def test_an_array_is_copied_unless_nobody_can_write_it():
+    values = np.arange(3.0)
+    view = values[:]
+    view.flags.writeable = False
+    found = arrays.frozen_copy("x", view, np.float64)
+    values[0] = 7.0
+    assert found.tolist() == [0.0, 1.0, 2.0]
+    assert arrays.frozen_copy("x", found, np.float64) is found
+    assert arrays.frozen_copy("x", found, np.float32) is not found
+    assert not arrays.frozen_copy("x", found[::2], np.float64).flags.writeable
