@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from sgdlab.live.fleet import NOT_FINITE, Fleet, Patience, failing, lost, processes
-from sgdlab.live.ledger import InFlight
 from sgdlab.live.messages import (
     Arrived,
     Event,
@@ -23,7 +22,7 @@ from sgdlab.live.messages import (
     Start,
     Timer,
 )
-from sgdlab.live.recording import LiveRecording
+from sgdlab.live.recording import InFlight, LiveRecording
 from sgdlab.live.settings import LiveSettings
 from sgdlab.live.snapshot import Remembering
 from sgdlab.live.transport import ANEW, Transport

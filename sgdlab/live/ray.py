@@ -126,9 +126,6 @@ class Ray(Workers):
         self._params.write(self._params.views(self._memory), tree)
         return self._memory.copy() if self._params.size < INLINE else self._ray.put(self._memory)
 
-    def release(self, handle: Any) -> None:
-        """Do nothing: who gives a version up holds its handle no longer."""
-
     def begin(self, worker: int, ticket: int, handle: Any, *, after: int = ANEW, version: int = 0) -> None:
         """Send a worker its next gradient, unless it has enough to do."""
         super().begin(worker, ticket, handle, after=after, version=version)

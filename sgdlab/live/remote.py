@@ -183,9 +183,6 @@ class Remote(Workers):
         """Keep a version of the parameters, from which it is sent; arrays of JAX are not copied."""
         return SentVersion(self._params, tree)
 
-    def release(self, handle: SentVersion) -> None:
-        """Do nothing: who gives a version up holds its handle no longer."""
-
     def end(self) -> None:
         """Tell workers that the run has ended: they do not come back."""
         with self._news:

@@ -283,6 +283,9 @@ class Workers:
         if worker in self._workers:
             self._workers[worker].interrupt(ticket)
 
+    def release(self, handle: Any) -> None:
+        """Do nothing: who gives a version up holds its handle no longer."""
+
     def kill(self, worker: int) -> None:
         """End a worker's process without a message."""
         self._said = [message for message in self._said if message.worker != worker]
