@@ -18,19 +18,28 @@ _DAMAGE = (KeyError, TypeError, AttributeError, NotImplementedError, OSError, EO
 """Errors that NumPy raises on files that are not, or not wholly, archives of arrays."""
 
 
-def frozen_copy(name: str, values: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
-    """A read-only copy in a dtype.
+def frozen_copy(name: str, values: np.ndarray, dtype: type[np.generic] | str) -> np.ndarray:
+    """Return a read-only copy in a dtype, or an array itself that has it and that nobody can write.
 
     Raises:
       ValueError: where an integer dtype cannot hold the numbers.
     """
     given = np.asarray(values)
+    if given.dtype == dtype and given.flags.c_contiguous and _is_frozen(given):
+        return given
     with np.errstate(invalid="ignore"):
         array = np.array(given, dtype, order="C")
     if np.issubdtype(dtype, np.integer) and (array != given).any():
         raise ValueError(f"{name} of dtype {given.dtype} must hold whole numbers of {np.dtype(dtype)}")
     array.flags.writeable = False
     return array
+
+
+def _is_frozen(array: Any) -> bool:
+    """Return True if neither an array nor one that it is a view of can be written."""
+    while isinstance(array, np.ndarray) and not array.flags.writeable:
+        array = array.base
+    return array is None
 
 
 def refuse(bad: np.ndarray, name: str, values: np.ndarray, right: str, rows: np.ndarray | None = None) -> None:

@@ -4,12 +4,14 @@ import concurrent.futures.process
 import contextlib
 import os
 import pathlib
+import re
 import site
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 _PACKAGE = f"{pathlib.Path(__file__).parent}{os.sep}"
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
 
 
 class UsageError(ValueError):
@@ -135,6 +137,23 @@ def with_place(error: Exception) -> str:
     return f"{error} ({pathlib.PurePath(file).name}, line {line})" if file else str(error)
 
 
+def in_one_line(error: BaseException) -> str:
+    """Return an error's type and message, and the last line of the user's own code, if any has a part in it.
+
+    Errors of callbacks come out of compiled programs as text, with a traceback inside: then it is that text's error.
+
+    Example:
+      >>> in_one_line(ValueError("batch_size=3 must be even"))
+      'ValueError: batch_size=3 must be even'
+    """
+    text = "".join(traceback.format_exception_only(error)).split("\n--------------------\n", maxsplit=1)[0].strip()
+    inside = [traceback.FrameSummary(found[1], int(found[2]), "") for found in _FRAME.finditer(text)]
+    what = text.splitlines()[-1 if "Traceback (most recent call last):" in text else 0]
+    frame = _own_frame([*traceback.extract_tb(error.__traceback__), *inside])
+    is_theirs = frame is not None and not frame.filename.startswith(_PACKAGE)
+    return f"{what} ({frame.filename}, line {frame.lineno}: {frame.line})" if frame and is_theirs else what
+
+
 def _place_of(error: Exception) -> tuple[str | None, int | None]:
     """Returns the file and the line of a person's own code that an error comes from, as far as they are known."""
     if isinstance(error, SyntaxError) and os.path.isfile(error.filename or ""):  # not of what `ast` was given
@@ -155,7 +174,7 @@ def _first_words(text: str) -> str:
     return " ".join(lines[: end + 1])
 
 
-def _own_frame(frames: traceback.StackSummary) -> traceback.FrameSummary | None:
+def _own_frame(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
     """The innermost frame outside of libraries; outside of this package too, where there is one."""
     # A line is missing of code that was made up, such as a dataclass's constructor.
     files = [frame for frame in frames if frame.line and not is_library(frame.filename)]

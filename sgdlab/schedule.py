@@ -404,13 +404,17 @@ def _check_order(schedule: Schedule) -> None:
             arrays.refuse(bad, "update", entered, right, rows)
         count = int(entered[-1]) + 1 if entered.size else 0
         _check_applied(schedule.applied[:, block], count, block)
+        del steps, bad  # of long schedules, few numbers a gradient are to be in memory at once
         applied = schedule.applied[entered, block]
         early = applied < schedule.arrived[rows, block]
         arrays.refuse(early, "applied", applied, "no earlier than its gradients arrived", rows)
+        del applied, early
         # Version v exists after all rows of the updates before v: count the updates that are complete before each row.
         complete = np.maximum.accumulate(rows[np.diff(entered, append=schedule.num_updates) != 0])
+        del rows, entered
         made = np.bincount(complete, minlength=schedule.num_gradients)
-        exists = np.cumsum(made) - made
+        exists = np.cumsum(made)
+        exists -= made
         read = schedule.read[:, block]
         bad = (read < 0) | (read > exists)
         if bad.any():

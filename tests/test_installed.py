@@ -156,7 +156,7 @@ def test_what_the_package_imports_it_requires_and_the_other_way_round(installed)
         ("pandas", "runs/sweep.py"),
         ("sklearn", "data/photographs.py"),
         ("grain", "data/stream.py"),
-        ("grpc", "live/endpoint.py"),
+        ("grpc", "live/settings.py"),
         ("opentelemetry", "stragglers/follow/otlp.py"),
         ("prometheus_client", "stragglers/follow/metrics.py"),
         ("ray", "live/ray_cluster.py"),

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks.timing import Figure, at_most
-from sgdlab.live.endpoint import VARIABLE, Endpoint
 from sgdlab.live.messages import Came
 from sgdlab.live.remote import Remote
+from sgdlab.live.settings import VARIABLE, Endpoint
 
 SIZE = 25_000_000
 ROUNDS = 15

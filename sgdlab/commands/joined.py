@@ -57,8 +57,8 @@ def check() -> None:
 
 def transport(job: "Job", own: dict[str, Any], say: Callable[[str], None]) -> "Remote":
     """Returns the workers that connect; nobody does before the run says so."""
-    from sgdlab.live.endpoint import Endpoint  # noqa: PLC0415
     from sgdlab.live.remote import Remote  # noqa: PLC0415
+    from sgdlab.live.settings import Endpoint  # noqa: PLC0415
 
     given = flags.FLAGS
     with _as_flags("listen"):
@@ -77,8 +77,8 @@ def work() -> None:
       UsageError: where the server refuses this worker, or has other versions or other code.
       HostLost: where it is not there, or is lost and does not come back.
     """
-    from sgdlab.live.computing_worker import ComputingWorker  # noqa: PLC0415
-    from sgdlab.live.endpoint import check_address, grpc_or_error, token_of  # noqa: PLC0415
+    from sgdlab.live.settings import check_address, grpc_or_error, token_of  # noqa: PLC0415
+    from sgdlab.live.worker import ComputingWorker  # noqa: PLC0415
 
     given = flags.FLAGS
     seconds = given.wait_seconds if "wait_seconds" in _present() else _WAIT_SECONDS

@@ -209,8 +209,8 @@ def _transport(job: "Job", logs: pathlib.Path, say: Callable[[str], None]) -> "T
 @contextlib.contextmanager
 def _watching(port: int | None) -> Iterator[tuple[Callable[["Status"], None], Callable[[str], None]]]:
     """Shows the run in the terminal and, where asked for, as a page; and what says a line beside that."""
-    from sgdlab.live.page import RunPage  # noqa: PLC0415
     from sgdlab.live.progress import LiveProgress  # noqa: PLC0415
+    from sgdlab.live.status import RunPage  # noqa: PLC0415
 
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(LiveProgress())

@@ -35,8 +35,11 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Return True if a number is one that no other host can reach."""
-        return ipaddress.ip_address(self.host).is_loopback
+        """Return True if no other host can reach it; names may mean anything, but for localhost."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     @property
     def family(self) -> socket.AddressFamily:
@@ -44,8 +47,13 @@ class Address:
         return socket.AF_INET6 if ":" in self.host else socket.AF_INET
 
 
-def parse(text: str) -> Address:
+def parse(text: str, *, least_port: int = 1, wrong: str = "--hosts={} must be none, auto or") -> Address:
     """Read HOST:PORT.
+
+    Args:
+      text: of the address.
+      least_port: 0, where that is a free one.
+      wrong: how the message of an error begins.
 
     Raises:
       UsageError: where it is something else.
@@ -60,9 +68,9 @@ def parse(text: str) -> Address:
     """
     host, colon, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    usable = colon and bare and port.isdecimal() and 1 <= int(port) <= _LARGEST_PORT
-    if not usable or (":" in bare and bare == host):
-        raise UsageError(f"--hosts={text} must be none, auto or HOST:PORT, such as 10.0.0.5:4321")
+    usable = colon and bare and port.isdecimal() and least_port <= int(port) <= _LARGEST_PORT
+    if not usable or (":" in bare and bare == host) or set(bare) & set(" /"):
+        raise UsageError(f"{wrong.format(text)} HOST:PORT, such as 10.0.0.5:4321")
     return Address(bare, int(port))
 
 

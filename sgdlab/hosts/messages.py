@@ -1,8 +1,12 @@
-"""Messages between processes: a line of JSON each, which anybody may have sent who has found the port."""
+"""Messages between processes: a line of JSON each, which anybody may have sent who has found a port.
 
+A server and the workers that it has started (`sgdlab.live`) send them over sockets that these inherit: of some "kind".
+"""
+
+import contextlib
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 LONGEST = 1 << 16
@@ -10,6 +14,11 @@ LONGEST = 1 << 16
 LONGEST_LINE = 1000
 """Characters of a line that is printed."""
 _LONGEST_SHOWN = 80
+MOST = 16 << 20
+"""Bytes of a message, at most; arrays are not in messages."""
+MOST_UNSENT = 4 << 20
+"""Bytes that wait for a side that does not read; more than it can have been asked for in good order."""
+_KIND = {"kind": str}
 
 
 class Inbox:
@@ -67,9 +76,80 @@ def read(line: bytes, *kinds: Mapping[str, type]) -> dict[str, Any]:
     raise ValueError(f"it sent no message with {', or with '.join(wanted)}")
 
 
+def heard(line: socket.socket) -> Iterator[dict[str, Any]]:
+    """Yield the messages of a socket that blocks, until the other side is gone."""
+    inbox = Inbox(line, MOST)
+    with contextlib.suppress(OSError):
+        while True:
+            yield from (read(each, _KIND) for each in inbox.lines())
+
+
+class BufferedSocket:
+    """The server's side of a socket, which never blocks: what it cannot send at once it keeps.
+
+    Attributes:
+      error: why nothing is sent or heard any more; '' while it is.
+    """
+
+    def __init__(self, line: socket.socket):
+        line.setblocking(False)
+        self.socket, self.error = line, ""
+        self._inbox, self._unsent = Inbox(line, MOST), bytearray()
+
+    @property
+    def waits(self) -> bool:
+        """Return True if something is still to be sent, by `flush`, once the socket can be written to."""
+        return bool(self._unsent)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message, or keep it; nothing is sent to a side that is gone, or has not read for too long."""
+        if self.error:
+            return
+        self._unsent += line_of(message)
+        self.flush()
+        if len(self._unsent) > MOST_UNSENT:
+            self._unsent.clear()
+            self._ends(f"it has not read what it was sent: {MOST_UNSENT >> 20} MiB wait for it")
+
+    def flush(self) -> None:
+        """Send what the socket takes now."""
+        try:
+            while self._unsent:
+                del self._unsent[: self.socket.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:  # that the other side is gone is noticed, and said, by `receive`
+            self._unsent.clear()
+
+    def receive(self) -> tuple[list[dict[str, Any]], bool]:
+        """Return the messages that have come, and True if they were the last."""
+        found: list[dict[str, Any]] = []
+        try:
+            while not self.error:
+                found.extend(read(line, _KIND) for line in self._inbox.lines())
+        except BlockingIOError:
+            return found, False
+        except OSError:
+            pass
+        except ValueError as error:
+            self._ends(f"what it has sent is no message: {error}")
+        return found, True
+
+    def _ends(self, error: str) -> None:
+        """Hear and send nothing any more; the side that waits for this socket finds it ended."""
+        self.error = error
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
 def shown(value: str | None) -> str:
     """Return a value as it stands in a line, short whatever came over the network."""
     return "not set" if value is None else cut(value, _LONGEST_SHOWN)
+
+
+def printable(text: str) -> str:
+    """Return a text as one line, without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 
 def cut(text: str, longest: int = LONGEST_LINE) -> str:
@@ -77,7 +157,7 @@ def cut(text: str, longest: int = LONGEST_LINE) -> str:
 
     Example:
       >>> cut("an error\nof \ud800many words", 16)
-      'an errorof ma...'
+      'an error of  ...'
     """
-    printable = "".join(letter for letter in text if letter.isprintable())
-    return printable if len(printable) <= longest else f"{printable[: longest - 3]}..."
+    line = printable(text)
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."

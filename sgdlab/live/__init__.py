@@ -8,13 +8,10 @@ from sgdlab import lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     names={
-        "endpoint": ["Endpoint"],
         "join": ["join"],
-        "listening": ["LiveServer"],
-        "own_run": ["Trained"],
-        "own_work": ["OwnWork"],
+        "own_run": ["LiveServer", "Trained", "replay", "train"],
         "recording": ["LiveRecording"],
-        "settings": ["LiveSettings"],
-        "train": ["replay", "train"],
+        "settings": ["Endpoint", "LiveSettings"],
+        "work": ["OwnWork"],
     },
 )

@@ -1,4 +1,4 @@
-"""Keeps what a live run has beside the lines of its log: checkpoints, and messages that nobody can compute again."""
+"""Keeps what a live run has beside its log: checkpoints, the record, and messages that nobody can compute again."""
 
 import errno
 import hashlib
@@ -7,24 +7,29 @@ import json
 import os
 import pathlib
 import zlib
+from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
 import jax
 import numpy as np
 
 from sgdlab import files
-from sgdlab.live import record
-from sgdlab.live.formats import CHECKPOINT, differs
-from sgdlab.live.lines import LogPlace
+from sgdlab.live.lines import LogError, LogPlace, differs
 from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.snapshot import Snapshot
+from sgdlab.protocols.recorder import RecordPart
 from sgdlab.replay.steps import plain
 from sgdlab.types import Tree
 
+CHECKPOINT = 2
+"""Format of checkpoints, and of the record of what has ended beside them."""
 _KEPT = 2
 _DIGEST = "digest"
 _HEAD = np.dtype([("ticket", "<i8"), ("check", "<u4")])
 _MESSAGES = "messages-*.bin"
+RECORD = "record.bin"
+_PART = np.dtype([("check", "<u4"), *((name, "<i8") for name in RecordPart.TYPES)])
+_TYPES = {name: np.dtype(typecode).newbyteorder("<") for name, typecode in RecordPart.TYPES.items()}
 
 
 class Checkpoint(NamedTuple):
@@ -56,7 +61,7 @@ def paths_in(folder: pathlib.Path) -> list[pathlib.Path]:
     """Return the files of a run in a folder, but for the log's last one."""
     patterns = ("checkpoint-*.npz", _MESSAGES, "log-*.jsonl")
     found = [path for pattern in patterns for path in numbered(folder, pattern).values()]
-    return [*found, *(path for path in folder.glob(record.NAME) if path.stat().st_size)]
+    return [*found, *(path for path in folder.glob(RECORD) if path.stat().st_size)]
 
 
 def numbered(folder: pathlib.Path, pattern: str) -> dict[int, pathlib.Path]:
@@ -196,12 +201,7 @@ class KeptMessages:
         """Add a message; it is with the operating system then."""
         self._layout.write(self._views, {"params": grads, "aux": aux})
         self._message[: _HEAD.itemsize] = np.frombuffer(_head(ticket, self._memory), np.uint8)
-        left = memoryview(self._message)
-        while left:  # Linux takes at most 2 GiB at once
-            written = self.file.write(left)
-            if not written:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            left = left[written:]
+        _write_whole(self.file, self._message)
         self.size += self._length
 
     def read(self, ticket: int) -> tuple[Tree, Tree]:
@@ -258,5 +258,105 @@ class KeptMessages:
                 self._places[ticket] = path, place
 
 
+def _write_whole(file: IO[bytes], data: Any) -> None:
+    left = memoryview(data)
+    while left:  # Linux takes at most 2 GiB at once
+        written = file.write(left)
+        if not written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        left = left[written:]
+
+
 def _head(ticket: int, memory: Any) -> bytes:
     return np.array((ticket, zlib.crc32(memory)), _HEAD).tobytes()
+
+
+class RecordFile:
+    """The parts of a record in one file; what was not wholly written belongs to no checkpoint, and is overwritten.
+
+    Args:
+      folder: of the log.
+      length: bytes that count, those of the checkpoint that a run continues from; what follows them is cut off.
+
+    Example:
+      >>> import tempfile
+      >>> from sgdlab.protocols.recorder import Recorder
+      >>> folder, recorder = pathlib.Path(tempfile.mkdtemp()), Recorder()
+      >>> recorder.began(0, worker=1, version=0, now=0.0)
+      >>> recorder.ended(0, now=2.0, update=0)
+      >>> file = RecordFile(folder)
+      >>> length, _ = file.add(recorder.take()), file.close()
+      >>> [part.columns["worker"] for part in read_parts(folder, length)]
+      [array([1], dtype=int32)]
+    """
+
+    def __init__(self, folder: pathlib.Path, length: int = 0):
+        self._path = folder / RECORD
+        self._file = self._path.open("r+b" if self._path.exists() else "w+b", buffering=0)
+        self._file.truncate(length)
+        self._length = length
+        self._waiting: list[RecordPart] = []  # those that could not be written yet
+
+    def add(self, *parts: RecordPart) -> int:
+        """Bring parts to the disk, and return how long the file is then; an OSError leaves them for the next time."""
+        self._waiting += parts
+        data = b"".join(_spelled(part) for part in self._waiting)
+        self._file.seek(self._length)
+        _write_whole(self._file, data)
+        os.fsync(self._file.fileno())
+        self._length += len(data)
+        self._waiting.clear()
+        return self._length
+
+    def __iter__(self) -> Iterator[RecordPart]:
+        """Yield all parts; the file may have been deleted, since it is open."""
+        self._file.seek(0)
+        yield from _parts(self._file, self._length, self._path)
+        yield from self._waiting
+
+    def again(self, folder: pathlib.Path) -> "RecordFile":
+        """Return another file of the same parts, in the place of this one, which was deleted."""
+        copy = RecordFile(folder)
+        copy.add(*self)
+        self.close()
+        return copy
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_parts(folder: pathlib.Path, length: int) -> Iterator[RecordPart]:
+    """Yield the parts in the first bytes of the record in a folder, of a run that may go on; errors as of `_parts`."""
+    path = folder / RECORD
+    with path.open("rb") as file:
+        yield from _parts(file, length, path)
+
+
+def _parts(file: IO[bytes], length: int, path: pathlib.Path) -> Iterator[RecordPart]:
+    """Yield the parts in a file's next bytes.
+
+    Raises:
+      LogError: if one is damaged or missing.
+    """
+    place = 0
+    while place < length:
+        head = file.read(_PART.itemsize)
+        counts = np.frombuffer(head.ljust(_PART.itemsize, b"\0"), _PART)[0]
+        size = sum(int(counts[name]) * dtype.itemsize for name, dtype in _TYPES.items())
+        data = file.read(size) if 0 <= size < length else b""
+        if zlib.crc32(data, zlib.crc32(head[4:])) != counts["check"] or place + len(head) + size > length:
+            raise LogError(f"{path} is damaged after {place} bytes: what had ended by then is not known any more")
+        columns, at = {}, 0
+        for name, dtype in _TYPES.items():
+            columns[name] = np.ndarray(int(counts[name]), dtype, data, at)
+            at += columns[name].nbytes
+        place += len(head) + size
+        yield RecordPart(columns)
+
+
+def _spelled(part: RecordPart) -> bytes:
+    """Return a part as bytes: a checksum, the length of each column, and these."""
+    columns = [np.asarray(part.columns[name], dtype) for name, dtype in _TYPES.items()]
+    body = np.array((0, *map(len, columns)), _PART).tobytes()[4:] + b"".join(column.tobytes() for column in columns)
+    return zlib.crc32(body).to_bytes(4, "little") + body

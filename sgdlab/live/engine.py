@@ -3,11 +3,10 @@
 import collections
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sgdlab.live.fleet import NOT_FINITE, Fleet, failing, lost, processes
-from sgdlab.live.ledger import InFlight
+from sgdlab.live.fleet import NOT_FINITE, Fleet, Patience, failing, lost, processes
 from sgdlab.live.messages import (
     Arrived,
     Event,
@@ -23,8 +22,9 @@ from sgdlab.live.messages import (
     Start,
     Timer,
 )
-from sgdlab.live.recording import LiveRecording
-from sgdlab.live.settings import LiveSettings, Patience
+from sgdlab.live.recording import InFlight, LiveRecording
+from sgdlab.live.settings import LiveSettings
+from sgdlab.live.snapshot import Remembering
 from sgdlab.live.transport import ANEW, Transport
 from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
 from sgdlab.protocols.recorder import RecordPart
@@ -55,7 +55,7 @@ class Updated(NamedTuple):
     computed: bool  # whether `steps` holds this version; not so before a resumed run's checkpoint: the log is read
 
 
-class LiveEngine:
+class LiveEngine(Remembering):
     """Policy, rule, recorder and ledger of a run: it is told what happens, and does what the policy says.
 
     Every gradient has a ticket, its number in the order in which gradients are begun. A message counts only if it
@@ -76,6 +76,8 @@ class LiveEngine:
       failure: why the run cannot go on; empty if it can.
       later_versions: of Python, libraries and devices, where a server that was started again had others.
     """
+
+    KEPT = (*NUMBERS, "notes", "used", "wakes", "come", "bad", "later_versions")
 
     def __init__(
         self,
@@ -122,42 +124,41 @@ class LiveEngine:
         self.flying.versions.connect(transport)
 
     def recording(
-        self, config: dict[str, Any], versions: dict[str, str], before: Sequence[RecordPart] = ()
+        self, config: dict[str, Any], versions: dict[str, str], before: Callable[[], Iterable[RecordPart]] = tuple
     ) -> LiveRecording:
         """Return what has happened so far; versions that changed on the way are given as "first, later last".
 
         Args:
           config: of the run.
           versions: when it was begun.
-          before: what was taken from the record, to be kept elsewhere.
+          before: () -> what was taken from the record, to be kept elsewhere.
         """
         later = {name: f"{versions.get(name, 'unknown')}, later {now}" for name, now in self.later_versions.items()}
         schedule, rows = self.flying.recorder.schedule(self.num_workers, before)
         fates = rows["fate"]
         fates[fates == ""] = "pending"
         fates[schedule.used()[:, 0]] = "applied"
+        fates.flags.writeable = False
         told = (rows["ticket"], rows["seconds"], rows["loss"], fates, config, versions | later, rows["life"])
         return LiveRecording(schedule, *told)
 
     def state(self) -> dict[str, Any]:
         """Return what `go_on` needs, between two updates; without the policy, the record and what `steps` holds."""
-        names = (*NUMBERS, "notes", "used", "wakes", "come", "bad", "later_versions")
-        found: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return found | {"flying": self.flying.state(), "fleet": list(self.fleet), "patience": self.patience.state()}
+        parts = {"flying": self.flying.state(), "fleet": list(self.fleet), "patience": self.patience.state()}
+        return super().state() | parts
 
-    def go_on(self, state: dict[str, Any]) -> None:
+    def go_on(self, state: Mapping[str, Any]) -> None:
         """Continue where another engine of this run was; the policy and `steps` are those of before already.
 
         Raises:
           ValueError: if it is another run.
         """
         for name in NUMBERS:
-            check_same(name, state.pop(name), getattr(self, name))
-        self.flying.go_on(state.pop("flying"))
-        self.patience.go_on(state.pop("patience"))
-        self.fleet[:] = state.pop("fleet")
-        for name, value in state.items():
-            setattr(self, name, value)
+            check_same(name, state[name], getattr(self, name))
+        super().go_on(state)
+        self.flying.go_on(state["flying"], self.held())
+        self.patience.go_on(state["patience"])
+        self.fleet[:] = state["fleet"]
         self.finished = self.used >= self.num_gradients
 
     def handle(self, event: Event, now: float) -> None:  # noqa: PLR0912 (one line for each kind of event)

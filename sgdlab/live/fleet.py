@@ -1,12 +1,14 @@
-"""`Fleet`, the workers of a live run and their states, and what went wrong with them, in words."""
+"""`Fleet`, the workers of a live run and what went wrong with them, and `Patience`, how long each is waited for."""
 
 import collections
 import dataclasses
 import math
+import statistics
 from collections.abc import Iterable
 
 from sgdlab.live.messages import Joined
 from sgdlab.live.settings import LiveSettings
+from sgdlab.live.snapshot import Remembering
 from sgdlab.live.transport import ANEW
 from sgdlab.report.words import counted, listed
 
@@ -20,6 +22,11 @@ _MORE_OFTEN = 3
 """times the others' share, its process is ended too."""
 _PROCESSES = 16
 """So many of a host's processes are named."""
+_TIMES = 15
+_DOUBLED = 3
+"""So often, at most, is the time doubled in which a process must have started."""
+_LEAST_PAUSE = 1.0
+"""Seconds between two looks that count in any case."""
 
 
 @dataclasses.dataclass
@@ -216,6 +223,95 @@ class Fleet(list[Worker]):
         said = [f"worker {listed(workers, _NAMED)}: {reason}" for reason, workers in why.items()]
         others = sum(len(workers) for workers in list(why.values())[_NAMED:])
         return "; ".join([*said[:_NAMED], *([f"and {counted(others, 'worker')} more"] if others else [])])
+
+
+class Patience(Remembering):
+    """Decides how long to wait for each worker.
+
+    A worker that computes must be heard of within `patience` times its median time, but not sooner than within
+    `least_patience` seconds. Only time counts in which the server itself was awake: what it slept through, or spent on
+    something else, is no silence of its workers.
+
+    A worker that was silent for too long may only have become slower: when it is back, or started anew, it is allowed
+    twice as long as before, until a gradient of it comes, by which its usual time is learned anew.
+
+    Example:
+      >>> patience = Patience(LiveSettings(patience=20, least_patience=10, first_patience=120))
+      >>> patience.allowed(3)
+      120
+      >>> patience.learn(3, 2.0)
+      >>> patience.allowed(3), patience.usual(3)
+      (40.0, 2.0)
+      >>> patience.double(3)
+      >>> patience.allowed(3)
+      80.0
+      >>> patience.learn(3, 50.0)
+      >>> patience.allowed(3), patience.usual(3)
+      (1000.0, 50.0)
+    """
+
+    KEPT = ("times", "doubled")
+
+    def __init__(self, settings: LiveSettings):
+        self._settings = settings
+        self.times: dict[int, collections.deque[float]] = {}
+        self.doubled: collections.Counter[int] = collections.Counter()  # worker -> how often since its last gradient
+        self.awake = 0.0  # seconds that the server was awake
+        self._looked: float | None = None
+        self._most = max(4 * settings.turn_seconds, _LEAST_PAUSE)
+        self._expected: dict[int, float] = {}  # worker -> since when, of the time awake, it is to be heard of
+
+    def look(self, now: float) -> None:
+        """Count the time since the last look as time awake, but for what the server slept through."""
+        if self._looked is not None:
+            self.awake += min(max(now - self._looked, 0.0), self._most)
+        self._looked = now
+
+    def expect(self, worker: int) -> None:
+        """Expect to hear of a worker from now on, or from before on, if it was expected and not heard of since."""
+        self._expected.setdefault(worker, self.awake)
+
+    def heard(self, worker: int) -> None:
+        """Expect nothing of a worker any more."""
+        self._expected.pop(worker, None)
+
+    def learn(self, worker: int, seconds: float) -> None:
+        """Learn how long a gradient of a worker took."""
+        if self.doubled.pop(worker, 0):
+            self.times.pop(worker, None)  # they were too short for it
+        self.times.setdefault(worker, collections.deque(maxlen=_TIMES)).append(seconds)
+
+    def double(self, worker: int) -> None:
+        """Allow a worker twice as long as before: it was silent for too long, and begins again."""
+        self.doubled[worker] += 1
+
+    def usual(self, worker: int) -> float | None:
+        """Return the median of a worker's last times; None before the first."""
+        return statistics.median(self.times[worker]) if self.times.get(worker) else None
+
+    def newest(self, worker: int) -> float | None:
+        """Return a worker's last time; None before the first."""
+        return self.times[worker][-1] if self.times.get(worker) else None
+
+    def allowed(self, worker: int) -> float:
+        """Return the seconds of silence that are allowed while it computes."""
+        usual, settings = self.usual(worker), self._settings
+        seconds = settings.first_patience if usual is None else settings.patience * usual
+        return max(seconds, settings.least_patience) * 2 ** self.doubled[worker]
+
+    def silence(self, worker: int) -> float:
+        """Return the seconds for which a worker has been expected to be heard of."""
+        return self.awake - self._expected.get(worker, self.awake)
+
+    def overdue(self, worker: int) -> bool:
+        """Return True if it has been silent for too long."""
+        return self.silence(worker) > self.allowed(worker)
+
+    def hopeless(self, worker: int, *, starting: bool = False) -> bool:
+        """Return True if it has been silent, or starting, for so long that its process is to be killed."""
+        if starting:
+            return self.silence(worker) > self._settings.join_seconds * 2 ** min(self.doubled[worker], _DOUBLED)
+        return self.silence(worker) > self._settings.kill_patience * self.allowed(worker)
 
 
 NOT_FINITE = "its gradient, or what came with it, was not finite (NaN or infinite)"

@@ -12,12 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.live import wire
-from sgdlab.live.own_work import OwnGradients, OwnLoop
+from sgdlab.errors import in_one_line
 from sgdlab.live.packing import Packer
 from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.transport import ANEW
-from sgdlab.live.work import LocalSteps, Work, WorkSource
+from sgdlab.live.work import LocalSteps, OwnGradients, OwnLoop, Work, WorkSource
 from sgdlab.replay import local_steps, streaming
 from sgdlab.replay import micro_batches as in_parts
 from sgdlab.replay.local_steps import LocalState, Walk
@@ -200,7 +199,7 @@ class Computer:
             said = {"kind": "gave_up" if found is None else "came", "seconds": time.perf_counter() - begun}
         except Exception as error:
             traceback.print_exc()
-            said = {"kind": "failed", "error": wire.in_one_line(error)}
+            said = {"kind": "failed", "error": in_one_line(error)}
         return {**said, "run": run, "ticket": ticket}
 
 

@@ -19,10 +19,9 @@ import numpy as np
 
 from sgdlab import __version__
 from sgdlab.live import frames
-from sgdlab.live.endpoint import Token, channel, check_address, grpc_or_error, token_of
-from sgdlab.live.fields import Fields, aligned
 from sgdlab.live.frames import FORMAT, Frames, header
-from sgdlab.live.tree_form import TreeForm
+from sgdlab.live.settings import Token, channel, check_address, grpc_or_error, token_of
+from sgdlab.live.shared_arrays import Fields, TreeForm, aligned
 
 Tree = Any
 _PAUSES = (0.25, 15.0)
@@ -226,6 +225,7 @@ class _Line:
         self._newest: Any = None  # memory of the version that has come last
         self._memories: list[np.ndarray] = []
         self._out: queue.Queue[bytes | None] = queue.Queue(_AHEAD)
+        frames.keep_memory()
         self._channel = channel(address, certificate, [*frames.OPTIONS, ("grpc.enable_retries", 0)])
         call = self._channel.stream_stream(f"/{frames.SERVICE}/{frames.METHOD}")
         self._call = call(self._messages(), metadata=((frames.TOKEN, token),))

@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from sgdlab.live.formats import LOG, differs
-
+LOG = 2
+"""Format of the lines."""
 Entry = list[Any]
 
 
@@ -30,6 +30,16 @@ class LogPlace(NamedTuple):
     chain: int = 0
     first: int = 0
     offset: int = 0
+
+
+def differs(theirs: object, ours: int) -> str:
+    """Say that something cannot be read.
+
+    Example:
+      >>> differs(1, 2)
+      'is written in format 1; this version reads format 2'
+    """
+    return f"is written in format {theirs}; this version reads format {ours}"
 
 
 def path_in(folder: str | os.PathLike[str]) -> pathlib.Path:

@@ -14,9 +14,8 @@ from typing import IO, Any, NamedTuple
 from sgdlab import files
 from sgdlab.errors import RunFailed, UsageError
 from sgdlab.live import checkpoint, lines
-from sgdlab.live.checkpoint import Checkpoint, KeptMessages
+from sgdlab.live.checkpoint import RECORD, Checkpoint, KeptMessages, RecordFile
 from sgdlab.live.lines import Entry, LogError, LogPlace, line_of, path_in
-from sgdlab.live.record import NAME, RecordFile
 from sgdlab.live.recording import versions
 from sgdlab.live.snapshot import Snapshot
 from sgdlab.protocols.recorder import RecordPart
@@ -52,7 +51,7 @@ class Found(NamedTuple):
 
 def found_in(folder: pathlib.Path, say: Callable[[str], None]) -> Found:
     """Return the checkpoints from which a run continues; others are passed over, with a line."""
-    newest, path = None, folder / NAME
+    newest, path = None, folder / RECORD
     written = path.stat().st_size if path.exists() else 0
     for update in reversed(checkpoint.updates_of(folder)):
         try:
@@ -152,10 +151,10 @@ class Log:
         """Free the memory of the checkpoints, from which the run goes on."""
         self.found = Found(None, None)
 
-    def parts(self) -> list[RecordPart]:
-        """Return what had ended before the newest checkpoint; a `LogError` if it is damaged."""
+    def parts(self) -> Iterator[RecordPart]:
+        """Return what had ended before the newest checkpoint, part by part; a `LogError` if it is damaged."""
         self._saved()
-        return self._record.parts()
+        return iter(self._record)
 
     def other_versions(self, later: Mapping[str, str]) -> dict[str, str]:
         """Return versions that have changed since the run was here last, and say so: its gradients may change too.

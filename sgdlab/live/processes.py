@@ -12,25 +12,139 @@ import os
 import pathlib
 import resource
 import selectors
+import signal
+import socket
 import subprocess
+import sys
+import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from sgdlab import arguments
+from sgdlab.hosts.messages import BufferedSocket
 from sgdlab.live import environment
 from sgdlab.live.messages import Lost, Message
-from sgdlab.live.process import PATIENCE, Process
-from sgdlab.live.shared_arrays import Versions
-from sgdlab.live.transport import ANEW
-from sgdlab.live.workers import Workers
+from sgdlab.live.shared_arrays import Pieces, Versions
+from sgdlab.live.transport import Link, Workers
 from sgdlab.types import Tree
 
+PATIENCE = 0.5
+"""Seconds that a process has to end by itself, once its server has left it, before it is killed."""
+_LINES = 3
+_BYTES = 4096
+_COUNTERS = pathlib.Path("/proc/vmstat")
 _FILES = 2
 """Open files for each worker: its socket, and its memory, which a mapping keeps open."""
 _OTHER_FILES = 40
 """Open files at most for all else: the parameters' memory, a process that is being started, logs and checkpoints."""
 _SPARE_AFTER = 2.0
 """Seconds after a worker has joined in which no spare is started: its start is not to be slower for it."""
+
+
+class Process(Link):
+    """A worker's process, the way to it, and the memory in which its gradients lie; OSError if it cannot be started.
+
+    It is a spare until `becomes` says which worker's it is.
+
+    Args:
+      start: what it is told first.
+      size: bytes of a gradient and its aux.
+      versions: descriptor of the memory of the parameters.
+      env: its environment.
+      log: file for what it prints before; None: it prints where this process does.
+    """
+
+    def __init__(
+        self,
+        start: Mapping[str, Any],
+        size: int,
+        *,
+        versions: int,
+        env: Mapping[str, str],
+        log: pathlib.Path | None,
+    ):
+        super().__init__()
+        self.is_watched = False  # whether its server is to be told when there is room for what it is sent
+        self.error = ""  # why it could not start, in its own words
+        self._log, self._killed = log, killed_for_memory()
+        with contextlib.ExitStack() as undo:
+            self.gradients = Pieces(size)
+            undo.callback(self.gradients.close)
+            self.gradients[0]  # made as long as it must be
+            ours, theirs = socket.socketpair()
+            undo.callback(ours.close)
+            files = [theirs.fileno(), versions, self.gradients.file]
+            if log is not None:
+                log.parent.mkdir(parents=True, exist_ok=True)
+            with theirs, contextlib.nullcontext() if log is None else log.open("ab") as out:
+                self.child = subprocess.Popen(
+                    # -P: modules of the folder that we are in would come before those of the same name.
+                    [sys.executable, "-P", "-m", "sgdlab.live.worker", *map(str, files)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    env=env,
+                    pass_fds=files,
+                    process_group=0,  # a terminal's Ctrl-C, and signals to the server's group, are the server's affair
+                )
+            undo.pop_all()
+        self.gradients.leave_file()
+        self.line = BufferedSocket(ours)
+        # Linux means the thread that has started it; any other may end before the server does.
+        mortal = threading.current_thread() is threading.main_thread()
+        self.line.send({"kind": "start", **start, "mortal": mortal})
+
+    def becomes(self, worker: int, *, log: pathlib.Path | None, question: int) -> None:
+        """Make it a worker's: it computes what that one does as soon as it can.
+
+        Args:
+          worker: its number.
+          log: file for what it prints; None: it prints where this process does.
+          question: number of the last ticket that was begun, of all workers.
+        """
+        self._log, self.question = log, question
+        self.line.send({"kind": "worker", "worker": worker, "log": None if log is None else str(log.absolute())})
+
+    def heard(self) -> tuple[list[dict[str, Any]], bool]:
+        """Return what it has said in this run, and True if these were its last words."""
+        said, ended = self.line.receive()
+        for message in said:
+            if message["kind"] == "broken":
+                self.error = message["error"]
+        return [one for one in said if one["kind"] != "broken" and one.get("run", self.run) == self.run], ended
+
+    def is_gone(self) -> bool:
+        """Return True if it has died, and nobody was told."""
+        return self.child.poll() is not None
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.child.kill()
+
+    def leave(self) -> None:
+        """Close the ways to it: nothing of it is heard any more, and it ends when it notices."""
+        self.line.socket.close()
+        self.gradients.close()
+
+    def last_words(self) -> str:
+        """Say how it ended; it has closed its socket, which it does by ending."""
+        try:
+            self.child.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+        how = self.line.error or described(self.child.returncode, self._killed)
+        if self.joined is not None:
+            return f"{how}; see {self._log}" if self._log else how
+        why = self.error or (last_lines(self._log) if self._log else "")
+        return f"{how} before its first gradient: {why}" if why else f"{how} before its first gradient"
+
+    def _ask(self, asked: dict[str, int], handle: int) -> None:
+        self.line.send({"kind": "begin", **asked, "slot": handle})
+
+    def _give_up(self, asked: dict[str, int]) -> None:
+        self.line.send({"kind": "interrupt", **asked})
 
 
 class Processes(Workers):
@@ -54,20 +168,6 @@ class Processes(Workers):
         self._selector = selectors.DefaultSelector()
         self._dying: list[subprocess.Popen] = []
 
-    def spawn(self, worker: int) -> None:
-        """Start a process for a worker, or let one that is there serve a new run, whose tickets begin at 0 again."""
-        self._check(worker)
-        process = self._workers.get(worker)
-        if process is not None and process.child.poll() is not None:  # it has died, and nobody was told
-            self._forget(worker)
-            process = None
-        if process is None:
-            self._begin_process(worker)
-        elif process.joined is not None:
-            process.begin_run()
-            self._watch(worker)
-            self._said.append(process.joined)
-
     def publish(self, tree: Tree) -> int:
         """Copy a version of the parameters into shared memory, from which workers read it; return its handle."""
         return self._versions.publish(tree)
@@ -75,48 +175,6 @@ class Processes(Workers):
     def release(self, handle: int) -> None:
         """Give a version up."""
         self._versions.release(handle)
-
-    def begin(self, worker: int, ticket: int, handle: int, *, after: int = ANEW, version: int = 0) -> None:
-        """Send a worker its next gradient."""
-        if worker in self._workers:
-            self._workers[worker].begin(ticket, handle, after=after, version=version)
-            self._watch(worker)
-
-    def interrupt(self, worker: int, ticket: int) -> None:
-        """Tell a worker to give up a gradient; `GaveUp` answers, also if it has sent the gradient already."""
-        if worker in self._workers:
-            self._workers[worker].interrupt(ticket)
-            self._watch(worker)
-
-    def kill(self, worker: int) -> None:
-        """End a worker's process without a message."""
-        self._said = [message for message in self._said if message.worker != worker]
-        if worker in self._workers:
-            self._workers[worker].child.kill()
-            self._forget(worker)
-
-    def next(self, timeout: float | None) -> list[Message]:
-        """Return all messages that have come, the earlier question's answer first; [] after `timeout` seconds."""
-        self._reap()
-        self._keep_spares()
-        end = math.inf if timeout is None else time.monotonic() + timeout
-        found: list[tuple[int, Message]] = [(-1, message) for message in self._said]
-        self._said.clear()
-        while not found and (self._workers or timeout is not None):
-            left = end - time.monotonic()
-            for key, events in self._selector.select(None if timeout is None else max(left, 0)):
-                process = self._workers.get(key.data)
-                if process is None or process.line.socket is not key.fileobj:
-                    continue  # an event before this one, of the same instant, has ended it
-                if events & selectors.EVENT_WRITE:
-                    process.line.flush()
-                    self._watch(key.data)
-                if events & selectors.EVENT_READ:
-                    found += self._heard(key.data)
-            if left <= 0:
-                break
-        found.sort(key=lambda pair: pair[0])  # stable: what one worker said stays in its order
-        return [message for _, message in found]
 
     def close(self) -> None:
         """End all workers."""
@@ -136,6 +194,22 @@ class Processes(Workers):
         self._versions.close()
         self._selector.close()
 
+    def _receive(self, seconds: float | None) -> list[tuple[int, Message]]:
+        self._reap()
+        self._keep_spares()
+        for worker, process in self._workers.items():
+            self._watch(worker, process)
+        found = []
+        for key, events in self._selector.select(seconds):
+            process = self._workers.get(key.data)
+            if process is None or process.line.socket is not key.fileobj:
+                continue  # an event before this one, of the same instant, has ended it
+            if events & selectors.EVENT_WRITE:
+                process.line.flush()
+            if events & selectors.EVENT_READ:
+                found += self._heard(key.data)
+        return found
+
     def _begin_process(self, worker: int) -> None:
         self._reap()
         try:
@@ -147,7 +221,6 @@ class Processes(Workers):
         process.becomes(worker, log=self._log(worker), question=question)
         self._workers[worker] = process
         self._selector.register(process.line.socket, selectors.EVENT_READ, worker)
-        self._watch(worker)
 
     def _new_process(self, worker: int, log: pathlib.Path | None) -> Process:
         return Process(
@@ -191,17 +264,19 @@ class Processes(Workers):
             found.append((process.question, Lost(worker, process.last_words())))
         return found
 
-    def _watch(self, worker: int) -> None:
+    def _watch(self, worker: int, process: Process) -> None:
         """Ask to be told when a worker that had not room for all that was sent has room again."""
-        line = self._workers[worker].line
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if line.waits else 0)
-        if self._selector.get_key(line.socket).events != events:
-            self._selector.modify(line.socket, events, worker)
+        if process.line.waits != process.is_watched:
+            process.is_watched = process.line.waits
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if process.is_watched else 0)
+            self._selector.modify(process.line.socket, events, worker)
 
-    def _forget(self, worker: int) -> None:
-        process = self._workers.pop(worker)
-        self._selector.unregister(process.line.socket)
-        self._leave(process)
+    def _forget(self, worker: int) -> Process | None:
+        process = self._workers.pop(worker, None)
+        if process is not None:
+            self._selector.unregister(process.line.socket)
+            self._leave(process)
+        return process
 
     def _leave(self, process: Process) -> None:
         process.leave()
@@ -221,3 +296,44 @@ def _check_files(workers: int, spares: int) -> None:
             f"num_workers={workers} need {needed:,} open files, and `ulimit -n` allows {allowed:,}: set `ulimit -n "
             f"{needed}`, or have fewer workers"
         )
+
+
+def described(code: int, killed: int) -> str:
+    """Return the exit code of a `subprocess.Popen` in words; `killed` is what `killed_for_memory` said at its start.
+
+    Example:
+      >>> described(-9, killed_for_memory()), described(1, killed_for_memory())
+      ('killed by SIGKILL', 'exit code 1')
+    """
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    memory = (
+        ", perhaps for lack of memory: the system has killed a process for it since"
+        if killed_for_memory() > killed
+        else ""
+    )
+    return f"killed by {name}{memory if -code == signal.SIGKILL else ''}"
+
+
+def last_lines(file: pathlib.Path) -> str:
+    """Return the last lines of a file that are not empty, as one; '' if there is none."""
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(0, file.stat().st_size - _BYTES))
+            text = opened.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-_LINES:])
+
+
+def killed_for_memory() -> int:
+    """Return how many processes this machine had killed for lack of memory; 0 where nobody counts."""
+    try:
+        lines = _COUNTERS.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TextIO
 
+from sgdlab.hosts.messages import printable
 from sgdlab.live.status import Status, WorkerStatus
 from sgdlab.report.words import listed
 
@@ -85,7 +86,7 @@ class LiveProgress:
                 self._next = self._clock() + self._every
 
     def _show(self, status: Status) -> None:
-        news = [f"{_clock(at)}  {_plain(words)}" for at, words in status.events if (at, words) not in self._said]
+        news = [f"{_clock(at)}  {printable(words)}" for at, words in status.events if (at, words) not in self._said]
         self._said = frozenset(status.events)
         self._shown = block(status)
         self._guarded(lambda: self._draw(news, self._shown) if self._terminal else self._print(news, status))
@@ -191,7 +192,7 @@ def block(status: Status) -> list[str]:
         ("lost", _listed([_loss_of(worker) for worker in _in(status, "lost")])),
         ("starting", _listed([f"{worker.worker} for {_seconds(worker.since)}" for worker in _in(status, "starting")])),
     ]
-    head = f"{_plain(status.title) or 'live run'}, {'finished after' if status.finished else 'running for'} "
+    head = f"{printable(status.title) or 'live run'}, {'finished after' if status.finished else 'running for'} "
     return [head + _clock(status.seconds), *(f"  {name:<9}  {words}" for name, words in rows if words)]
 
 
@@ -247,7 +248,7 @@ def _left(status: Status) -> str:
 def _quality(status: Status) -> str:
     values = [] if status.loss is None else [f"loss {_number(status.loss)}"]
     values += [
-        f"{_plain(name)} {_plain(value) if isinstance(value, str) else _number(value)}"
+        f"{printable(name)} {printable(value) if isinstance(value, str) else _number(value)}"
         for name, value in status.evaluation.items()
     ]
     return ", ".join(values + [f"staleness {_number(status.staleness)}"] * (status.updates > 0))
@@ -280,7 +281,7 @@ def _presence(status: Status) -> str:
 
 
 def _loss_of(worker: WorkerStatus) -> str:
-    why = f" ({_plain(worker.error)})" if worker.error else ""
+    why = f" ({printable(worker.error)})" if worker.error else ""
     return f"{worker.worker} for {_seconds(worker.since)}{why}"
 
 
@@ -296,11 +297,6 @@ def _seconds(seconds: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
-
-
-def _plain(words: str) -> str:
-    """Return one line without control characters: a worker's error must not be able to steer the terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in words).strip()
 
 
 def _is_terminal(stream: TextIO) -> bool:

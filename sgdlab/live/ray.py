@@ -19,11 +19,10 @@ import numpy as np
 
 from sgdlab.live import environment
 from sgdlab.live.messages import Lost, Message
-from sgdlab.live.ray_actor import Actor
 from sgdlab.live.ray_cluster import Cluster
 from sgdlab.live.shared_arrays import own
-from sgdlab.live.transport import ANEW
-from sgdlab.live.workers import Workers
+from sgdlab.live.transport import ANEW, Link, Workers
+from sgdlab.live.worker import Actor
 from sgdlab.types import Tree
 
 _UNREACHED = ("ActorUnavailableError", "NodeDiedError", "OwnerDiedError")
@@ -40,20 +39,29 @@ _AHEAD = 2
 """Gradients that an actor is asked for at once: each keeps its parameters in memory, also of one that is stopped."""
 
 
-class _Worker:
+class _Worker(Link):
     """One actor of a worker, from its start to its end."""
 
-    def __init__(self, actor: Any, node: str = ""):
-        self.actor = actor
+    def __init__(self, actor: Any, end: Callable[["_Worker"], None], node: str = ""):
+        super().__init__()
+        self.actor, self._end = actor, end
         self.node = node  # where it was placed; '': where Ray likes
-        self.run = 0  # how many runs it has served before
-        self.void = -1  # largest ticket of this run that it was told to give up
-        self.joined: Any = None  # `Joined`, once it is there
         self.unlogged = ""  # why what it prints is not in the file for that
         self.asked = 0  # gradients that it has not answered
-        self.waiting: deque[tuple[dict[str, int], Any]] = (
-            deque()
-        )  # those that it is asked for next, and their parameters
+        # Those that it is asked for next, and their parameters.
+        self.waiting: deque[tuple[dict[str, int], Any]] = deque()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._end(self)
+
+    def _ask(self, asked: dict[str, int], handle: Any) -> None:
+        self.waiting.append((asked, handle))
+
+    def _give_up(self, asked: dict[str, int]) -> None:
+        given_up = lambda one: (one["run"], one["ticket"]) <= (asked["run"], asked["ticket"])
+        self.waiting = deque((each, None if given_up(each) else params) for each, params in self.waiting)
+        self.actor.interrupt.remote(asked["run"], asked["ticket"])
 
 
 class _Call:
@@ -113,75 +121,45 @@ class Ray(Workers):
             runtime_env={"env_vars": environment.for_actors(num_workers, gpus_per_worker, self._env, **where)},
         )(_grouped(self._ray))
 
-    def spawn(self, worker: int) -> None:
-        """Start an actor for a worker, or let one that is there serve a new run, whose tickets begin at 0 again."""
-        self._check(worker)
-        old = self._workers.get(worker)
-        if old is not None and old.joined is None:
-            return  # `Joined` will follow, and nothing was asked of it
-        if old is not None:
-            old.actor.interrupt.remote(old.run + 1, -1)
-            old.run, old.void = old.run + 1, -1
-            old.waiting.clear()
-            self._said.append(old.joined)
-            return
-        if self._logs is not None:
-            self._logs.mkdir(parents=True, exist_ok=True)
-        new = self._workers[worker] = self._placed(worker)
-        start = new.actor.start.remote(self._start(), self._log(worker))
-        self._calls |= {start: _Call(worker, new), new.actor.exist.remote(): _Call(worker, new)}
-
     def publish(self, tree: Tree) -> Any:
         """Copy a version of the parameters to where workers read it, and return that; it is there while it is held."""
         self._params.write(self._params.views(self._memory), tree)
         return self._memory.copy() if self._params.size < INLINE else self._ray.put(self._memory)
 
-    def release(self, handle: Any) -> None:
-        """Do nothing: who gives a version up holds its handle no longer."""
-
     def begin(self, worker: int, ticket: int, handle: Any, *, after: int = ANEW, version: int = 0) -> None:
-        """Send a worker its next gradient."""
-        if (to := self._workers.get(worker)) is not None:
-            to.waiting.append(({"run": to.run, "ticket": ticket, "after": after, "version": version}, handle))
-            self._ask(worker, to)
-
-    def interrupt(self, worker: int, ticket: int) -> None:
-        """Tell a worker to give up a gradient; `GaveUp` answers, also if it has sent the gradient already."""
-        if (to := self._workers.get(worker)) is not None:
-            to.void = max(to.void, ticket)
-            to.waiting = deque((each, None if each["ticket"] <= ticket else params) for each, params in to.waiting)
-            to.actor.interrupt.remote(to.run, ticket)
+        """Send a worker its next gradient, unless it has enough to do."""
+        super().begin(worker, ticket, handle, after=after, version=version)
+        if worker in self._workers:
+            self._ask(worker, self._workers[worker])
 
     def kill(self, worker: int) -> None:
-        """End a worker's process without a message."""
-        if (gone := self._workers.get(worker)) is not None:
-            self._failed[gone.node] = time.monotonic()
-            self._forget(worker)
-            self._end(gone)
-
-    def next(self, timeout: float | None) -> list[Message]:
-        """Return all messages that have come, the earlier question's answer first; [] after `timeout` seconds.
-
-        Raises:
-          HostLost: if the head of the cluster is lost.
-        """
-        end = None if timeout is None else time.monotonic() + timeout
-        found, self._said = self._said, []
-        found += self._answers(0)
-        while not found and (self._calls or end is not None):
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                break
-            self._cluster.head.check()
-            found += self._answers(_LOOK if left is None else min(left, _LOOK))
-        self._cluster.head.check()
-        return found
+        """End a worker's process without a message, and avoid its node for a while."""
+        if worker in self._workers:
+            self._failed[self._workers[worker].node] = time.monotonic()
+        super().kill(worker)
 
     def close(self) -> None:
         """End all workers, and the cluster if it was started here."""
         for worker in list(self._workers):
             self.kill(worker)
         self._cluster.close()
+
+    def _begin_process(self, worker: int) -> None:
+        if self._logs is not None:
+            self._logs.mkdir(parents=True, exist_ok=True)
+        new = self._workers[worker] = self._placed(worker)
+        start = new.actor.start.remote(self._start(), self._log(worker))
+        self._calls |= {start: _Call(worker, new), new.actor.exist.remote(): _Call(worker, new)}
+
+    def _forget(self, worker: int) -> _Worker | None:
+        gone = self._workers.pop(worker, None)
+        self._calls = {reference: call for reference, call in self._calls.items() if call.of is not gone}
+        return gone
+
+    def _receive(self, seconds: float | None) -> list[tuple[int, Message]]:
+        self._cluster.head.check()
+        # The earlier question's answer comes first.
+        return [(0, message) for message in self._answers(_LOOK if seconds is None else min(seconds, _LOOK))]
 
     def _placed(self, worker: int) -> _Worker:
         """Start an actor on the node that has the fewest workers, of those that have not failed just now.
@@ -190,10 +168,11 @@ class Ray(Workers):
         """
         nodes = [] if self._gpus_per_worker else self._cluster.places()
         if not nodes:
-            return _Worker(self._remote.remote(worker))
+            return _Worker(self._remote.remote(worker), self._end)
         has, late = Counter(other.node for other in self._workers.values()), time.monotonic() - _AVOIDED
         node = min(nodes, key=lambda node: (self._failed.get(node, -math.inf) > late, has[node]))
-        return _Worker(self._remote.options(scheduling_strategy=self._cluster.at(node)).remote(worker), node)
+        actor = self._remote.options(scheduling_strategy=self._cluster.at(node)).remote(worker)
+        return _Worker(actor, self._end, node)
 
     def _ask(self, worker: int, of: _Worker) -> None:
         while of.waiting and of.asked < _AHEAD:
@@ -201,10 +180,10 @@ class Ray(Workers):
             of.asked += 1
             self._calls[of.actor.compute.remote(asked, params)] = _Call(worker, of, asked)
 
-    def _answers(self, timeout: float | None) -> list[Message]:
+    def _answers(self, timeout: float) -> list[Message]:
         """Return what has come of the calls, after at most `timeout` seconds, or as soon as there is something."""
         if not self._calls:
-            time.sleep(timeout or 0)
+            time.sleep(timeout)
             return []
         ready, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=timeout)
         if ready:  # and whoever else has come: `wait` prefers the front of the list
@@ -277,11 +256,6 @@ class Ray(Workers):
         self._ray.kill(worker.actor, no_restart=True)
         if worker.joined is not None:
             self._cluster.kill(worker.joined.process)
-
-    def _forget(self, worker: int) -> None:
-        gone = self._workers.pop(worker)
-        self._calls = {reference: call for reference, call in self._calls.items() if call.of is not gone}
-        self._said = [message for message in self._said if message is not gone.joined]
 
 
 def _grouped(ray: Any) -> type[Actor]:

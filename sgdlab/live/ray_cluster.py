@@ -1,6 +1,7 @@
-"""Joins a cluster of Ray, or starts one on this machine that nobody else can reach, and ends it without remains."""
+"""`Cluster`, one of Ray that is joined, or started on this machine, where nobody else can reach it, and its `Head`."""
 
 import contextlib
+import errno
 import ipaddress
 import logging
 import math
@@ -9,19 +10,29 @@ import re
 import secrets
 import shutil
 import signal
+import socket
+import sys
 import tempfile
 import threading
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import psutil
 
 from sgdlab.errors import HostLost
+from sgdlab.hosts.lifeline import LOST
 from sgdlab.live import ray_private
-from sgdlab.live.ray_head import Head, call
 
+SECONDS = 10.0
+"""Without an answer, after which the head counts as lost; Ray itself ends this process after 60."""
+GRACE = 5.0
+"""Seconds in which the main thread may end the process with the line, unless Ray holds it up."""
+_INTERVAL, _TIMEOUT = 1.0, 2.0
+_OURS = (errno.EMFILE, errno.ENFILE)
+"""Errors that say nothing of the head."""
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """At 0, Ray binds all its ports to 127.0.0.1, on Linux too; it is read when Ray is imported. The documented
 `_node_ip_address="127.0.0.1"` is replaced by the machine's own address, and some ports are open to everybody."""
@@ -190,6 +201,68 @@ class Cluster:
         psutil.wait_procs(alive, PATIENCE)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Head:
+    """Calls the head of a cluster once a second, in a thread: `check` raises `HostLost` once it counts as lost.
+
+    Args:
+      address: HOST:PORT.
+      end: called with exit code 69 where the process has not called `close` a few seconds after that.
+
+    Example:
+      >>> with socket.create_server(("127.0.0.1", 0)) as listener:
+      ...     head = Head(f"127.0.0.1:{listener.getsockname()[1]}")
+      ...     head.check()
+      ...     head.close()
+    """
+
+    def __init__(self, address: str, *, end: Callable[[int], object] = os._exit):
+        self._address, self._end = address, end
+        self._closed = threading.Event()
+        self.lost = ""  # why, once it is
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def check(self) -> None:
+        """Raise HostLost if the head is lost."""
+        if self.lost:
+            raise HostLost(self.lost)
+
+    def close(self) -> None:
+        """End the watch."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        heard = last = time.monotonic()
+        while not self.lost:
+            if self._closed.wait(_INTERVAL):
+                return
+            answers, now = self._answers(), time.monotonic()
+            if answers or now - last > SECONDS / 2:  # or this process itself was suspended
+                heard = now
+            last = now
+            if now - heard > SECONDS:
+                self.lost = (
+                    f"the head of the Ray cluster, {self._address}, has not answered for {SECONDS:g} s; once it is "
+                    "started again, the same command continues"
+                )
+        if not self._closed.wait(GRACE):
+            sys.stderr.write(f"error: {self.lost}\n")
+            sys.stderr.flush()
+            self._end(LOST)
+
+    def _answers(self) -> bool:
+        try:
+            call(self._address)
+        except OSError as error:
+            return error.errno in _OURS
+        return True
+
+
+def call(address: str) -> None:
+    """Connect to HOST:PORT for a moment; OSError where nobody answers within two seconds."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT).close()
 
 
 def _short_folder() -> str:

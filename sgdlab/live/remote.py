@@ -9,20 +9,21 @@ import concurrent.futures
 import contextlib
 import hmac
 import json
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import numpy as np
 
 from sgdlab.live import frames
-from sgdlab.live.endpoint import Endpoint, grpc_or_error, token_of
 from sgdlab.live.frames import FORMAT, FrameError, Frames, header, whole, words
 from sgdlab.live.messages import Lost, Message, usable
-from sgdlab.live.transport import ANEW
-from sgdlab.live.worker_stream import SentVersion, WorkerStream
-from sgdlab.live.workers import Workers
+from sgdlab.live.settings import Endpoint, grpc_or_error, token_of
+from sgdlab.live.shared_arrays import MemoryLayout, aligned, numbered
+from sgdlab.live.transport import Link, Workers
 from sgdlab.types import Tree
 
 HELLO_SECONDS = 10.0
@@ -35,6 +36,85 @@ PATIENCE = 2.0
 """Seconds that workers have to hear that the run has ended, before their streams are cut."""
 _LOOK_SECONDS = 1.0
 _WORDS, _REASONS = 2000, 100
+MOST_UNREAD = 20_000
+"""Messages that wait for a worker that does not read, at most: more than it can have been asked for in good order."""
+
+
+class WorkerStream(Link):
+    """One worker's stream, from its beginning to its end.
+
+    Threads of gRPC change the last three, the server's thread all else.
+    """
+
+    def __init__(self, worker: int, context: Any, size: int):
+        super().__init__()
+        self.worker, self.context = worker, context
+        self.out: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()  # headers; an empty one ends it
+        self._versions: dict[tuple[int, int], SentVersion] = {}  # (run, ticket) -> what it is computed on, not yet sent
+        self.memory = aligned(size)
+        self.asked: collections.deque[tuple[int, int]] = collections.deque()  # (run, ticket), unanswered
+        self.gone, self.error, self.refused = False, "its connection has ended", False
+
+    def is_gone(self) -> bool:
+        """Return True if it has ended, and nobody was told."""
+        return self.gone
+
+    def kill(self) -> None:
+        """Cut it without a message; the worker's process, which others have started, may come back."""
+        self.context.cancel()
+
+    def _ask(self, asked: dict[str, int], handle: "SentVersion") -> None:
+        number = asked["run"], asked["ticket"]
+        self.asked.append(number)
+        self._versions[number] = handle
+        self.out.put({"kind": "begin", **asked})
+        if self.out.qsize() > MOST_UNREAD:
+            self.error = f"it has not read what it was sent: {MOST_UNREAD:,} messages wait for it"
+            self.context.cancel()
+
+    def _give_up(self, asked: dict[str, int]) -> None:
+        for number in list(self._versions):  # of one that is stopped, none is kept that nobody wants
+            if number <= (asked["run"], asked["ticket"]):
+                self._versions.pop(number, None)
+        self.out.put({"kind": "interrupt", **asked})
+
+    def sent(self) -> Iterator[bytes]:
+        """Yield all that the worker is told, until it is left; a version once, whoever else has it."""
+        there: Any = None
+        while told := self.out.get():
+            if told["kind"] != "begin":
+                yield header(**told)
+            elif (version := self._versions.pop((told["run"], told["ticket"]), None)) is None:
+                yield header(**told, size=0, void=True)  # nobody wants it any more
+            else:
+                yield header(**told, size=0 if version is there else version.size)
+                if version is not there:
+                    yield from version.sent()
+                there = version
+
+    def answered(self, said: dict[str, Any]) -> None:
+        """Check that an answer is that of the earliest question, and take that off."""
+        if not self.asked:
+            raise FrameError(f"{said['kind']}: it was asked for nothing")
+        if (said.get("run"), said.get("ticket")) != self.asked.popleft():
+            raise FrameError(f"{said['kind']}: ticket={str(said.get('ticket'))[:20]} is not what it was asked for")
+        seconds = said.get("seconds", 0.0)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
+            raise FrameError(f"{said['kind']}: seconds={str(seconds)[:20]} must be a number, and not below 0")
+
+
+class SentVersion:
+    """Parameters as they are sent: arrays that do not change, cut into messages by who sends them."""
+
+    def __init__(self, layout: MemoryLayout, tree: Tree):
+        fixed = lambda leaf: leaf.copy() if leaf.flags.writeable else leaf
+        self._layout, self._arrays = layout, [fixed(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)]
+        self.size = layout.size
+        layout.check_arrays(self._arrays)
+
+    def sent(self) -> Iterator[bytes]:
+        """Yield its messages."""
+        return frames.chunks(self._layout, self._arrays)
 
 
 class Remote(Workers):
@@ -75,11 +155,11 @@ class Remote(Workers):
         self._welcome = json.dumps(layout if work is None else {**layout, "work": work}).encode()
         self._news = threading.Condition()  # for all that threads of gRPC change
         self._free: set[int] = set()
-        self._taken: dict[int, WorkerStream] = {}  # those that have joined, and those that are not ready yet
         self._inbox: collections.deque[tuple[WorkerStream, dict[str, Any]]] = collections.deque()
         self._refused: collections.Counter[str] = collections.Counter()
         self._said_at, self._closed, self._ended = -1.0, False, False
         most = num_workers + SPARE
+        frames.keep_memory()
         self._server = self._grpc.server(
             concurrent.futures.ThreadPoolExecutor(most, "grpc"),
             interceptors=[self],
@@ -99,71 +179,15 @@ class Remote(Workers):
         self.address = endpoint.listen(self._server)
         self._server.start()
 
-    def spawn(self, worker: int) -> None:
-        """Free a place for who joins next, or let the worker that has it serve a new run."""
-        self._check(worker)
-        with self._news:
-            stream = self._taken.get(worker)
-            if stream is not None and stream.gone:  # and nobody was told
-                self._forget(worker)
-                stream = None
-            if stream is None:
-                self._free.add(worker)
-                self._news.notify_all()
-        if stream is not None and stream.joined is not None:
-            stream.begin_run()
-            self._said.append(stream.joined)
-
     def publish(self, tree: Tree) -> SentVersion:
         """Keep a version of the parameters, from which it is sent; arrays of JAX are not copied."""
         return SentVersion(self._params, tree)
-
-    def release(self, handle: SentVersion) -> None:
-        """Do nothing: who gives a version up holds its handle no longer."""
-
-    def begin(self, worker: int, ticket: int, handle: SentVersion, *, after: int = ANEW, version: int = 0) -> None:
-        """Send a worker its next gradient, and the parameters if it does not have them."""
-        if worker in self._workers:
-            self._workers[worker].begin(ticket, handle, {"after": after, "version": version})
-
-    def interrupt(self, worker: int, ticket: int) -> None:
-        """Tell a worker to give up a gradient; `GaveUp` answers, also if it has sent the gradient already."""
-        if worker in self._workers:
-            self._workers[worker].interrupt(ticket)
-
-    def kill(self, worker: int) -> None:
-        """Cut a worker's stream without a message; its process, which others have started, may come back."""
-        self._said = [message for message in self._said if message.worker != worker]
-        with self._news:
-            self._free.discard(worker)
-            stream = self._forget(worker)
-        if stream is not None:
-            stream.context.cancel()
-
-    def next(self, timeout: float | None) -> list[Message]:
-        """Return all messages that have come, the earlier question's answer first; [] after `timeout` seconds."""
-        end = None if timeout is None else time.monotonic() + timeout
-        found: list[tuple[int, Message]] = [(-1, message) for message in self._said]
-        self._said.clear()
-        while True:
-            with self._news:
-                left = None if end is None else end - time.monotonic()
-                if not self._inbox and not found and (left is None or left > 0):
-                    self._news.wait(left)
-                heard = list(self._inbox)
-                self._inbox.clear()
-                self._say_refused()
-            for stream, said in heard:
-                found += self._heard(stream, said)
-            if found or (end is not None and time.monotonic() >= end):
-                found.sort(key=lambda pair: pair[0])  # stable: what one worker said stays in its order
-                return [message for _, message in found]
 
     def end(self) -> None:
         """Tell workers that the run has ended: they do not come back."""
         with self._news:
             self._ended, self._closed = True, True
-            for stream in self._taken.values():
+            for stream in self._workers.values():
                 stream.out.put({"kind": "ended"})
                 stream.out.put({})
             self._news.notify_all()
@@ -175,9 +199,33 @@ class Remote(Workers):
         with self._news:
             self._closed = True
             self._news.notify_all()
-            for worker in list(self._taken):
+            for worker in list(self._workers):
                 self._forget(worker)
         self._server.stop(None).wait()
+
+    def _begin_process(self, worker: int) -> None:
+        """Free a place for who joins next."""
+        with self._news:
+            self._free.add(worker)
+            self._news.notify_all()
+
+    def _forget(self, worker: int) -> WorkerStream | None:
+        """Let a worker's stream end, and its place be nobody's."""
+        with self._news:
+            self._free.discard(worker)
+            stream = self._workers.pop(worker, None)
+        if stream is not None:
+            stream.out.put({})
+        return stream
+
+    def _receive(self, seconds: float | None) -> list[tuple[int, Message]]:
+        with self._news:
+            if not self._inbox:
+                self._news.wait(seconds)
+            heard = list(self._inbox)
+            self._inbox.clear()
+            self._say_refused()
+        return [each for stream, said in heard for each in self._heard(stream, said)]
 
     def intercept_service(self, continuation: Callable[..., Any], details: Any) -> Any:
         """Refuse a call without the right token, before a byte of it is read; gRPC's thread calls this."""
@@ -238,7 +286,7 @@ class Remote(Workers):
                 return None
             worker = min(self._free)
             self._free.remove(worker)
-            stream = self._taken[worker] = WorkerStream(worker, context, self._answer.size)
+            stream = self._workers[worker] = WorkerStream(worker, context, self._answer.size)
             return stream
 
     def _hello(self, reader: Frames, context: Any) -> dict[str, Any]:
@@ -304,58 +352,26 @@ class Remote(Workers):
             stream.gone = True
             stream.out.put({})
             ready = any(one is stream for one, _ in self._inbox) or stream.joined is not None
-            if self._taken.get(stream.worker) is not stream:
+            if self._workers.get(stream.worker) is not stream:
                 return
             if ready:
                 self._inbox.append((stream, {"kind": "lost"}))
-                self._news.notify_all()
             elif not self._ended:
-                del self._taken[stream.worker]
+                del self._workers[stream.worker]
                 self._free.add(stream.worker)
-                self._news.notify_all()
+            self._news.notify_all()
 
     def _heard(self, stream: WorkerStream, said: dict[str, Any]) -> list[tuple[int, Message]]:
         """Return the message of what a worker has said, with the number of its question."""
-        if self._taken.get(stream.worker) is not stream:
+        if self._workers.get(stream.worker) is not stream:
             return []  # it was killed meanwhile
         if said["kind"] == "lost":
-            with self._news:
-                self._forget(stream.worker)
+            self._forget(stream.worker)
             return [(stream.question, Lost(stream.worker, stream.error))]
-        if said["kind"] == "joined":
-            self._workers[stream.worker] = stream
-        elif said["run"] != stream.run:
+        if said["kind"] != "joined" and said["run"] != stream.run:
             return []
         message = self._message(stream.worker, stream, said, lambda: stream.memory)
         return [(said.get("ticket", stream.question), message)]
-
-    def _forget(self, worker: int) -> WorkerStream | None:
-        """Let a worker's stream end, and its place be nobody's; the lock is held."""
-        self._workers.pop(worker, None)
-        stream = self._taken.pop(worker, None)
-        if stream is not None:
-            stream.out.put({})
-        return stream
-
-
-def numbered(tree: Tree) -> Any:
-    """Return a tree of dictionaries and lists in which each array is its number in `jax.tree.leaves`, as JSON has it.
-
-    It is None if the tree is of something else too: a worker then needs an example of it.
-
-    Example:
-      >>> numbered({"w": 0.5, "b": [0.25, 0.125]})
-      {'b': [0, 1], 'w': 2}
-      >>> numbered((0.5, 0.25)) is None
-      True
-    """
-    structure = jax.tree.structure(tree)
-    found = jax.tree.unflatten(structure, range(structure.num_leaves))
-    try:
-        same = json.loads(json.dumps(found)) == found  # tuples are lists there, and keys are words
-    except TypeError:
-        return None
-    return found if same else None
 
 
 @contextlib.contextmanager

@@ -1,12 +1,14 @@
 """The state of a run from its newest checkpoint and its log: to go on with it, or to look at it."""
 
+import contextlib
+import functools
 import itertools
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
-from sgdlab.live import checkpoint, messages, record, snapshot
+from sgdlab.live import checkpoint, messages, snapshot
 from sgdlab.live.checkpoint import Checkpoint
 from sgdlab.live.engine import NUMBERS, LiveEngine, check_same
 from sgdlab.live.lines import Entry, LogError, LogPlace, begin_of, follow, header_of, path_in
@@ -19,58 +21,57 @@ from sgdlab.live.transport import Clock, Nobody
 from sgdlab.protocols.recorder import Row
 from sgdlab.types import Tree
 
+_WRONG = (ValueError, KeyError, IndexError, TypeError, AttributeError)
+"""Errors of what is read that another program has written."""
 
-class Past:
-    """The entries of a log, which a new engine is told once more, with the clock set to each.
+
+def happens_again(
+    engine: LiveEngine,
+    path: pathlib.Path,
+    entries: Iterator[tuple[Entry, LogPlace]],
+    clock: Clock,
+    write: Callable[[Entry], None] = lambda entry: None,
+) -> None:
+    """Let all entries of a log happen to an engine once more, with the clock set to each; `LogError` if it cannot.
 
     `write` adds the entry that the server was killed before it could write.
     """
+    line, transport = 0, engine.transport
 
-    def __init__(
-        self,
-        path: pathlib.Path,
-        entries: Iterator[tuple[Entry, LogPlace]],
-        clock: Clock,
-        write: Callable[[Entry], None],
-    ):
-        self._path, self._entries, self._clock, self._write, self._line = path, entries, clock, write, 0
-
-    def happens_again(self, engine: LiveEngine) -> None:
-        """Let everything happen to the engine as it did before; a `LogError` says where it answers otherwise."""
-        transport, engine.reading = engine.transport, self._reading
-        engine.connect(Nobody())
-        while (entry := self._next()) is not None:
-            try:
-                event, now = messages.read(entry)
-                _check(event, engine)
-                self._clock.resume(now)
-                engine.handle(event, now)
-            except LogError:
-                raise
-            except (ValueError, KeyError, IndexError, TypeError) as error:
-                why = f"{type(error).__name__}: {error}"
-                raise LogError(
-                    f"log={str(self._path)!r}, line {self._line}, does not follow from the lines before it (was "
-                    f"it written by another version of the program?): {why}"
-                ) from error
-        engine.connect(transport)
-
-    def _next(self) -> Entry | None:
+    def following() -> Entry | None:
         """Return the next entry; None at the end."""
-        entry, place = next(self._entries, (None, LogPlace(self._line)))
-        self._line = place.lines
+        nonlocal line
+        entry, place = next(entries, (None, LogPlace(line)))
+        line = place.lines
         return entry
 
-    def _reading(self, now: float, ticket: int) -> float:
+    def reading(now: float, ticket: int) -> float:
         """Return the reading that follows an event in the log; of the last event, its own instant."""
-        entry = self._next()
+        entry = following()
         if entry is None:
-            self._write([messages.BEGUN, now, ticket])
+            write([messages.BEGUN, now, ticket])
             return now
         if entry[::2] != [messages.BEGUN, ticket]:
             raise ValueError(f"ticket={ticket} must begin there, by the policy; the log says {entry}")
-        self._clock.resume(entry[1])
+        clock.resume(entry[1])
         return entry[1]
+
+    engine.reading = reading
+    engine.connect(Nobody())
+    while (entry := following()) is not None:
+        try:
+            event, now = messages.read(entry)
+            _check(event, engine)
+            clock.resume(now)
+            engine.handle(event, now)
+        except LogError:
+            raise
+        except _WRONG as error:
+            raise LogError(
+                f"log={str(path)!r}, line {line}, does not follow from the lines before it (was it written by another "
+                f"version of the program?): {type(error).__name__}: {error}"
+            ) from error
+    engine.connect(transport)
 
 
 def state_of(engine: LiveEngine, clock: Clock, others: Mapping[str, Any]) -> Snapshot:
@@ -85,15 +86,12 @@ def state_of(engine: LiveEngine, clock: Clock, others: Mapping[str, Any]) -> Sna
     return snapshot.taken(engine.policy, {"engine": engine.state(), "clock": clock.last, "others": told})
 
 
-def _go_on(engine: LiveEngine, clock: Clock, others: Mapping[str, Any], log: pathlib.Path, base: Checkpoint) -> None:
-    """Continue from the state in a checkpoint."""
+@contextlib.contextmanager
+def _going_on(log: pathlib.Path, base: Checkpoint) -> Iterator[None]:
+    """Raise a LogError where the state in a checkpoint is not that of this program."""
     try:
-        found = snapshot.put(cast(Snapshot, base.state), engine.policy)
-        engine.go_on(found["engine"])
-        clock.resume(found["clock"])
-        for name in others.keys() & found["others"].keys():
-            others[name].go_on(found["others"][name])
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        yield
+    except _WRONG as error:
         raise LogError(
             f"log={str(log)!r} does not go on from checkpoint {base.update:,} (was it written by another version of "
             f"the program?): {type(error).__name__}: {error}"
@@ -112,7 +110,13 @@ def resume(engine: LiveEngine, log: Log, clock: Clock, others: Mapping[str, Any]
     """
     base, newest = log.found
     if base is not None:
-        _go_on(engine, clock, others, log.path, base)
+        with _going_on(log.path, base):
+            state: Any = base.state  # it has one
+            found = snapshot.put(state, engine.policy)
+            engine.go_on(found["engine"])
+            clock.resume(found["clock"])
+            for name in others.keys() & found["others"].keys():
+                others[name].go_on(found["others"][name])
     if newest is not None:
 
         def restore() -> None:
@@ -135,7 +139,7 @@ def resume(engine: LiveEngine, log: Log, clock: Clock, others: Mapping[str, Any]
         return log.compute_of(row.worker)(row.ticket, params, version=row.read)
 
     engine.gradient = gradient
-    Past(log.path, log.entries(), clock, log.write).happens_again(engine)
+    happens_again(engine, log.path, log.entries(), clock, log.write)
     log.forget()
     since = f"checkpoint {newest.update:,}" if newest is not None else "the beginning"
     unit = engine.settings.unit
@@ -165,19 +169,21 @@ def examined(folder: str | os.PathLike[str], make_policy: Callable[[dict[str, An
     first = next(entries, None) if base is None else None
     if header is None or (base is None and first is None):
         raise LogError(f"log={str(path)!r} must be the log of a live run that has begun; there is none")
-    if first is not None:
-        begun: Any = messages.read(first[0])[0]
-        told, entries = begun._asdict(), itertools.chain([first], entries)
-    else:
-        told = snapshot.read(base.state.tree[1], base.state.arrays)["engine"]
     config, versions = header[2:4]
-    numbers = {name: told[name] for name in NUMBERS}
-    engine = LiveEngine(make_policy(config), None, Nobody(), settings=LiveSettings(), **numbers)
-    clock, parts = Clock(lambda: 0.0), []
-    if base is not None:
-        _go_on(engine, clock, {}, path, base)
-        parts = record.read_from(folder, base.record)
-    Past(path, entries, clock, lambda entry: None).happens_again(engine)
+    policy, parts = make_policy(config), tuple
+
+    def made(told: Mapping[str, Any]) -> LiveEngine:
+        return LiveEngine(policy, None, Nobody(), settings=LiveSettings(), **{name: told[name] for name in NUMBERS})
+
+    if first is None:
+        with _going_on(path, base):
+            found = snapshot.put(base.state, policy)["engine"]
+            engine = made(found)
+            engine.go_on(found)
+        parts = functools.partial(checkpoint.read_parts, folder, base.record)
+    else:
+        engine, entries = made(messages.read(first[0])[0]._asdict()), itertools.chain([first], entries)
+    happens_again(engine, path, entries, Clock(lambda: 0.0))
     return engine.recording(config, versions, parts)
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import optax
 
 from sgdlab.errors import HostLost, RunFailed, Stopped, UsageError
 from sgdlab.live.engine import LiveEngine, Updated
-from sgdlab.live.fleet import lost, not_started
+from sgdlab.live.fleet import not_started
 from sgdlab.live.log import SYNC_SECONDS, Log
 from sgdlab.live.messages import (
     BEGUN,
@@ -101,7 +101,7 @@ def serve(
         _Loop(engine, log, on_update=on_update, watch=watch, stop=stop).run()
         if log is None:
             return engine.recording({}, versions())
-        return engine.recording(log.config, log.versions, log.parts())
+        return engine.recording(log.config, log.versions, log.parts)
     finally:
         if log is not None:
             log.close()
@@ -215,16 +215,7 @@ class _Loop:
         while True:
             now = self.clock.now()
             patience.look(now)
-            for worker in fleet.due(now):
-                self.transport.spawn(worker)
-                fleet[worker].spawned(now)
-                if starts:
-                    patience.expect(worker)
-            for worker in fleet:
-                if worker.state == "starting" and patience.hopeless(worker.worker, starting=True):
-                    self.transport.kill(worker.worker)
-                    patience.double(worker.worker)
-                    self.fell(worker.worker, not_started(patience.silence(worker.worker)))
+            self.starts([*map(Spawned, fleet.due(now)), *self.hopeless()])
             # Nobody knows if those will come whom others start: they are waited for, but no longer than one may take.
             expected = starts or now - began < settings.join_seconds
             if expected and not all(worker.deaths or worker.worker in ready for worker in fleet):
@@ -242,18 +233,30 @@ class _Loop:
                     fleet[message.worker].enters("ready", since)
                 elif isinstance(message, Lost):
                     ready.pop(message.worker, None)
-                    self.fell(message.worker, message.error)
+                    self.starts([message])
         fleet.shift(self.clock.last - self.clock.now())
         return [ready[worker] for worker in sorted(ready)]
 
-    def fell(self, worker: int, error: str) -> None:
-        """Count a process as gone before the run begins."""
-        engine, now = self.engine, self.clock.now()
-        engine.patience.heard(worker)
-        engine.fleet.ended(worker, error, now)
-        engine.notes.append((self.clock.last, lost(engine.fleet[worker], now)))
-        if why := engine.fleet.hopeless(worker):
-            raise RunFailed(f"error: {why}")
+    def starts(self, events: Iterable[Event]) -> None:
+        """Handle what happens before the run begins, which no log says."""
+        engine, notes = self.engine, self.engine.notes
+        for event in events:
+            now = self.clock.now()
+            engine.handle(event, now)
+            if engine.failure:
+                raise RunFailed(f"error: {engine.failure}")
+            if notes and notes[-1][0] == now > self.clock.last:
+                notes[-1] = self.clock.last, notes[-1][1]  # the clock of the run stands
+
+    def hopeless(self) -> Iterator[Killed]:
+        """Yield the ends of processes that have been silent, or starting, for too long."""
+        patience = self.engine.patience
+        for worker in self.engine.fleet:
+            starting, silence = worker.state == "starting", patience.silence(worker.worker)
+            if worker.state in ("silent", "starting") and patience.hopeless(worker.worker, starting=starting):
+                yield Killed(
+                    worker.worker, not_started(silence) if starting else f"silent for {silence:.0f} s, and killed"
+                )
 
     def begin(self, joined: list[Joined], *, resumed: bool) -> None:
         """Let the clock run, and the workers begin."""
@@ -338,15 +341,9 @@ class _Loop:
         for worker in sorted(engine.flying.current):
             if not engine.finished and worker in engine.flying.current and patience.overdue(worker):
                 self.happens(Silent(worker, patience.silence(worker)))
-        for worker in engine.fleet:
-            starting, silence = worker.state == "starting", patience.silence(worker.worker)
-            hopeless = worker.state in ("silent", "starting") and patience.hopeless(worker.worker, starting=starting)
-            if hopeless and not engine.finished:
-                why = not_started(silence) if starting else f"silent for {silence:.0f} s, and killed"
-                self.happens(Killed(worker.worker, why))
-        for worker, why in engine.fleet.spoiling():
+        for event in (*self.hopeless(), *(Killed(worker, why) for worker, why in engine.fleet.spoiling())):
             if not engine.finished:
-                self.happens(Killed(worker, why))
+                self.happens(event)
         there, least = len(engine.fleet.there()), self.settings.min_workers
         if there >= least:
             self.short_since = None

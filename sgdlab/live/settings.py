@@ -1,14 +1,23 @@
-"""`LiveSettings`, what a server does about workers that fail, and `Patience`, how long it waits for each of them."""
+"""`LiveSettings`, what a server does about workers that fail, and `Endpoint`, where it listens for those that join."""
 
-import collections
 import dataclasses
-import statistics
+import os
+import pathlib
+import re
 from typing import Any
 
 from sgdlab import arguments
+from sgdlab.errors import UsageError
+from sgdlab.hosts.address import parse
 
 _RESPAWNS = 1000
 """Number of times in a row, at least, that a place is freed without a gradient in between: it costs nothing."""
+VARIABLE = "SGDLAB_TOKEN"
+"""Environment variable that holds the token where none is given."""
+_LEAST = 16
+
+Token = str | os.PathLike[str] | None
+"""The token itself, or a `pathlib.Path`: the file that holds it; None: it is in the environment, in `SGDLAB_TOKEN`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,108 +85,137 @@ class LiveSettings:
             arguments.real(name, getattr(self, name), above=0)
 
 
-_REMEMBERED = 15
-_DOUBLED = 3
-"""So often, at most, is the time doubled in which a process must have started."""
-_LEAST_PAUSE = 1.0
-"""Seconds between two looks that count in any case."""
-
-
 def patient(settings: LiveSettings) -> LiveSettings:
     """Return settings of a server that starts no process, by which a place may be freed as often as one likes."""
     return dataclasses.replace(settings, respawns=max(settings.respawns, _RESPAWNS))
 
 
-class Patience:
-    """Decides how long to wait for each worker.
+@dataclasses.dataclass(frozen=True)
+class Endpoint:
+    """Says where a server listens, and which workers may join.
 
-    A worker that computes must be heard of within `patience` times its median time, but not sooner than within
-    `least_patience` seconds. Only time counts in which the server itself was awake: what it slept through, or spent on
-    something else, is no silence of its workers.
+    Attributes:
+      address: "HOST:PORT"; port 0 is a free one.
+      token: which workers must show, of 16 characters or more; a `pathlib.Path` is a file that holds it, and None means
+        the environment variable SGDLAB_TOKEN. It is neither printed nor written.
+      certificate: a PEM file of the server's certificate, and of those that it is signed by: workers come by TLS then.
+      key: a PEM file of its private key.
+      insecure: whether to listen beyond this machine without a certificate, where others can read the token and the
+        gradients, such as in a network that is encrypted already.
 
-    A worker that was silent for too long may only have become slower: when it is back, or started anew, it is allowed
-    twice as long as before, until a gradient of it comes, by which its usual time is learned anew.
+    Raises:
+      ValueError: if the address is none, or is beyond this machine without a certificate and without `insecure`.
 
     Example:
-      >>> patience = Patience(LiveSettings(patience=20, least_patience=10, first_patience=120))
-      >>> patience.allowed(3)
-      120
-      >>> patience.learn(3, 2.0)
-      >>> patience.allowed(3), patience.usual(3)
-      (40.0, 2.0)
-      >>> patience.double(3)
-      >>> patience.allowed(3)
-      80.0
-      >>> patience.learn(3, 50.0)
-      >>> patience.allowed(3), patience.usual(3)
-      (1000.0, 50.0)
+      >>> Endpoint("0.0.0.0:8476", token="x" * 20)
+      Traceback (most recent call last):
+      ...
+      sgdlab.errors.UsageError: address='0.0.0.0:8476' is beyond this machine, where others could read the token: give a
+      certificate (and the server its key), or insecure=True if the network is encrypted already
     """
 
-    def __init__(self, settings: LiveSettings):
-        self._settings = settings
-        self._times: dict[int, collections.deque[float]] = {}
-        self._doubled: collections.Counter[int] = collections.Counter()  # worker -> how often since its last gradient
-        self.awake = 0.0  # seconds that the server was awake
-        self._looked: float | None = None
-        self._most = max(4 * settings.turn_seconds, _LEAST_PAUSE)
-        self._expected: dict[int, float] = {}  # worker -> since when, of the time awake, it is to be heard of
+    address: str = "127.0.0.1:0"
+    token: Token = dataclasses.field(default=None, repr=False)
+    certificate: str | os.PathLike[str] | None = None
+    key: str | os.PathLike[str] | None = None
+    insecure: bool = False
 
-    def state(self) -> dict[str, Any]:
-        """Return what was learned of the workers; what is expected of them ends with the server."""
-        return {"times": self._times, "doubled": self._doubled}
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise UsageError("certificate and key must be given together: two PEM files")
+        check_address(self.address, certificate=self.certificate, insecure=self.insecure)
 
-    def go_on(self, state: dict[str, Any]) -> None:
-        """Know of the workers what was learned before."""
-        self._times, self._doubled = state["times"], state["doubled"]
+    def listen(self, server: Any) -> str:
+        """Let a gRPC server listen, and return the address, with the port that it has.
 
-    def look(self, now: float) -> None:
-        """Count the time since the last look as time awake, but for what the server slept through."""
-        if self._looked is not None:
-            self.awake += min(max(now - self._looked, 0.0), self._most)
-        self._looked = now
+        Raises:
+          ValueError: if a file cannot be read, or the port is taken.
+        """
+        try:
+            if self.certificate is None or self.key is None:
+                port = server.add_insecure_port(self.address)
+            else:
+                pair = (read(self.key, "key"), read(self.certificate, "certificate"))
+                port = server.add_secure_port(self.address, grpc_or_error().ssl_server_credentials([pair]))
+        except RuntimeError as error:
+            why = "the port may be taken, or certificate and key do not fit" if self.key else "the port may be taken"
+            raise UsageError(f"address={self.address!r} cannot be listened at: {why}") from error
+        return f"{self.address.rpartition(':')[0]}:{port}"
 
-    def expect(self, worker: int) -> None:
-        """Expect to hear of a worker from now on, or from before on, if it was expected and not heard of since."""
-        self._expected.setdefault(worker, self.awake)
 
-    def heard(self, worker: int) -> None:
-        """Expect nothing of a worker any more."""
-        self._expected.pop(worker, None)
+def grpc_or_error() -> Any:
+    """Return gRPC; UsageError if it is not installed."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else whoever connects without TLS fills the terminal with lines
+    try:
+        import grpc  # noqa: PLC0415 (an extra)
+    except ImportError as error:
+        raise UsageError(
+            f"workers that connect need gRPC, which `pip install 'sgdlab[grpc]'` installs: {error}"
+        ) from error
+    return grpc
 
-    def learn(self, worker: int, seconds: float) -> None:
-        """Learn how long a gradient of a worker took."""
-        if self._doubled.pop(worker, 0):
-            self._times.pop(worker, None)  # they were too short for it
-        self._times.setdefault(worker, collections.deque(maxlen=_REMEMBERED)).append(seconds)
 
-    def double(self, worker: int) -> None:
-        """Allow a worker twice as long as before: it was silent for too long, and begins again."""
-        self._doubled[worker] += 1
+def channel(address: str, certificate: str | os.PathLike[str] | None, options: list[tuple[str, Any]]) -> Any:
+    """Return a way to a server: by TLS where there is a certificate, its own or that of who has signed it."""
+    grpc = grpc_or_error()
+    if certificate is None:
+        return grpc.insecure_channel(address, options=options)
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(read(certificate, "certificate")), options=options)
 
-    def usual(self, worker: int) -> float | None:
-        """Return the median of a worker's last times; None before the first."""
-        return statistics.median(self._times[worker]) if self._times.get(worker) else None
 
-    def newest(self, worker: int) -> float | None:
-        """Return a worker's last time; None before the first."""
-        return self._times[worker][-1] if self._times.get(worker) else None
+def check_address(address: str, *, certificate: str | os.PathLike[str] | None, insecure: bool) -> None:
+    """Check that an address is one, and that nothing goes beyond this machine that others could read.
 
-    def allowed(self, worker: int) -> float:
-        """Return the seconds of silence that are allowed while it computes."""
-        usual, settings = self.usual(worker), self._settings
-        seconds = settings.first_patience if usual is None else settings.patience * usual
-        return max(seconds, settings.least_patience) * 2 ** self._doubled[worker]
+    Raises:
+      ValueError: if not.
 
-    def silence(self, worker: int) -> float:
-        """Return the seconds for which a worker has been expected to be heard of."""
-        return self.awake - self._expected.get(worker, self.awake)
+    Example:
+      >>> check_address("localhost:8476", certificate=None, insecure=False)
+      >>> check_address("8476", certificate=None, insecure=False)
+      Traceback (most recent call last):
+      ...
+      sgdlab.errors.UsageError: address='8476' must be HOST:PORT, such as 10.0.0.5:4321
+    """
+    is_loopback = parse(address, least_port=0, wrong="address={!r} must be").is_loopback
+    if certificate is None and not insecure and not is_loopback:
+        raise UsageError(
+            f"address={address!r} is beyond this machine, where others could read the token: give a certificate (and "
+            "the server its key), or insecure=True if the network is encrypted already"
+        )
 
-    def overdue(self, worker: int) -> bool:
-        """Return True if it has been silent for too long."""
-        return self.silence(worker) > self.allowed(worker)
 
-    def hopeless(self, worker: int, *, starting: bool = False) -> bool:
-        """Return True if it has been silent, or starting, for so long that its process is to be killed."""
-        if starting:
-            return self.silence(worker) > self._settings.join_seconds * 2 ** min(self._doubled[worker], _DOUBLED)
-        return self.silence(worker) > self._settings.kill_patience * self.allowed(worker)
+def token_of(given: Token) -> str:
+    """Return the token that is given; the message of an error does not show it.
+
+    Raises:
+      ValueError: if there is none, or it is too short, or not of printable ASCII characters.
+
+    Example:
+      >>> token_of("secret")
+      Traceback (most recent call last):
+      ...
+      sgdlab.errors.UsageError: token must have at least 16 printable ASCII characters, and no blanks; the one given has
+      6: python -c 'import secrets; print(secrets.token_urlsafe())' > token
+    """
+    make = "python -c 'import secrets; print(secrets.token_urlsafe())' > token"
+    if given is None and VARIABLE not in os.environ:
+        raise UsageError(
+            f"token=None must be a token, the pathlib.Path of its file, or in {VARIABLE}; to make one: {make}"
+        )
+    found = os.environ[VARIABLE] if given is None else given
+    token = found if isinstance(found, str) else read(found, "token").decode("utf-8", "replace")
+    token = token.strip()
+    if not re.fullmatch(rf"[!-~]{{{_LEAST},}}", token):
+        raise UsageError(
+            f"token must have at least {_LEAST} printable ASCII characters, and no blanks; the one given has "
+            f"{len(token)}: {make}"
+        )
+    return token
+
+
+def read(path: str | os.PathLike[str], what: str) -> bytes:
+    """Return the bytes of a file; UsageError, which names the argument, if it cannot be read."""
+    try:
+        return pathlib.Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{what}={os.fspath(path)!r} cannot be read: {error.strerror}") from error

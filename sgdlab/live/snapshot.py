@@ -10,14 +10,14 @@ import dataclasses
 import importlib
 import random
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sgdlab.live.fields import dtype_of
+from sgdlab.live.shared_arrays import dtype_of
 from sgdlab.replay.steps import plain
 
 Json = Any
@@ -29,6 +29,21 @@ _OF_PAIRS = {kind.__name__: kind for kind in (dict, collections.Counter)}
 
 class Unwritable(ValueError):
     """A value that is no plain state; the message names its place."""
+
+
+class Remembering:
+    """Keeps some of its attributes, those that `KEPT` names, over the end of a server."""
+
+    KEPT: tuple[str, ...] = ()
+
+    def state(self) -> dict[str, Any]:
+        """Return what another one needs to go on where this one is."""
+        return {name: getattr(self, name) for name in self.KEPT}
+
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        """Go on where another one was."""
+        for name in self.KEPT:
+            setattr(self, name, state[name])
 
 
 class Snapshot(NamedTuple):

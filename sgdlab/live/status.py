@@ -1,4 +1,4 @@
-"""`Status`, a run at one instant, which the terminal and the page show, and `View`, which makes it."""
+"""`Status`, a run at one instant, `View`, which makes it, and `RunPage`, which shows it in a browser."""
 
 import collections
 import dataclasses
@@ -10,7 +10,13 @@ import numpy as np
 
 from sgdlab.live.engine import LiveEngine, Updated
 from sgdlab.live.fleet import Worker
+from sgdlab.live.snapshot import Remembering
+from sgdlab.report.status_page import StatusPage
 
+STRIP_SECONDS = 60.0
+"""The page shows what each worker did for so long."""
+CURVE_POINTS = 500
+"""A curve has at most so many points; then every second one is left out."""
 _LAST = 50
 """Gradients whose loss and staleness are averaged."""
 _RATE_SECONDS = 10.0
@@ -62,28 +68,22 @@ class Status:
     unit: str = "gradient"  # what workers send: or a "message" of several local steps, which counts as one here
 
 
-class View:
+class View(Remembering):
     """Remembers what means over the last gradients of an engine's run need."""
+
+    KEPT = ("losses", "delays")
 
     def __init__(self, engine: LiveEngine):
         self._engine = engine
-        self._losses: collections.deque[float] = collections.deque(maxlen=_LAST)
-        self._delays: collections.deque[int] = collections.deque(maxlen=_LAST)
+        self.losses: collections.deque[float] = collections.deque(maxlen=_LAST)
+        self.delays: collections.deque[int] = collections.deque(maxlen=_LAST)
         self._counts: collections.deque[tuple[float, int]] = collections.deque()
         self.evaluation: dict[str, float | str] = {}
 
     def updated(self, updated: Updated) -> None:
         """Take an update into the means."""
-        self._losses.extend(taken.loss for taken in updated.taken if math.isfinite(taken.loss))
-        self._delays.extend(taken.delay for taken in updated.taken)
-
-    def state(self) -> dict[str, Any]:
-        """Return what was remembered."""
-        return {"losses": self._losses, "delays": self._delays}
-
-    def go_on(self, state: dict[str, Any]) -> None:
-        """Remember what another server did."""
-        self._losses, self._delays = state["losses"], state["delays"]
+        self.losses.extend(taken.loss for taken in updated.taken if math.isfinite(taken.loss))
+        self.delays.extend(taken.delay for taken in updated.taken)
 
     def status(self, now: float) -> Status:
         """Return the run at this instant, seconds since its start."""
@@ -99,11 +99,11 @@ class View:
             gradients=engine.used,
             num_gradients=engine.num_gradients,
             gradients_per_second=self._rate(now),
-            loss=float(np.mean(self._losses)) if self._losses else None,
+            loss=float(np.mean(self.losses)) if self.losses else None,
             evaluation=dict(self.evaluation),
             waiting_for=self._waiting_for(),
             wanted=self._wanted(),
-            staleness=float(np.mean(self._delays)) - 1.0 if self._delays else 0.0,
+            staleness=float(np.mean(self.delays)) - 1.0 if self.delays else 0.0,
             idle_share=float(np.mean([worker.idle_share for worker in workers])),
             ledger=engine.flying.counts(),
             workers=workers,
@@ -161,3 +161,35 @@ class View:
             error=worker.error,
             refused=counts["refused"],
         )
+
+
+class RunPage(StatusPage):
+    """Shows the newest `Status`, and what is kept of earlier ones, for pages that are opened in the middle of a run."""
+
+    def __init__(self, port: int = 0):
+        self._recent: collections.deque[tuple[float, str]] = collections.deque()
+        self._curve: list[tuple[int, float | None, float]] = []
+        self._every, self._shown = 1, 0
+        super().__init__("sgdlab.live", port, {"/history.json": self._history})
+
+    def show(self, state: Status) -> None:
+        """Make a status the newest one."""
+        with self._lock:
+            if self._state is not None and state.seconds < self._state.seconds:  # the clock has begun, or begins anew
+                self._recent.clear()
+                self._curve.clear()
+                self._every, self._shown = 1, 0
+            self._recent.append((state.seconds, "".join(worker.state[:1] for worker in state.workers)))
+            while self._recent[0][0] < state.seconds - STRIP_SECONDS:
+                self._recent.popleft()
+            if self._shown % self._every == 0:
+                self._curve.append((state.gradients, state.loss, state.gradients_per_second))
+            if len(self._curve) > CURVE_POINTS:
+                self._curve = self._curve[::2]
+                self._every *= 2
+            self._shown += 1
+            super().show(state)
+
+    def _history(self) -> dict[str, Any]:
+        with self._lock:
+            return {"recent": list(self._recent), "curve": list(self._curve)}

@@ -1,17 +1,28 @@
-"""`Work` and `LocalSteps`, what a worker computes, and `WorkSource`, of which a worker makes it in its own process."""
+"""`Work`, what a worker computes, `OwnWork`, the same of a loop of your own, and `WorkSource`, by which it is found."""
 
+import ast
+import functools
+import hashlib
 import importlib
+import inspect
 import json
 import pathlib
+import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
+
 from sgdlab import user_files
-from sgdlab.live.own_work import OwnLoop
+from sgdlab.live.transport import ANEW
 from sgdlab.replay.streaming import Stream
 from sgdlab.rules.feedback import Channel
 from sgdlab.types import Tree
+
+Gradient = Callable[[Tree, int], tuple[Tree, float]]
+"""(parameters, ticket) -> (gradients, loss), all in NumPy arrays."""
 
 
 class LocalSteps(NamedTuple):
@@ -122,7 +133,7 @@ class WorkSource(NamedTuple):
             if not pathlib.Path(file).is_file():
                 raise ValueError(f"modules[{called!r}]={str(file)!r} must be a file; there is none")
 
-    def make(self) -> Work | OwnLoop:
+    def make(self) -> "Work | OwnLoop":
         """Call the function, in this process.
 
         Raises:
@@ -147,3 +158,181 @@ class WorkSource(NamedTuple):
                 f"{type(work).__name__}"
             )
         return work
+
+
+class OwnWork(NamedTuple):
+    """Holds what a worker of a loop of your own computes, of which nothing is compiled or traced.
+
+    Attributes:
+      params: initial parameters, a pytree of arrays.
+      gradient: `(params, ticket) -> (grads, loss)`. Parameters come as NumPy arrays that are valid until it returns;
+        gradients are arrays like them. The ticket, 0, 1, ..., is the gradient's number in the run, the same whoever
+        computes it: of it choose the batch.
+      deterministic: whether the same ticket and parameters give the same gradient, to the bit, in another process.
+        Then a server that was killed computes what it has lost again, and a run can be replayed; otherwise messages are
+        written down.
+    """
+
+    params: Tree
+    gradient: Gradient
+    deterministic: bool = True
+
+
+class OwnLoop:
+    """A function of yours, which makes the `OwnWork` of each worker: it is called once for each.
+
+    Args:
+      function: `(worker, **given) -> (params, gradient)`, or an `OwnWork`.
+      given: its keywords.
+    """
+
+    def __init__(self, function: Callable[..., Any], given: Mapping[str, Any]):
+        self._works = functools.cache(lambda worker: checked(function(worker, **given)))
+
+    def of_worker(self, worker: int) -> OwnWork:
+        """Return the work of a worker."""
+        return self._works(worker)
+
+    def compute_of(self, worker: int) -> Callable[..., Any]:
+        """Return what computes the gradients of a worker, as `Gradients.compute` does."""
+        return OwnGradients(self.of_worker(worker)).compute
+
+
+def loop(argument: Mapping[str, Any]) -> OwnLoop:
+    """Return the loop of a `WorkSource`, in a worker's process.
+
+    Args:
+      argument: "function", a module that is imported and a name in it, and "given", its keywords.
+    """
+    module, _, name = argument["function"].partition(":")
+    return OwnLoop(getattr(sys.modules[module], name), argument["given"])
+
+
+def checked(found: Any) -> OwnWork:
+    """Return what a user's function has returned, as an `OwnWork` of NumPy arrays.
+
+    Raises:
+      ValueError: where it is no pair of parameters and a function.
+
+    Example:
+      >>> work = checked(({"w": np.zeros(2, np.float32)}, lambda params, ticket: (params, 0.0)))
+      >>> work.params, work.deterministic
+      ({'w': array([0., 0.], dtype=float32)}, True)
+      >>> checked(lambda params, ticket: (params, 0.0))
+      Traceback (most recent call last):
+      ...
+      ValueError: work must return (params, gradient), or a sgdlab.live.OwnWork; it has returned a function
+    """
+    if not isinstance(found, tuple) or len(found) < 2 or not callable(found[1]):
+        raise ValueError(
+            "work must return (params, gradient), or a sgdlab.live.OwnWork; it has returned a "
+            f"{'pair of other things' if isinstance(found, tuple) else type(found).__name__}"
+        )
+    work = OwnWork(*found)
+    params = jax.tree.map(np.asarray, work.params)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if not jax.dtypes.issubdtype(leaf.dtype, np.floating):
+            raise ValueError(f"params{jax.tree_util.keystr(path)} is {leaf.dtype}; it must be an array of floats")
+        if leaf.dtype == np.float64 and not jax.config.read("jax_enable_x64"):
+            raise ValueError(
+                f"params{jax.tree_util.keystr(path)} is float64; make it float32, or set JAX_ENABLE_X64=true"
+            )
+    return work._replace(params=params)
+
+
+def place_of(work: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """Return the name by which another process finds a function, and the files of modules that no import finds.
+
+    A function of the script that runs is found in the script's file, which the other process executes as a module: what
+    is below `if __name__ == "__main__":` is not.
+
+    Raises:
+      ValueError: where another process cannot find it: a lambda, one inside of another function, or of a notebook.
+
+    Example:
+      >>> place_of(lambda worker: None)
+      Traceback (most recent call last):
+      ...
+      ValueError: work must be a function that another process can import: one at the top of a file, and not <lambda>
+    """
+    module, name = getattr(work, "__module__", None), getattr(work, "__qualname__", type(work).__name__)
+    home = sys.modules.get(module or "")
+    file = getattr(home, "__file__", None)
+    if module is None or file is None or getattr(home, name, None) is not work:
+        raise ValueError(
+            "work must be a function that another process can import: one at the top of a file, and not "
+            f"{name.rpartition('.')[2]}"
+        )
+    path = pathlib.Path(file).resolve()
+    called = path.stem if module == "__main__" else module
+    return f"{called}:{name}", {called: str(path)}
+
+
+def code_of(work: Callable[..., Any]) -> str:
+    """Return a digest of the file in which a function is, whatever its comments and its layout."""
+    tree = ast.parse(pathlib.Path(inspect.getfile(work)).read_text(encoding="utf-8"))
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+
+
+class OwnGradients:
+    """The gradients of one worker of a loop of your own; it has what `sgdlab.live.gradients.Gradients` has.
+
+    Args:
+      work: of the worker.
+
+    Attributes:
+      params: arrays like the parameters.
+      sent: arrays like a gradient.
+      aux: arrays like what comes with it: its loss.
+    """
+
+    packer = None
+
+    def __init__(self, work: OwnWork):
+        self._work, self.params, self.sent = work, work.params, work.params
+        self.aux = {"loss": np.zeros([], np.float32)}
+
+    def compile(self) -> None:
+        """Compute a gradient that nobody uses, so that the first one takes no longer than the others."""
+        self.compute(0, self._work.params)
+
+    def compute(
+        self,
+        ticket: int,
+        params: Tree,
+        stop: Callable[[], bool] = lambda: False,
+        *,
+        after: int = ANEW,
+        version: int = 0,
+    ) -> tuple[Tree, Tree] | None:
+        """Compute a gradient; arguments are as of `Gradients.compute`, which says more.
+
+        Raises:
+          ValueError: where it is not like the parameters.
+        """
+        del after, version
+        if stop():
+            return None
+        found = self._work.gradient(jax.tree.map(np.asarray, params), ticket)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise ValueError(f"gradient must return (grads, loss); it has returned a {type(found).__name__}")
+        return _like(self._work.params, found[0]), {"loss": np.float32(found[1])}
+
+
+def _like(params: Tree, grads: Tree) -> Tree:
+    """Return gradients as arrays with the dtypes of the parameters."""
+    if jax.tree.structure(grads) != jax.tree.structure(params):
+        raise ValueError(
+            f"gradient must return gradients like the parameters, {jax.tree.structure(params)}; it has returned "
+            f"{jax.tree.structure(grads)}"
+        )
+
+    def like(path: Any, param: np.ndarray, grad: Any) -> np.ndarray:
+        array = np.asarray(grad, param.dtype)
+        if array.shape != param.shape:
+            raise ValueError(
+                f"gradient{jax.tree_util.keystr(path)} has shape {array.shape}; its parameters have {param.shape}"
+            )
+        return array
+
+    return jax.tree_util.tree_map_with_path(like, params, grads)

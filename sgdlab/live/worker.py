@@ -1,25 +1,32 @@
-"""A worker's process: one gradient after another, as the server asks for them.
+"""Workers, which compute one gradient after another as the server asks for them: a process, an `Actor`, one that joins.
 
     python -m sgdlab.live.worker SOCKET VERSIONS GRADIENTS
 
-These are file descriptors that it inherits from the server, which starts it: nobody else does. It ends when the server
-does, however that ends. The server says, at once or when another worker is lost, which worker it is: until then it is
-a spare, which has imported and compiled what takes time.
+is a process of the server's own machine. These are file descriptors that it inherits from the server, which starts it:
+nobody else does. It ends when the server does, however that ends. The server says, at once or when another worker is
+lost, which worker it is: until then it is a spare, which has imported and compiled what takes time.
 """
 
-import contextlib
 import ctypes
 import faulthandler
 import os
+import pathlib
 import queue
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sgdlab.live import wire
+import numpy as np
+
+from sgdlab.errors import in_one_line
+from sgdlab.hosts.messages import heard, line_of
+from sgdlab.live import frames
+from sgdlab.live.join import JoinedWorker
+from sgdlab.live.shared_arrays import aligned, own
 
 
 class _Asked:
@@ -53,7 +60,7 @@ class _Asked:
 
 def main(line: socket.socket, versions: int, gradients: int) -> None:
     """Compute gradients until the server is gone."""
-    messages = wire.heard(line)
+    messages = heard(line)
     start = next(messages, None)
     if start is None:
         return
@@ -72,13 +79,13 @@ def main(line: socket.socket, versions: int, gradients: int) -> None:
             warm(work)
         told = asked.next()
         if told["log"] is not None:
-            _print_to(told["log"])
+            _print_to(pathlib.Path(told["log"]))
         computer = Computer(start["source"], start["layout"], told["worker"], work)
         pieces = Pieces(computer.params.size, versions)
         views = computer.sent.views(Pieces(computer.sent.size, gradients)[0])
         _say(line, {"kind": "joined", "process": os.getpid(), "host": socket.gethostname()})
     except Exception as error:
-        _say(line, {"kind": "broken", "error": wire.in_one_line(error)})
+        _say(line, {"kind": "broken", "error": in_one_line(error)})
         raise
     # Not a copy: a piece that is used again while it is read means that this gradient is void.
     memory = lambda begun: pieces[begun["slot"]]
@@ -86,11 +93,15 @@ def main(line: socket.socket, versions: int, gradients: int) -> None:
         _say(line, computer.answer(asked.next(), memory, views, lambda: asked.void))
 
 
-def _print_to(log: str) -> None:
-    """Print into a worker's file from now on; where that is lost, where it was."""
-    with contextlib.suppress(OSError), open(log, "ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+def _print_to(log: pathlib.Path) -> str:
+    """Let this process print to a file; return why it cannot, in a few words, or ""."""
+    try:
+        with log.open("ab") as file:  # no folder is made: a machine without this one does not share the work directory
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+    except OSError as error:
+        return f"{log.parent} cannot be written ({error.strerror})"
+    return ""
 
 
 def _end_with_parent() -> None:
@@ -101,9 +112,84 @@ def _end_with_parent() -> None:
 
 def _say(line: socket.socket, message: dict[str, Any]) -> None:
     try:
-        line.sendall(wire.packed(message))
+        line.sendall(line_of(message))
     except OSError:
         os._exit(0)  # the server is gone
+
+
+class Actor:
+    """Computes gradients of one worker; `interrupt` and `exist` are called in threads of their own."""
+
+    def __init__(self, worker: int):
+        self._worker = worker
+        self._void = (-1, -1)  # (run, ticket): the last that was interrupted; both only grow
+
+    def start(self, start: Mapping[str, Any], log: pathlib.Path | None) -> tuple[dict[str, Any], None]:
+        """Make and compile what is to be computed, and say whether it could.
+
+        Args:
+          start: what a worker is told first; modules are looked for in its "path" beside the actor's own places.
+          log: a file for what it prints, where its folder is there; None leaves it to Ray.
+        """
+        sys.path += [entry for entry in start["path"] if entry not in sys.path]
+        unlogged = "" if log is None else _print_to(log)
+        try:
+            # Here, so that the server, which imports this module, can be without it until it needs it.
+            from sgdlab.live.gradients import Computer  # noqa: PLC0415
+
+            self._computer = Computer(start["source"], start["layout"], self._worker)
+        except Exception as error:
+            traceback.print_exc()
+            return {"kind": "broken", "error": in_one_line(error)}, None
+        # The same memory each time: Ray has copied it before it asks for the next gradient.
+        self._memory = np.empty(self._computer.sent.size, np.uint8)
+        return {"kind": "joined", "process": os.getpid(), "host": socket.gethostname(), "unlogged": unlogged}, None
+
+    def compute(self, asked: Mapping[str, int], params: np.ndarray | None) -> tuple[dict[str, Any], np.ndarray | None]:
+        """Compute a gradient on a version of the parameters, both as bytes; without parameters it is given up."""
+        if params is None:
+            return {"kind": "gave_up", "seconds": 0.0, "run": asked["run"], "ticket": asked["ticket"]}, None
+        views = self._computer.sent.views(self._memory)
+        # Copied: Ray's memory is shared, and JAX may keep an alias of it.
+        said = self._computer.answer(asked, lambda asked: own(params), views, lambda: self._void)
+        return said, self._memory if said["kind"] == "came" else None
+
+    def interrupt(self, run: int, ticket: int) -> None:
+        """Give up the gradient `ticket` of a run, and all before it."""
+        self._void = max(self._void, (run, ticket))
+
+    def exist(self) -> None:
+        """Wait for ever: that this call fails is how the death of a worker that has nothing to do is noticed."""
+        threading.Event().wait()
+
+
+class ComputingWorker(JoinedWorker):
+    """A worker that learns from the server what it computes.
+
+    Args:
+      make: makes that of what the server says to worker `worker`: a `sgdlab.live.gradients.Computer`.
+      address: as of `join`; `token`, `certificate` and `wait_seconds` too.
+    """
+
+    def __init__(
+        self, make: Callable[[dict[str, Any]], Any], address: str, token: str, certificate: Any, wait_seconds: float
+    ):
+        super().__init__(address, token, certificate, None, wait_seconds)
+        self._make = make
+
+    def run(self) -> None:
+        """Compute all that is asked for, until the run has ended."""
+        while (asked := self._next()) is not None:
+            line, memory = self._line, asked.memory
+            said = self._computer.answer(asked.said, lambda _, memory=memory: memory, self._views, line.void)
+            body = frames.chunks(self._computer.sent, self._views) if said["kind"] == "came" else ()
+            line.answer(asked, said["kind"], said.get("seconds", 0.0), error=said.get("error", ""), body=body)
+
+    def _prepare(self, line: Any, welcome: dict[str, Any]) -> None:
+        if "work" not in welcome:
+            raise ConnectionRefusedError(f"{self.address} trains no configuration: `sgdlab.live.join` joins it")
+        self._computer = self._make(welcome)
+        self._views = self._computer.sent.views(aligned(self._computer.sent.size))
 
 
 if __name__ == "__main__":

@@ -2,18 +2,24 @@
 
 import array
 import dataclasses
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
+from sgdlab.arrays import frozen_copy
 from sgdlab.ordering import by_number, by_time
 from sgdlab.schedule import PENDING, Schedule
 from sgdlab.traffic import Traffic
 
 FATES = ("", "late", "interrupted", "lost", "failed", "refused")
 """Why a gradient enters no update; empty: it does, or it is in flight."""
+_DTYPES = {"read": np.int32, "update": np.int32, "life": np.int64}
+"""Of columns that a schedule, or who has its rows, wants otherwise than they are written down."""
+_AT_ONCE = 1 << 16
+"""Rows that are looked at together."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -69,15 +75,30 @@ class RecordPart:
             self.columns[name].append(FATES.index(row.fate) if name == "fate" else getattr(row, name))
 
     @classmethod
-    def joined(cls, parts: Sequence["RecordPart"]) -> dict[str, np.ndarray]:
-        """The columns of all parts, one after the other; what came late is in `seconds`."""
-        found = {name: np.concatenate([part.columns[name] for part in parts]) for name in cls.TYPES}
-        late, seconds = (found.pop(name)[::-1] for name in ("late", "late_seconds"))  # of two, the first comes last
+    def joined(cls, parts: Callable[[], Iterable["RecordPart"]]) -> dict[str, np.ndarray]:
+        """Return the columns of all parts, one after the other; what came late is in `seconds`.
+
+        Parts are gone through twice, one at a time, so that they can be read from a file.
+        """
+        sizes = dict.fromkeys(cls.TYPES, 0)
+        for part in parts():
+            for name, column in part.columns.items():
+                sizes[name] += len(column)
+        found = {name: np.empty(size, _DTYPES.get(name, cls.TYPES[name])) for name, size in sizes.items()}
+        ends = dict.fromkeys(cls.TYPES, 0)
+        for part in parts():
+            for name, column in part.columns.items():
+                begin, ends[name] = ends[name], ends[name] + len(column)
+                found[name][begin : ends[name]] = frozen_copy(name, column, found[name].dtype.type)
+        late, seconds = found.pop("late"), found.pop("late_seconds")
         if late.size:
-            place = np.empty(found["ticket"].max() + 1, np.int64)
-            place[found["ticket"]] = np.arange(found["ticket"].size)
-            unknown = np.isnan(found["seconds"][place[late]])
-            found["seconds"][place[late[unknown]]] = seconds[unknown]
+            late, first = np.unique(late, return_index=True)  # of two, the first counts
+            seconds = seconds[first]
+            for begin in range(0, found["ticket"].size, _AT_ONCE):
+                ticket, known = (found[name][begin : begin + _AT_ONCE] for name in ("ticket", "seconds"))
+                place = np.minimum(np.searchsorted(late, ticket), late.size - 1)
+                unknown = np.isnan(known) & (late[place] == ticket)
+                known[unknown] = seconds[place[unknown]]
         return found
 
 
@@ -134,8 +155,10 @@ class Recorder:
         part, self.part = self.part, RecordPart()
         return part
 
-    def schedule(self, num_workers: int, before: Sequence[RecordPart] = ()) -> tuple[Schedule, dict[str, np.ndarray]]:
-        """Return what has happened so far.
+    def schedule(
+        self, num_workers: int, before: Callable[[], Iterable[RecordPart]] = tuple
+    ) -> tuple[Schedule, dict[str, np.ndarray]]:
+        """Return what has happened so far; beside the arrays that are returned, it takes little memory.
 
         Gradients of an update that is still open are pending, like those in flight, which stand with the last update's
         time, since nobody knows when they would come. What began at the last update, or later, and has not ended is
@@ -143,22 +166,71 @@ class Recorder:
 
         Args:
           num_workers: N.
-          before: what was taken, in its order.
+          before: () -> what was taken, in its order, one part at a time; it is called twice.
 
         Returns:
           The schedule, and the columns of its rows by the names of `Row`, `fate` as str[G].
         """
-        parts = [*before, self.part]
-        applied = [part.columns["applied"] for part in parts]
-        end = next((times[-1] for times in reversed(applied) if len(times)), 0.0)
-        flying = RecordPart()
-        for row in self.open.values():
-            flying.append(dataclasses.replace(row, arrived=max(end, float(np.nextafter(row.started, np.inf)))))
-        columns = RecordPart.joined([*parts, flying])
-        own = {name: columns[name] for name in ("worker", "read", "update", "started", "arrived")}
-        schedule, order = schedule_of(own, columns.pop("applied"), num_workers)
-        rows = {name: column[order] for name, column in columns.items()}
+
+        def parts() -> Iterator[RecordPart]:
+            end = 0.0
+            for part in itertools.chain(before(), [self.part]):
+                yield part
+                end = part.columns["applied"][-1] if len(part.columns["applied"]) else end
+            flying = RecordPart()
+            for row in self.open.values():
+                flying.append(dataclasses.replace(row, arrived=max(end, float(np.nextafter(row.started, np.inf)))))
+            yield flying
+
+        rows = RecordPart.joined(parts)
+        applied = rows.pop("applied")
+        size = _sort(rows, len(self.open), applied, num_workers)
+        for column in rows.values():
+            column.resize(size, refcheck=False)
+        for column in (*rows.values(), applied):
+            column.flags.writeable = False
+        given: Any = {name: rows[name] for name in ("worker", "read", "update", "started", "arrived")}
+        schedule = Schedule(**given, applied=applied, num_workers=num_workers)
         return schedule, rows | {"fate": np.array(FATES)[rows["fate"]]}
+
+
+def _sort(rows: Mapping[str, np.ndarray], flying: int, applied: np.ndarray, num_workers: int) -> int:
+    """Bring rows into the order of a schedule, in their own memory, and return how many of them are in it."""
+    size = 0
+    for window in _windows(rows["arrived"], flying):
+        own = {name: column[window] for name, column in rows.items()}
+        order = _order(own, applied, num_workers)
+        for name, column in own.items():
+            rows[name][size : size + order.size] = column[order]
+        size += order.size
+    return size
+
+
+def _windows(arrived: np.ndarray, flying: int) -> Iterator[slice]:
+    """Yield pieces of rows, one after the other, each of which came before all later ones.
+
+    Rows are written down as they end, and after them those that are in flight.
+    """
+    ended = arrived.size - flying
+    starts = range(0, max(ended - 1, 0), _AT_ONCE)
+    rises = all((np.diff(arrived[start : min(start + _AT_ONCE + 1, ended)]) >= 0).all() for start in starts)
+    least = arrived[ended:].min(initial=np.inf) if rises else -np.inf
+    start, last = 0, int(np.searchsorted(arrived[:ended], least)) if rises else 0
+    while start < last:
+        stop = min(start + _AT_ONCE, last)
+        stop += int(np.searchsorted(arrived[stop:last], arrived[stop - 1], side="right"))  # those of one instant
+        yield slice(start, stop)
+        start = stop
+    yield slice(last, arrived.size)
+
+
+def _order(columns: Mapping[str, np.ndarray], applied: np.ndarray, num_workers: int) -> np.ndarray:
+    """Return the rows of a schedule in its order; those of an update that was not applied become pending."""
+    update, started = columns["update"], columns["started"]
+    update[update >= len(applied)] = PENDING
+    order = by_number(columns["worker"], num_workers)
+    order = order[by_time(columns["arrived"][order])]
+    return order[(update[order] != PENDING) | (started[order] < (applied[-1] if len(applied) else 0.0))]
 
 
 def schedule_of(
@@ -177,10 +249,7 @@ def schedule_of(
     Returns:
       The schedule, and int64[G], which of the gradients each of its rows is.
     """
-    update, started = np.array(columns["update"]), columns["started"]
-    update[update >= len(applied)] = PENDING
-    order = by_number(columns["worker"], num_workers)
-    order = order[by_time(columns["arrived"][order])]
-    order = order[(update[order] != PENDING) | (started[order] < (applied[-1] if len(applied) else 0.0))]
-    rows = {name: (update if name == "update" else column)[order] for name, column in columns.items()}
+    columns = {**columns, "update": np.array(columns["update"])}
+    order = _order(columns, applied, num_workers)
+    rows = {name: column[order] for name, column in columns.items()}
     return Schedule(**rows, applied=applied, num_workers=num_workers, traffic=traffic), order

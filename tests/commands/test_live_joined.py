@@ -18,9 +18,9 @@ import pytest
 from lib import tiny
 
 from sgdlab import live, runs
-from sgdlab.live.endpoint import VARIABLE, Endpoint
 from sgdlab.live.messages import Came, Joined
 from sgdlab.live.remote import Remote
+from sgdlab.live.settings import VARIABLE, Endpoint
 from sgdlab.live.transport import ANEW
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -175,7 +175,7 @@ def test_a_wrong_token_and_a_server_that_is_not_there(job, call, monkeypatch):
     (["--join=here:1", "--workdir=there"], "--workdir must be left out: a worker learns from the server"),
     (["--join=here:1"], "--join='here:1' is beyond this machine, where others could read the token: give a certificate "
                         "(and the server its key), or --insecure if the network is encrypted already"),
-    (["--join=8476"], "--join='8476' must be HOST:PORT, such as '127.0.0.1:8476'"),
+    (["--join=8476"], "--join='8476' must be HOST:PORT, such as 10.0.0.5:4321"),
     (["--listen=0.0.0.0:0"], "--listen='0.0.0.0:0' is beyond this machine"),
     (["--listen=127.0.0.1:0", "--token_file=none"], "--token_file='none' cannot be read: No such file"),
     (["--listen=127.0.0.1:0", "--certificate=one"], "certificate and key must be given together: two PEM files"),

@@ -93,7 +93,7 @@ def test_an_end_is_told_in_one_line_that_can_be_printed(far, ends, capsys):
     far[1].sendall(json.dumps({"ended": "a\nb\ud800\x1b[2J" + "c" * 5000, "code": 1}).encode() + b"\n")
     assert ends.wait() == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ab[2Jccc")
+    assert line.startswith("error: a b  [2Jccc")
     assert len(line) < 1100
 
 

@@ -74,7 +74,7 @@ def come(where, first):
         (hello(index=0), "--process_id=0 must be from 1 to 1"),
         (hello(index=7), "--process_id=7 must be from 1 to 1"),
         (hello(count=99), "--num_processes is 2 for process 0 on host0, and 99 for process 1 on host1"),
-        (hello(count=99, host="a\nb\ud800"), "--num_processes is 2 for process 0 on host0, and 99 for process 1 on ab"),
+        (hello(count=99, host="\nb\ud800"), "--num_processes is 2 for process 0 on host0, and 99 for process 1 on b"),
         (hello(count=10**4000), "--num_processes is 2 for process 0 on host0, and 1000"),
         (hello() + hello(), "it said twice who it is"),
     ],

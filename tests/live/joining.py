@@ -8,8 +8,8 @@ import sys
 import time
 
 from experiments.benchmarks.faults import joined
-from sgdlab.live.endpoint import VARIABLE, Endpoint
 from sgdlab.live.remote import Remote
+from sgdlab.live.settings import VARIABLE, Endpoint
 
 TOKEN = secrets.token_urlsafe()
 HERE = pathlib.Path(__file__).parent
@@ -26,7 +26,7 @@ def started(program, *arguments, **given):
 
 def kill_one(server, processes):
     """Kills one that has joined, and returns it, no longer among `processes`."""
-    there = {stream.joined.process for stream in server._transport._workers.values()}
+    there = {stream.joined.process for stream in server._transport._workers.values() if stream.joined}
     process = next(process for process in processes if process.pid in there)
     processes.remove(process)
     process.kill()
@@ -35,9 +35,9 @@ def kill_one(server, processes):
 
 def come_late(server, start):
     """Starts a process, and waits until it has a place, however long that takes."""
-    before = list(server._transport._taken.values())
+    before = list(server._transport._workers.values())
     process = start()
-    while all(stream in before for stream in server._transport._taken.values()):
+    while all(stream in before for stream in server._transport._workers.values()):
         time.sleep(0.01)
     return process
 
@@ -54,7 +54,7 @@ class Joining(Remote):
     def spawn(self, worker):
         super().spawn(worker)
         alive = [process for process in self._started if process.poll() is None]
-        for _ in range(len(self._free | self._taken.keys()) - len(alive)):
+        for _ in range(len(self._free | self._workers.keys()) - len(alive)):
             self._started.append(started(*self._program, env=self._env))
 
     def kill(self, worker):

@@ -17,10 +17,10 @@ from rehearsing import FAULTS, POLICIES, Creeping, after, compute, opened, rehea
 from sgdlab import policies
 from sgdlab.errors import Stopped, UsageError
 from sgdlab.live import checkpoint, lines, log, snapshot
+from sgdlab.live.checkpoint import RecordFile, read_parts
 from sgdlab.live.engine import LiveEngine, Taken, Updated
 from sgdlab.live.lines import LogError
 from sgdlab.live.log import Log
-from sgdlab.live.record import RecordFile, read_from
 from sgdlab.live.resume import examined
 from sgdlab.live.status import View
 from sgdlab.protocols.recorder import Recorder
@@ -333,10 +333,26 @@ def test_a_run_in_pieces_keeps_little_in_memory_and_reads_little(tmp_path, monke
             number = []
             counted.setattr(lines.json, "loads", lambda line, number=number: number.append(1) or parsed(line))
             own = opened(folder)
+            assert own.found.newest is own.found.base is not None
             with pytest.raises(Stopped):
                 rehearse(policies.asynchronous, SAME, num_gradients=900, log=own, stop=lambda: True)
+        assert own.found == (None, None)  # whose memory the run has no use for
         read.append(len(number))
     assert abs(read[1] - read[0]) < 20, read
+
+
+def test_lines_are_checked_and_not_parsed_where_a_log_is_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr(log, "LONG", 1 << 20)
+    begun(tmp_path)
+    for update in checkpoint.updates_of(tmp_path):
+        checkpoint.path_of(tmp_path, update).unlink()
+    count, parsed = [], lines.json.loads
+    monkeypatch.setattr(lines.json, "loads", lambda line: count.append(1) or parsed(line))
+    own = opened(tmp_path)
+    assert len(count) < 10
+    assert sum(1 for _ in own.entries()) > 60
+    assert len(count) > 60
+    own.close()
 
 
 class Full:
@@ -392,7 +408,7 @@ def test_seconds_that_come_late_are_those_of_their_gradients(tmp_path):
     recorder.took(0, 0.75)
     length = file.add(recorder.take(), recorder.take())
     file.close()
-    parts = read_from(tmp_path, length)
+    parts = functools.partial(read_parts, tmp_path, length)
     schedule, rows = recorder.schedule(2, parts)
     order = np.argsort(rows["ticket"])
     assert rows["ticket"][order].tolist() == [0, 1, 2, 3]
@@ -404,7 +420,7 @@ def test_seconds_that_come_late_are_those_of_their_gradients(tmp_path):
 
 def plainly(value):
     """All attributes that are numbers, words or what holds them, so that none is forgotten."""
-    kinds = (int, float, str, list, dict, collections.deque)
+    kinds = (int, float, str, list, dict, frozenset, collections.deque)
     return {name: own for name, own in vars(value).items() if isinstance(own, kinds)}
 
 
@@ -433,10 +449,11 @@ def test_an_engine_is_the_same_by_its_checkpoint_and_by_the_whole_log(name, tmp_
         assert json.dumps(first.tree) == json.dumps(second.tree)  # as written: no NaN is equal to another
         for engine in (one, other):
             engine.patience._expected.clear()  # as by a server that begins
-        for part in (lambda engine: engine, lambda engine: engine.patience, lambda engine: engine.flying):
-            assert plainly(part(one)) == plainly(part(other))
+        parts = [(one, other), (one.patience, other.patience), (one.flying, other.flying)]
+        for first, second in [*parts, (one.flying.versions, other.flying.versions)]:
+            assert plainly(first) | {"_trees": None} == plainly(second) | {"_trees": None}
         assert one.flying.counts() == other.flying.counts()
-        with_wakes, doubled = with_wakes + bool(other.wakes), doubled + bool(other.patience._doubled)
+        with_wakes, doubled = with_wakes + bool(other.wakes), doubled + bool(other.patience.doubled)
     assert doubled or name != "asynchronous"
     assert with_wakes or name not in ("timeout", "timeout, interrupting", "anytime", "mindflayer")
 

@@ -1,6 +1,9 @@
 """A work directory that is deleted under a run: it ends with a line, what it had is saved, and nothing is removed."""
 
+import errno
+import fcntl
 import os
+import pathlib
 import shutil
 
 import numpy as np
@@ -10,7 +13,8 @@ from rehearsing import POLICIES, opened, rehearse, replayed
 from sgdlab import files
 from sgdlab.errors import UsageError
 from sgdlab.live import checkpoint
-from sgdlab.live.lines import read
+from sgdlab.live import log as logs
+from sgdlab.live.lines import LogError, files_in, read
 from sgdlab.live.log import Log
 
 SAME, ENOUGH = np.full((1, 3), 1.0), 90
@@ -178,3 +182,42 @@ def test_a_configuration_with_an_infinite_entry_is_read_again(tmp_path):
         log = opened(tmp_path, config=entries)
         log.close()
     assert read(log.path)[0][0][2] == entries
+
+
+@pytest.mark.parametrize(("code", "lost"), [(errno.ENOENT, True), (errno.ESTALE, True), (errno.EACCES, False)])
+def test_a_log_is_lost_where_nobody_finds_it_and_not_where_one_may_not_look(code, lost, tmp_path, monkeypatch):
+    log = opened(tmp_path)
+
+    def fails(path, **given):
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pathlib.Path, "stat", fails)
+        log.sync(5.0)
+    assert log.lost == lost
+    log.close()
+
+
+def test_a_log_that_went_on_in_another_file_is_still_one_processs_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "LONG", 1)
+    log = opened(tmp_path)
+    log.checkpoint(7, {"params": np.ones(3)}, {})
+    assert len(files_in(tmp_path)) == 2
+    with pytest.raises(LogError, match="is being written by another process"):
+        opened(tmp_path)
+    log.close()
+    opened(tmp_path).close()
+
+
+def test_a_log_that_goes_on_in_another_file_while_it_is_opened_is_another_processs(tmp_path, monkeypatch):
+    opened(tmp_path).close()
+    path, locked = tmp_path / "log.jsonl", fcntl.flock
+
+    def flock(file, how):
+        path.replace(tmp_path / "log-0.jsonl")  # as the other one does
+        shutil.copy(tmp_path / "log-0.jsonl", path)
+        locked(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(LogError, match="is being written by another process"):
+        opened(tmp_path)

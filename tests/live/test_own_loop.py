@@ -14,8 +14,7 @@ import own_works
 import pytest
 
 from sgdlab import live, policies, rules
-from sgdlab.live import own_work
-from sgdlab.live.own_work import OwnGradients, OwnLoop, OwnWork
+from sgdlab.live.work import OwnGradients, OwnLoop, OwnWork, checked, place_of
 
 QUICK = live.LiveSettings(respawn_seconds=0.05, join_seconds=60.0, turn_seconds=0.05, failures=3)
 SCRIPT = """
@@ -124,7 +123,7 @@ class TestErrors:
     def test_functions_that_no_process_finds(self):
         for work in (lambda worker: None, self.nothing, functools.partial(own_works.steady, seconds=1.0)):
             with pytest.raises(ValueError, match=r"^work must be a function that another process can import: "):
-                own_work.place_of(work)
+                place_of(work)
 
     @pytest.mark.parametrize(
         ("found", "words"),
@@ -139,7 +138,7 @@ class TestErrors:
     )
     def test_other_things_than_work(self, found, words):
         with pytest.raises(ValueError, match=f"^{re.escape(words)}"):
-            own_work.checked(found)
+            checked(found)
 
     def test_work_is_asked_for_once_for_each_worker(self):
         asked = []
@@ -160,7 +159,7 @@ class TestErrors:
         jax.config.update("jax_enable_x64", False)
         try:
             with pytest.raises(ValueError, match=r"^params\['w'\] is float64; make it float32, or set JAX_ENABLE_X64"):
-                own_work.checked(({"w": np.zeros(3)}, own_works.gradient))
+                checked(({"w": np.zeros(3)}, own_works.gradient))
         finally:
             jax.config.update("jax_enable_x64", before)
 

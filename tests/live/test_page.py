@@ -17,8 +17,8 @@ import psutil
 import pytest
 from statuses import KILLED, run
 
-from sgdlab.live import page
-from sgdlab.live.page import RunPage
+from sgdlab.live import status as page
+from sgdlab.live.status import RunPage
 
 STATUSES = list(run(8, seconds=25.0))
 

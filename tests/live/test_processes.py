@@ -86,7 +86,9 @@ class Ending(processes.Processes):
         ours, theirs = socket.socketpair()
         theirs.send(b"x")
         self.open += [ours, theirs]
-        self._workers[worker] = types.SimpleNamespace(line=types.SimpleNamespace(socket=ours), joined=None)
+        self._workers[worker] = types.SimpleNamespace(
+            line=types.SimpleNamespace(socket=ours, waits=False), is_watched=False, joined=None
+        )
         self._selector.register(ours, selectors.EVENT_READ, worker)
 
     def _heard(self, worker):

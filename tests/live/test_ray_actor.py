@@ -9,9 +9,9 @@ import process_works
 import pytest
 
 from sgdlab.live.gradients import Gradients
-from sgdlab.live.ray_actor import Actor
 from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.transport import ANEW
+from sgdlab.live.worker import Actor
 
 
 def started(layout=None):
@@ -61,7 +61,7 @@ def test_it_gives_up_what_was_interrupted_and_what_has_no_parameters(bytes_of):
 def test_what_it_prints_goes_to_a_file_where_its_folder_is_there(tmp_path):
     """In a process of its own, whose output is moved for good."""
     program = (
-        "import pathlib, sys; from sgdlab.live.ray_actor import _print_to; why = _print_to(pathlib.Path(sys.argv[1])); "
+        "import pathlib, sys; from sgdlab.live.worker import _print_to; why = _print_to(pathlib.Path(sys.argv[1])); "
         "print('printed', why)"
     )
     for name, why in (("there.log", ""), ("missing/own.log", f"{tmp_path}/missing cannot be written (No such file or")):

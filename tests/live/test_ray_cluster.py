@@ -116,7 +116,7 @@ class _Joining(transports.Ray):
         self._cluster = types.SimpleNamespace(nodes=lambda: {"node1", "node2", "node3"})
 
     def joins(self, worker, host, unlogged=""):
-        of = self._workers[worker] = transports._Worker(None)
+        of = self._workers[worker] = transports._Worker(None, None)
         of.joined, of.unlogged = Joined(worker, 7, host), unlogged
         self._name_nodes(of)
 
@@ -254,3 +254,28 @@ def test_an_address_at_which_nobody_answers_is_a_lost_host_at_once(monkeypatch):
         port = free.getsockname()[1]
     with pytest.raises(HostLost, match=rf"^no head of a Ray cluster answers at 127\.0\.0\.1:{port} \(Conn"):
         ray_cluster.Cluster(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "avoided"),
+    [
+        ("ActorDiedError", "The actor died because its node has died.", True),
+        ("ActorDiedError", "The node was marked dead by the GCS.", True),
+        ("ActorUnavailableError", "RPC error", True),
+        ("ActorDiedError", "its worker process has died", False),
+    ],
+)
+def test_a_node_that_has_lost_its_worker_is_avoided_where_the_node_may_be_at_fault(kind, text, avoided):
+    error = type("RayError", (Exception,), {})
+
+    def get(reference):
+        raise type(kind, (error,), {})(text)
+
+    joining = _Joining(1)
+    joining._logs, joining._failed = None, {}
+    joining._ray = types.SimpleNamespace(
+        get=get, exceptions=types.SimpleNamespace(RayTaskError=type("RayTaskError", (error,), {}), RayError=error)
+    )
+    lost = joining._answered(None, transports._Call(0, transports._Worker(None, None, "node1")))
+    assert lost.worker == 0
+    assert ("node1" in joining._failed) == avoided

@@ -13,14 +13,14 @@ import psutil
 import pytest
 
 from sgdlab.errors import HostLost
-from sgdlab.live import ray_head
-from sgdlab.live.ray_head import Head
+from sgdlab.live import ray_cluster
+from sgdlab.live.ray_cluster import Head
 
 
 @pytest.fixture(name="quick")
 def shorter_times(monkeypatch):
     for name, seconds in (("SECONDS", 0.6), ("GRACE", 0.2), ("_INTERVAL", 0.02), ("_TIMEOUT", 0.1)):
-        monkeypatch.setattr(ray_head, name, seconds)
+        monkeypatch.setattr(ray_cluster, name, seconds)
 
 
 @pytest.fixture(name="listener")
@@ -70,7 +70,7 @@ def test_one_that_does_not_answer_is_lost_and_the_process_ends_where_nobody_ends
 
 
 def test_where_the_main_thread_closes_it_in_time_the_process_goes_on(quick, listener, monkeypatch):
-    monkeypatch.setattr(ray_head, "GRACE", 30.0)
+    monkeypatch.setattr(ray_cluster, "GRACE", 30.0)
     head, codes, ended = watched(listener)
     listener.close()
     until_lost(head)
@@ -93,7 +93,7 @@ def test_a_lack_of_descriptors_here_is_no_loss_there(quick, listener, monkeypatc
 
 def test_it_takes_less_than_20_seconds():
     """The longest chain: just answered, an interval, attempts that time out, and the main thread held up."""
-    slowest = ray_head.SECONDS + ray_head._INTERVAL + 2 * ray_head._TIMEOUT + ray_head.GRACE
+    slowest = ray_cluster.SECONDS + ray_cluster._INTERVAL + 2 * ray_cluster._TIMEOUT + ray_cluster.GRACE
     assert slowest <= 20
 
 

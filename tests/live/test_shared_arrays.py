@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 from pools import assert_equal
 
-from sgdlab.live import environment, process, wire
-from sgdlab.live.fields import ALIGNMENT
-from sgdlab.live.shared_arrays import MemoryLayout, Pieces, Versions
+from sgdlab.errors import in_one_line
+from sgdlab.hosts import messages
+from sgdlab.hosts.messages import line_of
+from sgdlab.live import environment, processes
+from sgdlab.live.shared_arrays import ALIGNMENT, MemoryLayout, Pieces, Versions
 from sgdlab.live.work import WorkSource
 
 TREE = {
@@ -100,71 +102,76 @@ def test_versions_against_a_dictionary():
         versions.publish(np.zeros(4))
 
 
-MESSAGES = [{"kind": "begin", "ticket": 3, "slot": 0}, {}, {"error": "Grad \N{NABLA}\n" * 50}]
+MESSAGES = [
+    {"kind": "begin", "ticket": 3, "slot": 0},
+    {"kind": ""},
+    {"kind": "failed", "error": "Grad \N{NABLA}\n" * 50},
+]
 
 
 def test_messages_come_whole_however_they_are_cut():
-    whole = b"".join(map(wire.packed, MESSAGES))
+    whole = b"".join(map(line_of, MESSAGES))
     for size in range(1, len(whole), 7):
-        received, found = bytearray(), []
-        for start in range(0, len(whole), size):
-            received += whole[start : start + size]
-            found += wire.unpacked(received)
-        assert found == MESSAGES
-        assert not received
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            line, found = messages.BufferedSocket(ours), []
+            for start in range(0, len(whole), size):
+                theirs.sendall(whole[start : start + size])
+                said, ended = line.receive()
+                assert not ended
+                found += said
+            assert found == MESSAGES
 
 
 def test_a_line_keeps_what_the_other_side_does_not_take():
     ours, theirs = socket.socketpair()
-    line, count = wire.BufferedSocket(ours), 0
+    line, count = messages.BufferedSocket(ours), 0
     while not line.waits:
-        line.send({"number": count})
+        line.send({"kind": "", "number": count})
         count += 1
-    line.send({"number": count, "more": "x" * 3_000_000})  # of which the socket takes a part
-    line.send({"number": count + 1})
-    theirs.settimeout(60)
-    received, found = bytearray(), []
+    line.send({"kind": "", "number": count, "more": "x" * 3_000_000})  # of which the socket takes a part
+    line.send({"kind": "", "number": count + 1})
+    other, found = messages.BufferedSocket(theirs), []
     while len(found) < count + 2:
         line.flush()
-        received += theirs.recv(1 << 16)
-        found += [message["number"] for message in wire.unpacked(received)]
+        found += [message["number"] for message in other.receive()[0]]
     assert found == list(range(count + 2))
     assert not line.waits
 
-    theirs.sendall(wire.packed({"number": 1}) + wire.packed({"number": 2})[:-1])
-    assert line.receive() == ([{"number": 1}], False)
+    theirs.sendall(line_of({"kind": "a"}) + line_of({"kind": "b"})[:-1])
+    assert line.receive() == ([{"kind": "a"}], False)
     theirs.close()
     assert select.select([ours], [], [], 10)[0]
     assert line.receive() == ([], True)
-    line.send({"number": 3})  # nobody is there; that was said
+    line.send({"kind": "c"})  # nobody is there; that was said
     assert not line.waits
     ours.close()
 
 
 def test_a_reader_ends_with_its_writer():
     ours, theirs = socket.socketpair()
-    ours.sendall(wire.packed({"number": 1}) + wire.packed({})[:-1])
+    ours.sendall(line_of({"kind": "a"}) + line_of({"kind": "b"})[:-1])
     ours.close()
-    assert list(wire.heard(theirs)) == [{"number": 1}]
+    assert list(messages.heard(theirs)) == [{"kind": "a"}]
     theirs.close()
 
 
 def test_the_end_of_a_process_in_words(tmp_path, monkeypatch):
     counters = tmp_path / "vmstat"
-    monkeypatch.setattr(process, "_COUNTERS", counters)
-    assert process.described(-signal.SIGKILL, process.killed_for_memory()) == "killed by SIGKILL"  # where nobody counts
+    monkeypatch.setattr(processes, "_COUNTERS", counters)
+    assert processes.described(-signal.SIGKILL, processes.killed_for_memory()) == "killed by SIGKILL"
     counters.write_text("pgfault 12\noom_kill 4\n", encoding="ascii")
-    killed = process.killed_for_memory()
-    assert process.described(-signal.SIGKILL, killed) == "killed by SIGKILL"
+    killed = processes.killed_for_memory()
+    assert processes.described(-signal.SIGKILL, killed) == "killed by SIGKILL"
     counters.write_text("pgfault 13\noom_kill 5\n", encoding="ascii")
-    assert "for lack of memory" in process.described(-signal.SIGKILL, killed)
-    assert process.described(-signal.SIGSEGV, killed) == "killed by SIGSEGV"
-    assert process.described(3, killed) == "exit code 3"
+    assert "for lack of memory" in processes.described(-signal.SIGKILL, killed)
+    assert processes.described(-signal.SIGSEGV, killed) == "killed by SIGSEGV"
+    assert processes.described(3, killed) == "exit code 3"
 
     log = tmp_path / "worker_0.log"
-    assert process.last_lines(log) == ""
+    assert processes.last_lines(log) == ""
     log.write_text("".join(f"line {k}\n\n" for k in range(2000)), encoding="ascii")
-    assert process.last_lines(log) == "line 1997 | line 1998 | line 1999"
+    assert processes.last_lines(log) == "line 1997 | line 1998 | line 1999"
 
 
 def test_gpus_of_workers(monkeypatch):
@@ -189,11 +196,16 @@ def test_the_server_computes_where_workers_do(gpus, expected):
     code = (
         "import os, jax\nfrom sgdlab.live import environment\n"
         f"environment.for_server({gpus})\n"
-        "print(jax.config.jax_platforms, os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE', 'unset'))"
+        "print(jax.config.jax_platforms, os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE', 'unset'))\n"
+        "jax.config.update('jax_platforms', 'cuda')\n"
+        f"environment.for_joined({{'jax_enable_x64': True}}, {gpus})\n"
+        "print(jax.config.jax_platforms, jax.config.jax_enable_x64)"
     )
     names = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_PLATFORMS", "XLA_PYTHON"))}
     names["JAX_PLATFORMS"] = "cuda,cpu"
-    assert tuple(subprocess.check_output([sys.executable, "-c", code], env=names, text=True).split()) == expected
+    server, joined = subprocess.check_output([sys.executable, "-c", code], env=names, text=True).splitlines()
+    assert tuple(server.split()) == expected
+    assert joined.split() == [expected[0], "True"]
 
 
 def test_settings_of_workers(monkeypatch):
@@ -253,39 +265,40 @@ def test_an_error_in_one_line():
 
     with pytest.raises(ValueError, match="module") as caught:
         mistaken()
-    said = wire.in_one_line(caught.value)
+    said = in_one_line(caught.value)
     # The last line outside of libraries and of this package.
     assert said.startswith("ValueError: function='module' must be")
     assert said.endswith(': return WorkSource("module", 0).check())')
-    assert wire.in_one_line(ValueError("first\nsecond")) == "ValueError: first"
+    assert in_one_line(ValueError("first\nsecond")) == "ValueError: first"
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ((1 << 31).to_bytes(4, "big"), "a message has 2,147,483,652 bytes; 16,777,216 is most"),
-        ((100_000).to_bytes(4, "big") + b"[" * 100_000, "a message is nested too deeply"),
-        ((2).to_bytes(4, "big") + b"[]", "a message must be an object; it is a list"),
-        ((2).to_bytes(4, "big") + b"{]", "what it has sent is no message: "),
+        (b"x" * 70_001, "it sent more than 70,000 bytes, which no message has"),
+        (b"[" * 60_000 + b"\n", "it sent JSON that is nested too deeply"),
+        (b"[]\n", "it sent no message with kind (str)"),
+        (b"{]\n", "what it has sent is no message: it sent what is not JSON"),
     ],
 )
-def test_what_is_no_message_ends_the_line_after_those_before_it(wrong, words):
+def test_what_is_no_message_ends_the_line_after_those_before_it(wrong, words, monkeypatch):
+    monkeypatch.setattr(messages, "MOST", 70_000)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        line = wire.BufferedSocket(ours)
-        theirs.sendall(wire.packed({"number": 1}) + wrong)
-        assert line.receive() == ([{"number": 1}], True)
+        line = messages.BufferedSocket(ours)
+        theirs.sendall(line_of({"kind": "a"}) + wrong)
+        assert line.receive() == ([{"kind": "a"}], True)
         assert words in line.error
-        line.send({"number": 2})
+        line.send({"kind": "b"})
         assert theirs.recv(100) == b""
         assert line.receive() == ([], True)
 
 
 def test_a_side_that_does_not_read_is_left_when_too_much_waits_for_it(monkeypatch):
-    monkeypatch.setattr(wire, "MOST_UNSENT", 1 << 20)
+    monkeypatch.setattr(messages, "MOST_UNSENT", 1 << 20)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        line, sent = wire.BufferedSocket(ours), 0
+        line, sent = messages.BufferedSocket(ours), 0
         while not line.error:
             line.send({"words": "x" * 1000})
             sent += 1
@@ -294,3 +307,19 @@ def test_a_side_that_does_not_read_is_left_when_too_much_waits_for_it(monkeypatc
         assert line.error == "it has not read what it was sent: 1 MiB wait for it"
         assert line.receive() == ([], True)
         assert not line.waits
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of the C library of Linux")
+def test_the_memory_of_messages_is_kept_between_them():
+    code = (
+        "import resource, sys, threading, numpy as np\nfrom sgdlab.live import frames\n"
+        "sys.argv[1:] and frames.keep_memory()\n"
+        "faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "before, messages = faults(), lambda: [np.ones(1 << 20, np.uint8) for _ in range(4)]\n"
+        "thread = threading.Thread(target=lambda: [len(messages()) for _ in range(20)])\n"
+        "thread.start(), thread.join(), print(faults() - before)"
+    )
+    of = lambda *given: int(subprocess.check_output([sys.executable, "-c", code, *given], text=True))
+    kept, returned = of("keep"), of()
+    assert kept < 6 * 256  # pages of the messages that are there at once, and little more
+    assert returned > 4 * kept

@@ -118,7 +118,9 @@ def test_a_process_that_hangs_while_it_starts_is_given_up():
     assert spawned == pytest.approx([0.0, 60.5, 60.5 + 121.0], abs=3 * own.turn_seconds)
     assert ("kill", 1) in transport.told
     said = {words for status in statuses for _, words in status.events}
-    assert "worker 1 is lost: it was not ready 60 s after its start, and was killed; started again in 0.5 s" in said
+    why = "worker 1 is lost: it was not ready 60 s after its start, and was killed; started again in 0.5 s"
+    assert why in said
+    assert {at for status in statuses for at, words in status.events if words == why} == {0.0}  # its clock stood
     assert recording.schedule.started[recording.schedule.worker == 1].min() == pytest.approx(122.0, abs=1.0)
 
 

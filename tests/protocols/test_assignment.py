@@ -8,7 +8,7 @@ import pytest
 from comparison import assert_equal
 
 from sgdlab import policies, protocols, replay, rules
-from sgdlab.live.ledger import KeptVersions
+from sgdlab.live.recording import KeptVersions
 from sgdlab.live.transport import Nobody
 from sgdlab.protocols.assignment import KINDS
 from sgdlab.tasks import Task

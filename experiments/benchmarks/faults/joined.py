@@ -11,9 +11,9 @@ import pathlib
 import sys
 from typing import Any
 
-from sgdlab.live.computing_worker import ComputingWorker
-from sgdlab.live.endpoint import token_of
 from sgdlab.live.gradients import Computer
+from sgdlab.live.settings import token_of
+from sgdlab.live.worker import ComputingWorker
 
 _WAIT_SECONDS = 600.0
 

@@ -20,8 +20,8 @@ from collections.abc import Callable
 
 from experiments.benchmarks.faults import joined, server, servers
 from experiments.benchmarks.faults.namespaces import Machines
-from sgdlab.live.endpoint import VARIABLE
 from sgdlab.live.recording import LiveRecording
+from sgdlab.live.settings import VARIABLE
 
 STRIKES = 4.0
 """Mean seconds between two strikes of a storm."""

@@ -26,8 +26,8 @@ def made(kind: str, folder: pathlib.Path, seconds: float, workers: int, address:
     """
     source, logs = work.source(folder, seconds), folder / "workers"
     if kind == "grpc":
-        from sgdlab.live.endpoint import Endpoint  # noqa: PLC0415 (an extra)
         from sgdlab.live.remote import Remote  # noqa: PLC0415
+        from sgdlab.live.settings import Endpoint  # noqa: PLC0415 (an extra)
 
         endpoint = Endpoint(address, certificate=folder / "server.pem", key=folder / "server.key")
         told = {"function": source.function, "argument": source.argument}
