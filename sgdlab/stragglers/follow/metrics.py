@@ -88,7 +88,7 @@ class Metrics(Collector):
             "sgdlab_goodput_seconds_total": [((), monitor.lost.good)],
             "sgdlab_badput_seconds_total": [((cause,), lost) for cause, lost in monitor.lost.lost.items()],
             "sgdlab_alarms_total": [(each, follower.counts[each]) for each in events],
-            "sgdlab_standing_alarms": [((kind,), kinds.count(kind)) for kind in KINDS],
+            "sgdlab_standing_alarms": [((kind,), kinds.count(kind)) for kind in KINDS if kind != PAUSES],
             "sgdlab_straggler_factor_ratio": self._of_workers(factors, standing),
             "sgdlab_undelivered_alarms_total": [((box.name,), box.lost) for box in self._outboxes],
         }
