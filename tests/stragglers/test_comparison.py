@@ -23,7 +23,7 @@ def quiet(seed=0):
 
 def relative(compared):
     base = compared.synchrony.gradients_per_second
-    return {row.title: row.paper.gradients_per_second / base for row in compared.protocols}
+    return {row.title: row.result.gradients_per_second / base for row in compared.protocols}
 
 
 @pytest.fixture(scope="module", name="paused")
@@ -50,7 +50,7 @@ def test_pauses_of_all_do_not_mislead_predictors(paused):
 
 def test_without_a_guard_the_same_pauses_do(paused):
     parts = paused[0]
-    tuned = tuning.elfving(parts.train, "throughput")
+    tuned = tuning.TUNED["Elfving"](parts.train, "throughput")
     record = run_online(parts.test, tuned.predictor, history=tuned.history(parts.train))
     assert record.gradients_per_second() < 0.9 * paused[1].synchrony.gradients_per_second
 
@@ -78,7 +78,7 @@ def test_a_row_holds_the_predictor_that_was_measured(paused):
     assert len(rows) == 4
     for row in rows:
         record = run_online(parts.test, row.predictor, history=row.history)
-        np.testing.assert_array_equal(record.cutoff, row.paper.gradients[:, 0])
+        np.testing.assert_array_equal(record.cutoff, row.result.gradients[:, 0])
         if row.flags:
             assert f"--config.protocol.cutoff.window={row.warm_up}" in row.flags
             said = [flag for flag in row.flags if flag.startswith("--config.predictor.") and ".kind=" not in flag]

@@ -17,7 +17,7 @@ TIED = np.random.default_rng(1).integers(1, 4, (60, 5)).astype(float)
 
 
 def of(result, runtimes, **others):
-    return usage(Protocol.fixed("", "", DEPLOYABLE, result, **others), runtimes)
+    return usage(Protocol("", "", DEPLOYABLE, result, **others), runtimes)
 
 
 def same(found, schedule):
@@ -51,7 +51,7 @@ def test_asynchrony_in_the_long_run_uses_each_worker_by_its_rate():
 
 def test_workers_that_are_left_out_are_not_used():
     result = measured.interrupted(np.delete(RUNTIMES, [1, 4], axis=1), 3)
-    found = usage(Protocol.fixed("", "", DRAINED, result, without=(1, 4)), RUNTIMES)
+    found = usage(Protocol("", "", DRAINED, result, without=(1, 4)), RUNTIMES)
     np.testing.assert_allclose(found.shares, [1 / 3, 0, 1 / 3, 1 / 3, 0])
     assert found.tree_distance == 2
     assert found.under_used.tolist() == [1, 4]

@@ -125,8 +125,8 @@ def alternatives(findings: Findings) -> str:
     trained_once = findings.comparison.halves is not None and findings.settings.refit is None
     deep = [row for row in findings.comparison.by_role(DEPLOYABLE) if row.method == DEEP_MARKOV]
     sentences += [
-        f"The deep Markov cutoff gives {interval(*table.relative(row.paper))} times the gradients per second of full "
-        f"synchrony, {percent(table.share_of_oracle(row.paper))} of what would be possible if all times were known "
+        f"The deep Markov cutoff gives {interval(*table.relative(row.result))} times the gradients per second of full "
+        f"synchrony, {percent(table.share_of_oracle(row.result))} of what would be possible if all times were known "
         f"in advance.{why * trained_once}"
         for row in deep
         if not verdict.is_of(row)
@@ -138,7 +138,7 @@ def alternatives(findings: Findings) -> str:
 def asynchrony(findings: Findings) -> str:
     """The gradients per second of asynchronous SGD, their staleness, and whose data it would learn little from."""
     (row,), workers = findings.comparison.by_role(STALE), findings.parts.workers
-    result, used = row.paper, usage(row, findings.parts.test)
+    result, used = row.result, usage(row, findings.parts.test)
     few = used.under_used.tolist()
     said = (
         f"If no worker waits, there are {interval(*findings.table.relative(result))} times the gradients per second of "
@@ -157,7 +157,7 @@ def asynchrony(findings: Findings) -> str:
 
 def larger_steps(findings: Findings) -> str:
     """Say what fewer gradients in an update mean for the learning rate, and whose data would hardly be used."""
-    workers, chosen = findings.parts.workers, findings.verdict.chosen.paper
+    workers, chosen = findings.parts.workers, findings.verdict.chosen.result
     if findings.verdict.chosen.backups == 0:
         return ""
     whole = abs(chosen.waited_for - round(chosen.waited_for)) < 1e-9

@@ -63,12 +63,14 @@ class Measured:
         return self.gradients_per_second / self.updates_per_second
 
 
-def interrupted(runtimes: np.ndarray, cutoff: np.ndarray | int) -> Measured:
+def interrupted(runtimes: np.ndarray, cutoff: np.ndarray | int, rejoin_seconds: float = 0.0) -> Measured:
     """Measures a cutoff: every iteration waits for the first c workers and interrupts the others.
 
     Args:
       runtimes: float64[T, N], seconds; all workers begin iteration t at the same time.
       cutoff: c, from 1 to N; or int[T], a value for each iteration.
+      rejoin_seconds: from when a worker is dropped until it takes part again; each iteration takes longer by what its
+        dropped workers cost, as `dropping.healing_seconds` says.
     """
     steps, workers = runtimes.shape
     used = np.broadcast_to(cutoff, steps).astype(int)
@@ -77,7 +79,7 @@ def interrupted(runtimes: np.ndarray, cutoff: np.ndarray | int) -> Measured:
     seconds = ordered[rows, used - 1]
     useful = np.cumsum(ordered, axis=1)[rows, used - 1].sum()
     thrown = ((workers - used) * seconds).sum()
-    return Measured(
+    result = Measured(
         gradients=used[:, None].astype(float),
         seconds=seconds[:, None],
         lost=float(thrown / (useful + thrown)),
@@ -85,9 +87,10 @@ def interrupted(runtimes: np.ndarray, cutoff: np.ndarray | int) -> Measured:
         staleness=0.0,
         updates_per_second=float(steps / seconds.sum()),
     )
+    return _healed(result, workers, rejoin_seconds)
 
 
-def every_cutoff(runtimes: np.ndarray) -> dict[int, Measured]:
+def every_cutoff(runtimes: np.ndarray, rejoin_seconds: float = 0.0) -> dict[int, Measured]:
     """`interrupted` for every fixed cutoff, with one sort.
 
     Returns:
@@ -101,7 +104,7 @@ def every_cutoff(runtimes: np.ndarray) -> dict[int, Measured]:
     useful = np.cumsum(seconds)
     thrown = (workers - count) * seconds
     lost, idle = thrown / (useful + thrown), 1 - (useful + thrown) / (workers * seconds)
-    return {
+    results = {
         int(c): Measured(
             gradients=np.broadcast_to(float(c), (steps, 1)),
             seconds=columns[c - 1][:, None],
@@ -112,23 +115,20 @@ def every_cutoff(runtimes: np.ndarray) -> dict[int, Measured]:
         )
         for c in count
     }
+    return {c: _healed(result, workers, rejoin_seconds) for c, result in results.items()}
 
 
-def with_healing(result: Measured, workers: int, rejoin_seconds: float) -> Measured:
-    """Adds to each iteration what its dropped workers cost, as `dropping.healing_seconds` says.
-
-    Args:
-      result: measurements of a cutoff.
-      workers: N, number of workers.
-      rejoin_seconds: from when a worker is dropped until it takes part again.
-    """
+def _healed(result: Measured, workers: int, rejoin_seconds: float) -> Measured:
+    """The measurements of a cutoff, whose iterations take longer by what their dropped workers cost."""
+    if not rejoin_seconds:
+        return result
     price = dropping.healing_seconds(workers, rejoin_seconds)
     seconds = result.seconds + price[result.gradients.astype(int) - 1]
     rate = float(len(seconds) / seconds.sum())
     return dataclasses.replace(result, seconds=seconds, closed=result.seconds, updates_per_second=rate)
 
 
-def finishing(runtimes: np.ndarray, backups: int) -> Measured:
+def finishing(runtimes: np.ndarray, backups: int, rejoin_seconds: float = 0.0) -> Measured:
     """Measures backup workers: an update takes the first N - b gradients; late workers finish theirs, which is dropped.
 
     What `protocols.backup_workers` gives, without its schedule, which for many workers takes most of the time.
@@ -136,6 +136,7 @@ def finishing(runtimes: np.ndarray, backups: int) -> Measured:
     Args:
       runtimes: float64[T, N], seconds.
       backups: b, from 0 to N - 1.
+      rejoin_seconds: as of `interrupted`.
     """
     steps, workers = runtimes.shape
     wanted, every = workers - backups, np.arange(workers)
@@ -164,7 +165,7 @@ def finishing(runtimes: np.ndarray, backups: int) -> Measured:
         position += workers * in_time
     pending = (free > now) | ((free == now) & (every > closed_by))
     busy = begun - (free - now)[pending].sum()
-    return Measured(
+    result = Measured(
         gradients=np.broadcast_to(float(wanted), (steps, 1)),
         seconds=np.diff(applied, prepend=0.0)[:, None],
         lost=float(max(begun - taken - last[pending].sum(), 0.0) / busy),
@@ -173,6 +174,7 @@ def finishing(runtimes: np.ndarray, backups: int) -> Measured:
         updates_per_second=float(steps / now),
         used=used,
     )
+    return _healed(result, workers, rejoin_seconds)
 
 
 def asynchronous(runtimes: np.ndarray) -> Measured:

@@ -1,6 +1,6 @@
 """Predictors that are tuned again every n evaluation steps, on as many steps before as there were tuning steps."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -16,14 +16,6 @@ from sgdlab.stragglers.recording import SplitRecording
 _MOST_COST, _OVERHEAD = 6_000_000, 150
 """Most cost of all re-fits, and the cost of a step besides that of its workers."""
 
-TUNED: Mapping[str, Callable[[np.ndarray], Tuned]] = {
-    "median + k MAD": tuning.deadline,
-    "running mean": lambda train: tuning.running_mean(train, "throughput"),
-    "Elfving": lambda train: tuning.elfving(train, "throughput"),
-    "Kalman filter": tuning.kalman,
-}
-"""Title of a predictor -> its tuning, with the paper's objective."""
-
 
 def why_not(parts: SplitRecording, every: int) -> str:
     """Say why the re-fits are left out; empty if they are not."""
@@ -38,14 +30,14 @@ def why_not(parts: SplitRecording, every: int) -> str:
     )
 
 
-def rows(parts: SplitRecording, every: int, *, seed: int) -> list[Protocol]:
+def rows(parts: SplitRecording, every: int, *, seed: int, rejoin_seconds: float = 0.0) -> list[Protocol]:
     """The fixed number of backup workers and the predictors with few parameters, with the paper's objective."""
     chosen = {INTERRUPTED: static(parts.train, parts.test, every)}
-    for title, tuned in TUNED.items():
+    for title, tuned in tuning.TUNED.items():
         chosen[title] = cutoffs(parts.train, parts.test, every, tuned, seed=seed)
+    results = {title: measured.interrupted(parts.test, cut, rejoin_seconds) for title, cut in chosen.items()}
     return [
-        Protocol.fixed(title, f"every {every} steps", DEPLOYABLE, measured.interrupted(parts.test, cut), refitted=True)
-        for title, cut in chosen.items()
+        Protocol(title, f"every {every} steps", DEPLOYABLE, result, refitted=True) for title, result in results.items()
     ]
 
 

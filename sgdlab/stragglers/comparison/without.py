@@ -32,7 +32,7 @@ def rows(parts: SplitRecording, diagnosis: Diagnosis) -> list[Protocol]:
     if len(chosen) > 1 and together not in chosen:
         chosen[together] = machines(parts, causes)
     return [
-        Protocol.fixed(name, _setting(parts, workers), DRAINED, without(parts.test, workers), without=workers)
+        Protocol(name, _setting(parts, workers), DRAINED, without(parts.test, workers), without=workers)
         for workers, name in chosen.items()
         if len(workers) < len(parts.workers)
     ]
