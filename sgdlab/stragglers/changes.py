@@ -21,7 +21,7 @@ from sgdlab.stragglers.comparison.halves import blocks, find_differences
 from sgdlab.stragglers.diagnosis import pauses
 from sgdlab.stragglers.diagnosis.causes import HEAVY_TAIL, PAUSES
 from sgdlab.stragglers.diagnosis.diagnosis import find_causes
-from sgdlab.stragglers.repairs import AtMedian, synchronous_seconds
+from sgdlab.stragglers.repairs import AtMedian, in_turn, synchronous_seconds
 from sgdlab.traces import Recording
 
 LEVEL = 0.02
@@ -167,7 +167,7 @@ class _Side:
     def __init__(self, complete: Recording):
         self.complete, self.pauses = complete, pauses.find_pauses(complete)
         self.longest, self.medians = complete.runtimes.max(axis=1), arrays.median(complete.runtimes, axis=1)
-        self.steps = synchronous_seconds(complete.runtimes, np.nan_to_num(complete.transfer()))
+        self.steps = synchronous_seconds(complete.runtimes, complete.transfer())
         self.found = find_causes(complete, self.pauses).causes
 
     def take_out(self, names: Collection[str]) -> None:
@@ -196,15 +196,12 @@ class _Side:
 
     def cost(self, kind: str, workers: tuple[str, ...]) -> np.ndarray:
         """Return float64[K], of each block the share of the time that a cause costs."""
-        here, lost = [i for i, name in enumerate(self.complete.workers) if name in workers], np.zeros(self.steps.size)
+        here, runtimes = [i for i, name in enumerate(self.complete.workers) if name in workers], self.complete.runtimes
         if workers:
-            if 0 < len(here) < len(self.complete.workers):
-                lost = self.longest - AtMedian(here)(self.complete.runtimes).max(axis=1)
+            made = [AtMedian(here)] if 0 < len(here) < runtimes.shape[1] else []
         elif kind == PAUSES:
-            lost[self.pauses.rows] = self.pauses.extra
-        elif kind == HEAVY_TAIL:
-            lost = self.longest - self.medians
+            made = [self.pauses.removed]
         else:
-            for cause in (each for each in self.found if each.kind == kind and not each.workers):
-                lost += self.steps * cause.among(lost.size) * (1 - 1 / cause.factor)
-        return np.array([block.mean() for block in blocks(lost)]) / self.steps.mean()
+            made = [each.repair for each in self.found if each.kind == kind and not each.workers]
+        rest = self.medians if kind == HEAVY_TAIL else in_turn(runtimes, made).max(axis=1)
+        return np.array([block.mean() for block in blocks(self.longest - rest)]) / self.steps.mean()

@@ -106,7 +106,7 @@ class Failures:
           >>> Failures((Outage(5, (0,), 10.0),), 990.0, 1, 60.0, "").spares(0.99).value  # down for 1 %: 0.01**2 < 0.01
           1.0
         """
-        from scipy import special  # noqa: PLC0415 (as above)
+        from scipy import special, stats  # noqa: PLC0415 (as above)
 
         if not self.outages:
             return None
@@ -115,7 +115,8 @@ class Failures:
         stood = sum(each.seconds for each in self.outages if not each.workers)
         odds = down / max(self.workers * (self.up + stood) - down, 1e-9)
         ratios = (1.0, special.fdtri(freedom, freedom, tail), special.fdtri(freedom, freedom, 1 - tail))
-        return Estimate(*(_spares(self.workers, odds * ratio / (1 + odds * ratio), share) for ratio in ratios))
+        # Workers are looked at one after the other until N are up: so many are down before that.
+        return Estimate(*(float(stats.nbinom.ppf(share, self.workers, 1 / (1 + odds * each))) for each in ratios))
 
 
 def find_failures(parts: SplitRecording, checkpoint_seconds: float | None = None) -> Failures | None:
@@ -220,15 +221,3 @@ def _checkpoint(recording: Recording) -> float | None:
             most = np.nanmax(slowest, initial=0.0)
             return float(np.median(slowest[slowest > most / 2])) if most > 0 else None
     return None
-
-
-def _spares(workers: int, down: float, share: float) -> float:
-    """The least number of spares with which at least so many workers are up for a share of the time."""
-    from scipy import special  # noqa: PLC0415 (as above)
-
-    spares = 0
-    while special.bdtr(spares, workers + spares, down) < share:
-        spares += max(spares // 1000, 1)  # of which there may be many
-        if spares > 1000 * workers:
-            return math.inf
-    return float(spares)
