@@ -142,33 +142,38 @@ def finishing(runtimes: np.ndarray, backups: int, rejoin_seconds: float = 0.0) -
     wanted, every = workers - backups, np.arange(workers)
     flat, position = np.ascontiguousarray(runtimes).reshape(-1), every.copy()  # of each worker's next compute time
     free = np.zeros(workers)  # when each worker has finished the gradient that it began last
-    last = np.zeros(workers)  # seconds of that gradient
-    applied = np.empty(steps)
-    used = np.zeros(workers)  # gradients of each worker
-    now, begun, taken = 0.0, 0.0, 0.0  # begun, taken: seconds of gradients
-    for update in range(steps):
-        starts = np.maximum(free, now)
-        seconds = flat[position]
-        ends = starts + seconds
-        now = applied[update] = np.partition(ends, wanted - 1)[wanted - 1]
-        before, equal = ends < now, np.flatnonzero(ends == now)
-        equal = equal[: wanted - np.count_nonzero(before)]  # ties by the number of the worker
-        closed_by = equal[-1]
-        used += before
-        used[equal] += 1
+    late = np.zeros(workers)  # seconds of its last gradient that was not finished when its update closed
+    used, applied = np.zeros(workers), np.empty(steps)  # gradients of each worker, and when updates close
+    seconds, ends, in_order = np.empty((3, workers))
+    taken, begins, tied = np.empty((3, workers), bool)
+    now = dropped = 0.0
+    for update in range(steps):  # in arrays that are there: most of the time is that of the calls
+        flat.take(position, out=seconds, mode="clip")
+        np.add(np.maximum(free, now, out=ends), seconds, out=ends)
+        np.copyto(in_order, ends)
+        in_order.partition(wanted - 1)
+        now = applied[update] = in_order[wanted - 1]
+        np.less_equal(ends, now, out=taken)
         # A worker that is still busy when the update closes begins no gradient on this version.
-        in_time = (free < now) | ((free == now) & (every < closed_by))
-        begun += seconds @ in_time
-        taken += seconds @ before + seconds[equal].sum()
-        np.copyto(free, ends, where=in_time)
-        np.copyto(last, seconds, where=in_time)
-        position += workers * in_time
-    pending = (free > now) | ((free == now) & (every > closed_by))
+        np.less(free, now, out=begins)
+        np.equal(free, now, out=tied)
+        if (beyond := np.count_nonzero(taken) - wanted) or tied.any():  # ties by the number of the worker
+            equal = np.flatnonzero(ends == now)
+            taken[equal[equal.size - beyond :]] = False
+            begins |= tied & (every < equal[equal.size - beyond - 1])
+        used += taken
+        missed = np.flatnonzero(begins > taken)
+        late[missed] = seconds[missed]
+        dropped += float(late[missed].sum())
+        np.copyto(free, ends, where=begins)
+        np.add(position, workers, out=position, where=begins)
+    pending = (free > now) | ((free == now) & ~taken)
+    begun = np.add.reduce(runtimes, axis=None, where=np.arange(steps)[:, None] < position // workers)
     busy = begun - (free - now)[pending].sum()
     result = Measured(
         gradients=np.broadcast_to(float(wanted), (steps, 1)),
         seconds=np.diff(applied, prepend=0.0)[:, None],
-        lost=float(max(begun - taken - last[pending].sum(), 0.0) / busy),
+        lost=float(max(dropped - late[pending].sum(), 0.0) / busy),
         idle=float(max(1 - busy / (workers * now), 0.0)),
         staleness=0.0,
         updates_per_second=float(steps / now),

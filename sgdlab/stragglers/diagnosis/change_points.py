@@ -301,11 +301,21 @@ def _summed(score: np.ndarray) -> np.ndarray:
 
 def _statistic(sums: np.ndarray, start: np.ndarray, length: int) -> np.ndarray:
     """Return the statistic of all splits of the intervals of one length, float64[N, K, length - 7]."""
-    cuts = np.arange(LEAST, length - LEAST + 1)
+    share, weight = _shares_and_weights(length)
     begin, end = sums[:, start, None], sums[:, start + length, None]
-    result = sums.take(start[:, None] + cuts, axis=1)
-    result -= begin
-    result -= (end - begin) * (cuts / length)
+    each = sums.strides[1]
+    windows = np.lib.stride_tricks.as_strided(
+        sums[:, LEAST:], (len(sums), sums.shape[1] - length, share.size), (sums.strides[0], each, each), writeable=False
+    )
+    result, line = windows[:, start], (end - begin) * share
+    line += begin
+    result -= line
     np.abs(result, out=result)
-    result /= np.sqrt(cuts * (length - cuts) / length)
+    result *= weight
     return result
+
+
+@functools.lru_cache(maxsize=256)
+def _shares_and_weights(length: int) -> tuple[np.ndarray, np.ndarray]:
+    cuts = np.arange(LEAST, length - LEAST + 1)
+    return cuts / length, np.sqrt(length / (cuts * (length - cuts)))
