@@ -4,8 +4,8 @@ import numpy as np
 
 from sgdlab import arrays
 from sgdlab.report.words import counted, figure, interval, percent, sentence, some
-from sgdlab.stragglers import timeouts
-from sgdlab.stragglers.answer import failure_words, headline, network_words, rules
+from sgdlab.stragglers import failures, network, timeouts
+from sgdlab.stragglers.answer import headline, rules
 from sgdlab.stragglers.comparison import measured
 from sgdlab.stragglers.comparison.comparison import DEEP_MARKOV
 from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, STALE, usage
@@ -40,8 +40,8 @@ def details(findings: Findings) -> list[tuple[str, str]]:
     pairs = [
         ("Waiting", waiting(findings)),
         ("Stages", stages(findings.diagnosis, complete)),
-        ("Communication", network_words.said(findings.network)),
-        ("Failures", failure_words.said(findings.failures, findings.parts)),
+        ("Communication", network.said(findings.network)),
+        ("Failures", failures.said(findings.failures, findings.parts)),
         ("Time-outs", timeouts.said(findings.timeouts)),
         ("Other causes", " ".join(f"{sentence(one.headline(complete))} {cost(one)}" for one in others)),
         ("How long slowness lasts", memory(findings)),
