@@ -166,7 +166,7 @@ class _Side:
 
     def __init__(self, complete: Recording):
         self.complete, self.pauses = complete, pauses.find_pauses(complete)
-        self.longest, self.medians = complete.runtimes.max(axis=1), arrays.median(complete.runtimes, axis=1)
+        self.longest, self.medians = complete.runtimes.max(axis=1), complete.medians
         self.steps = synchronous_seconds(complete.runtimes, complete.transfer())
         self.found = find_causes(complete, self.pauses).causes
 

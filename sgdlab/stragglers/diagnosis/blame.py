@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-from sgdlab import arrays
 from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import change_points, grouping, history, slowdown
 from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT, HEAVY_TAIL, PAUSES, SLOW_NODE, SLOW_WORKER, Cause
@@ -100,14 +99,14 @@ def find_suspects(complete: Recording, pauses: Pauses) -> tuple[list[Cause], tup
     if kept.size < change_points.LEAST:
         return [], ((),) * len(complete.workers)
     runtimes, nodes = complete.runtimes[kept], complete.nodes
-    found = history.find_slow_stretches(runtimes, nodes)
+    found = history.find_slow_stretches(runtimes, nodes, complete.medians[kept])
     relative = runtimes / found.usual[:, None]
     tail = find_outliers(relative, found.slow)
     episodes = [_with_single(own, tail, worker, relative) for worker, own in enumerate(found.episodes)]
     slow = history.among(episodes, len(kept))
     groups = grouping.find_groups(episodes, slow, nodes)
     groups.sort(key=lambda group: -sum(e.rows * (e.factor - 1) for e in group.episodes))
-    rows = _Rows(complete.runtimes, kept)
+    rows = _Rows(complete, kept)
     suspects = [_of_group(group, found, relative, rows) for group in groups[:_MOST]]
     suspects += _of_fleet(found.usual, rows)
     if pauses.rows.size:
@@ -119,8 +118,8 @@ def find_suspects(complete: Recording, pauses: Pauses) -> tuple[list[Cause], tup
 class _Rows:
     """Rows of the steps without pauses, as rows of all complete steps."""
 
-    def __init__(self, runtimes: np.ndarray, kept: np.ndarray):
-        self.runtimes, self.kept, self.medians = runtimes, kept, arrays.median(runtimes, axis=1)
+    def __init__(self, complete: Recording, kept: np.ndarray):
+        self.runtimes, self.kept, self.medians = complete.runtimes, kept, complete.medians
 
     def extended(self, episode: Episode, workers: Sequence[int]) -> Episode:
         """Return the episode in rows of all steps, with the pauses at its ends in which its workers are slow too."""

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sgdlab import arrays
 from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import blame, stages
 from sgdlab.stragglers.diagnosis.causes import Cause
@@ -61,7 +60,7 @@ def find_causes(complete: Recording, pauses: Pauses) -> Diagnosis:
     """Finds the causes in the complete steps of a recording."""
     suspects, histories = blame.find_suspects(complete, pauses)
     following = np.flatnonzero(np.diff(complete.steps) == 1)
-    memory = _memory(complete.runtimes, following) if following.size >= _PAIRS else None
+    memory = _memory(complete, following) if following.size >= _PAIRS else None
     frontier = stages.find_frontier(complete)
     found = tuple(stages.located(cause, complete, frontier) for cause in _weighed(suspects, complete))
     return Diagnosis(found, histories, memory, int(following.size), frontier)
@@ -147,9 +146,9 @@ def _by_columns(
     return alone, others + _without_each(later, outside, transfer)
 
 
-def _memory(runtimes: np.ndarray, following: np.ndarray) -> float:
-    ratio = runtimes / arrays.median(runtimes, axis=1, keepdims=True)
-    deviation = ratio - ratio.mean(axis=0)
+def _memory(complete: Recording, following: np.ndarray) -> float:
+    deviation = complete.runtimes / complete.medians[:, None]
+    deviation -= deviation.mean(axis=0)
     covariance = (deviation[following] * deviation[following + 1]).mean()
     variance = (deviation**2).mean()
     return float(covariance / variance) if variance > 0 else 0.0

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 
-from sgdlab import arrays
 from sgdlab.report.words import counted, figure, ordinal, some
 from sgdlab.stragglers.diagnosis import periods
 from sgdlab.stragglers.diagnosis.periods import Period
@@ -125,7 +124,7 @@ def find_pauses(recording: Recording) -> Pauses:
     Source: own definition.
     """
     runtimes, steps = recording.runtimes, recording.steps
-    middle = arrays.median(runtimes, axis=1)
+    middle = recording.medians
     periodic = np.zeros(len(runtimes), bool)
     periodic[periods.of_all(middle, steps)] = True
     level = periods.around(middle, periodic)

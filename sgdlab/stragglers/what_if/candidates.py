@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab import arrays
 from sgdlab.report.words import counted, node_named, ordinal
 from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import history, periods
@@ -143,8 +142,8 @@ def of_periods(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
     runtimes, steps = recording.runtimes[kept], recording.steps[kept]
     if len(steps) < 2:
         return
-    relative = runtimes / arrays.median(runtimes, axis=1, keepdims=True)
-    searched = np.argsort(-above_median(runtimes), kind="stable")
+    medians = recording.medians[kept]
+    relative, searched = runtimes / medians[:, None], np.argsort(-above_median(runtimes, medians), kind="stable")
     found = periods.of_workers(relative[:, searched[:_SEARCHED]], steps)
     lengths = sorted({period.every for period in found if period})
     if lengths and searched.size > _SEARCHED:  # of the other workers, only these periods are tried

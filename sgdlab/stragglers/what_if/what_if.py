@@ -209,7 +209,8 @@ def _slowest(times: Times) -> tuple[int, float]:
     if workers < _FEWEST:
         return count, math.nan
     recorded = runtimes.max(axis=1).sum()
-    waiting = recorded - arrays.median(runtimes, axis=1).sum()
-    slow = np.argsort(-scores.above_median(runtimes), kind="stable")[:count]
+    medians = arrays.median(runtimes, axis=1)
+    waiting = recorded - medians.sum()
+    slow = np.argsort(-scores.above_median(runtimes, medians), kind="stable")[:count]
     saved = recorded - repairs.AtMedian(slow.tolist())(runtimes).max(axis=1).sum()
     return count, float(saved / waiting) if waiting > 0 else math.nan

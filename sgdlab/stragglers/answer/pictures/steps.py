@@ -5,7 +5,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import ndimage
 
-from sgdlab import arrays
 from sgdlab.report.words import counted, some
 from sgdlab.stragglers.answer.pictures import heat, style
 from sgdlab.stragglers.diagnosis import causes
@@ -42,8 +41,7 @@ def histories(parts: SplitRecording, diagnosis: Diagnosis) -> Figure | None:
     if not shown:
         return None
     runtimes, steps = parts.complete.runtimes, parts.complete.steps
-    median = arrays.median(runtimes, axis=1)
-    ratios = [np.median(runtimes[:, workers], axis=1) / median for workers in shown]
+    ratios = [np.median(runtimes[:, workers], axis=1) / parts.complete.medians for workers in shown]
     figure, panels = style.panels(1.3 + 1.2 * len(shown), rows=len(shown))
     for axes, (name, stretches), ratio in zip(panels, shown.values(), ratios, strict=True):
         _draw(axes, ratio, stretches)
@@ -100,7 +98,7 @@ def step_medians(parts: SplitRecording, diagnosis: Diagnosis) -> Figure:
     runtimes = parts.complete.runtimes
     rows, pauses = np.arange(len(runtimes)), np.asarray(parts.pauses.rows, int)
     usual = np.setdiff1d(rows, pauses) if pauses.size < rows.size else rows
-    middle, longest = arrays.median(runtimes, axis=1), runtimes.max(axis=1)
+    middle, longest = parts.complete.medians, runtimes.max(axis=1)
     top = min(longest.max() * 1.05, _HEAD * np.quantile(longest[usual], 0.99))
     figure, (axes,) = style.panels(3.2)
     edges = style.cells(usual.size, _POINTS)
