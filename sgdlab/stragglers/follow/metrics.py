@@ -31,7 +31,7 @@ METRICS: dict[str, tuple[tuple[str, ...], str]] = {
     "sgdlab_goodput_seconds_total": ((), "Seconds of steps that were needed, about 50 steps later."),
     "sgdlab_badput_seconds_total": (("cause",), "Seconds of steps that a cause has cost, about 50 steps later."),
     "sgdlab_alarms_total": (("kind", "event"), "Alarms since the beginning of the trace."),
-    "sgdlab_standing_alarms": (("kind",), "Alarms that are not over."),
+    "sgdlab_standing_alarms": (("kind",), "Alarms that are not over; pauses never stand."),
     "sgdlab_straggler_factor_ratio": (
         ("worker", "node"),
         "A worker's compute time over the median of those without an alarm, in the last 100 steps.",
