@@ -153,18 +153,18 @@ def test_the_model_is_left_out_by_size_and_by_choice(train, test, workers, model
 def test_what_is_done_beside_can_fail_and_be_abandoned():
     evaluation = {"step": 1.0, "elbo": 0.0, "validation_elbo": 0.0}
     plan = learned.plan(500, 10)
-    with learned.Beside(plan, lambda report: report(evaluation) or 5) as beside:
-        assert beside.result() == 5
-    with learned.Beside(plan, lambda report: 1 / 0) as beside, pytest.raises(ZeroDivisionError):
-        beside.result()
+    with learned.beside(plan, lambda report: report(evaluation) or 5) as beside:
+        assert beside() == 5
+    with learned.beside(plan, lambda report: 1 / 0) as beside, pytest.raises(ZeroDivisionError):
+        beside()
     left = threading.Event()
 
     def work(report):
         left.wait()
         report(evaluation)
 
-    with learned.Beside(plan, work) as beside:
+    with learned.beside(plan, work) as beside:
         pass
     left.set()
     with pytest.raises(futures.CancelledError):
-        beside.result()
+        beside()

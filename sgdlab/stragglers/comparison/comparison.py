@@ -118,7 +118,7 @@ def compare(
         deep = learned.trained(parts.train, plan, seed=given.seed, directory=directory, report=progress)
         return _cut(parts, DEEP_MARKOV, dict.fromkeys(plan.objectives, deep), given)
 
-    with contextlib.nullcontext() if why_not else learned.Beside(plan, learn) as deep:
+    with contextlib.nullcontext() if why_not else learned.beside(plan, learn) as deep:
         report(f"[1/3] measuring numbers of backup workers from 1 to {workers - 1}")
         both = [sweep(parts, given.rejoin_seconds) for sweep in (sweeps.interrupted, sweeps.finishing)]
         report("[2/3] tuning the deadline, the running mean and Elfving, fitting the Kalman filter")
@@ -132,7 +132,7 @@ def compare(
             report("[3/3] leaving the deep Markov model out")
         else:
             report(f"[3/3] training the deep Markov model for at most {plan.fitting.steps} steps")
-            row, record = deep.result()
+            row, record = deep()
             rows.append(row)
     if given.refit is not None:
         again, reasons = _refitted(parts, given, report)
@@ -151,21 +151,15 @@ def _of_sweep(sweep: BackupSweep) -> list[Protocol]:
     """The tuned number of backup workers, and the best number on the evaluation steps if it differs."""
     title, tuned, best, workers = sweep.title, sweep.tuned, sweep.best, max(sweep.test) + 1
     is_cut = title == INTERRUPTED
-    flags = _interrupting(workers - tuned) if is_cut else _finishing(tuned)
+    flags = ("--config.method=backup_workers", f"--config.protocol.backup_workers.backups={tuned}")
+    if is_cut:
+        flags = tuning.cutoff_flags("static", 1, f"cutoff={workers - tuned}")
     chosen = {"backups": tuned, "flags": flags, "warm_up": int(is_cut)}
     rows = [Protocol(title, f"b = {tuned}", DEPLOYABLE, sweep.test[tuned], **chosen)]
     if best != tuned:
         setting = f"b = {best}, best in hindsight"
         rows.append(Protocol(title, setting, HINDSIGHT, sweep.test[best], backups=best))
     return rows
-
-
-def _interrupting(cutoff: int) -> tuple[str, ...]:
-    return tuning.cutoff_flags("static", 1, f"cutoff={cutoff}")
-
-
-def _finishing(backups: int) -> tuple[str, ...]:
-    return ("--config.method=backup_workers", f"--config.protocol.backup_workers.backups={backups}")
 
 
 def _tuned(parts: SplitRecording, given: ComparisonSettings) -> list[Protocol]:

@@ -29,17 +29,20 @@ class BackupSweep:
 
     Attributes:
       title: name of the kind.
-      tuned: the best b on the tuning steps.
       test: b -> measurements on the evaluation steps.
       train: b -> measurements on the tuning steps.
     """
 
     title: str
-    tuned: int
     test: Mapping[int, Measured]
     train: Mapping[int, Measured]
 
-    @property
+    @functools.cached_property
+    def tuned(self) -> int:
+        """The best b on the tuning steps."""
+        return best_of(self.train)
+
+    @functools.cached_property
     def best(self) -> int:
         """The best b on the evaluation steps."""
         return best_of(self.test)
@@ -57,7 +60,7 @@ def interrupted(parts: SplitRecording, rejoin_seconds: float = 0.0) -> BackupSwe
         {workers - c: result for c, result in reversed(measured.every_cutoff(runtimes, rejoin_seconds).items())}
         for runtimes in (parts.train, parts.test)
     )
-    return BackupSweep(INTERRUPTED, best_of(train), test, train)
+    return BackupSweep(INTERRUPTED, test, train)
 
 
 def finishing(parts: SplitRecording, rejoin_seconds: float = 0.0) -> BackupSweep:
@@ -77,7 +80,7 @@ def finishing(parts: SplitRecording, rejoin_seconds: float = 0.0) -> BackupSweep
         for half in halves:
             numbers |= _around_the_best(numbers, half)
     train, test = ({b: half(b) for b in sorted(numbers)} for half in halves)
-    return BackupSweep(FINISHING, best_of(train), test, train)
+    return BackupSweep(FINISHING, test, train)
 
 
 def _around_the_best(numbers: set[int], simulated: Callable[[int], Measured]) -> set[int]:

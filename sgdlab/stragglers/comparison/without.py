@@ -24,7 +24,11 @@ def rows(parts: SplitRecording, diagnosis: Diagnosis) -> list[Protocol]:
     Returns:
       At most `MOST` rows, in the order of the causes, each of other workers.
     """
-    causes = [cause for cause in diagnosis.causes if cause.workers and _later(cause, parts.train_steps)]
+    causes = [
+        cause
+        for cause in diagnosis.causes
+        if cause.workers and (cause.until is None or cause.until >= parts.train_steps)
+    ]
     several = {tuple(sorted(cause.workers)): machines(parts, [cause]) for cause in reversed(causes)}
     several = dict(reversed(several.items()))
     together = tuple(sorted({worker for workers in several for worker in workers}))
@@ -60,10 +64,6 @@ def without(runtimes: np.ndarray, workers: tuple[int, ...]) -> Measured:
     """
     others = np.delete(runtimes, list(workers), axis=1)
     return measured.interrupted(others, others.shape[1])
-
-
-def _later(cause: Cause, row: int) -> bool:
-    return cause.until is None or cause.until >= row
 
 
 def _setting(parts: SplitRecording, workers: tuple[int, ...]) -> str:
