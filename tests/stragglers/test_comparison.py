@@ -85,6 +85,24 @@ def test_a_row_holds_the_predictor_that_was_measured(paused):
             assert [flag.split(".", 3)[3] for flag in said] == [f"{name}={v}" for name, v in row.parameters.items()]
 
 
+def test_a_row_by_rate_is_the_same_with_cutoffs_of_its_own(tmp_path):
+    generator = np.random.default_rng(0)
+    swings = np.repeat(generator.choice([1.0, 3.0], 12), 10)[:, None]  # of all workers, in which a second is worth more
+    parts = split_of(generator.gamma(4.0, 0.25, (120, WORKERS)) * swings, prefix="")
+    settings, none = ComparisonSettings(model="no"), types.SimpleNamespace(causes=())
+    compared = comparison.compare(parts, none, tmp_path, settings=settings, report=lambda line: None)
+    rows = [row for row in compared.protocols if row.by_rate is not None]
+    assert {row.role for row in rows} == {"deployable", "ceiling"}
+    for row in rows:
+        by_rate, cutoffs = row.by_rate, row.by_rate.result.gradients[:, 0]
+        assert (by_rate.method, by_rate.role, by_rate.objective) == (row.method, row.role, "rate")
+        if row.predictor is not None:
+            record = run_online(parts.test, by_rate.predictor, objective="rate", history=by_rate.history)
+            np.testing.assert_array_equal(record.cutoff, cutoffs)
+            assert (cutoffs != row.result.gradients[:, 0]).any()
+            assert by_rate.flags == () or by_rate.flags[-1] == "--config.protocol.cutoff.objective=rate"
+
+
 @pytest.mark.parametrize(("entry", "value"), [("model", "maybe"), ("most_steps", 0), ("refit", 0), ("seed", -1)])
 def test_impossible_settings_are_refused(entry, value):
     with pytest.raises(ValueError, match=f"^{entry}={value!r}"):

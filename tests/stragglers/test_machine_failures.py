@@ -145,9 +145,10 @@ def test_intervals_of_the_repair_hold_the_truth():
     assert failures_of(0).repair is None
 
 
-def test_spares_by_the_sum_of_the_binomial_law():
-    failures, share = failures_of(5, up=1000.0, seconds=40.0, workers=4), 0.99
-    down = 5 * 40 / (4 * 1000)
+@pytest.mark.parametrize("seconds", [40.0, 200.0, 560.0])
+def test_spares_by_the_sum_of_the_binomial_law(seconds):
+    failures, share = failures_of(5, up=1000.0, seconds=seconds, workers=4), 0.99
+    down = 5 * seconds / (4 * 1000)
 
     def all_up(spares):
         total = 4 + spares

@@ -45,8 +45,8 @@ def paused(rows, extra, usual):
 
 def test_some_of_the_pauses_take_their_seconds_alone():
     pauses = paused([0, 2], [3.0, 6.5], 2.0)
-    repaired = pauses.removed(RUNTIMES, np.array([True, False]))
-    np.testing.assert_array_equal(repaired, [[1.0, 2.0, 3.0, 2.0], RUNTIMES[1], RUNTIMES[2]])
+    repaired = pauses.removed(RUNTIMES, np.array([False, True]))
+    np.testing.assert_array_equal(repaired, [RUNTIMES[0], RUNTIMES[1], [2.5, 2.0, 2.0, 2.0]])
 
 
 def test_a_pause_takes_its_seconds_from_all_but_makes_nobody_faster_than_usual():
