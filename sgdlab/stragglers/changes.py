@@ -21,7 +21,7 @@ from sgdlab.stragglers.comparison.halves import blocks, find_differences
 from sgdlab.stragglers.diagnosis import pauses
 from sgdlab.stragglers.diagnosis.causes import HEAVY_TAIL, PAUSES
 from sgdlab.stragglers.diagnosis.diagnosis import find_causes
-from sgdlab.stragglers.repairs import AtMedian, in_turn, synchronous_seconds
+from sgdlab.stragglers.repairs import AtMedian, Repair, in_turn, synchronous_seconds
 from sgdlab.traces import Recording
 
 LEVEL = 0.02
@@ -197,11 +197,11 @@ class _Side:
     def cost(self, kind: str, workers: tuple[str, ...]) -> np.ndarray:
         """Return float64[K], of each block the share of the time that a cause costs."""
         here, runtimes = [i for i, name in enumerate(self.complete.workers) if name in workers], self.complete.runtimes
+        alike = [each for each in self.found if each.kind == kind and not each.workers]
+        made: list[Repair] = [each.repair for each in alike if each.repair is not None]
         if workers:
             made = [AtMedian(here)] if 0 < len(here) < runtimes.shape[1] else []
         elif kind == PAUSES:
             made = [self.pauses.removed]
-        else:
-            made = [each.repair for each in self.found if each.kind == kind and not each.workers]
         rest = self.medians if kind == HEAVY_TAIL else in_turn(runtimes, made).max(axis=1)
         return np.array([block.mean() for block in blocks(self.longest - rest)]) / self.steps.mean()

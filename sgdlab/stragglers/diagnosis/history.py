@@ -168,7 +168,7 @@ def _episodes(series: np.ndarray, noise: Noise, searched: np.ndarray) -> Iterato
     columns = np.flatnonzero(searched)
     for some in np.array_split(columns, -(-columns.size // _TOGETHER) or 1):
         own, deviations = np.ascontiguousarray(series[:, some].T), noise.deviation[some]
-        splits = change_points.changes_of_all(own, deviations, noise.critical)
+        splits = change_points.changes_of_all(list(own), deviations, noise.critical)
         for column, values, deviation, at in zip(some.tolist(), own, deviations.tolist(), splits, strict=True):
             least = noise.critical * 1.2533 * deviation
             yield (
