@@ -67,6 +67,11 @@ def static(train: np.ndarray) -> int:
     return 1 + int(np.argmax(np.arange(1, seconds.size + 1) / seconds))
 
 
+def fixed(train: np.ndarray) -> Tuned:
+    """The best fixed number of workers to wait for, as a predictor."""
+    return Tuned(predictors.Static(static(train)), "fixed")
+
+
 def kalman(train: np.ndarray, objective: str = "throughput") -> Tuned:
     """A Kalman filter for each worker, with fitted parameters, whatever the objective."""
     del objective
