@@ -193,7 +193,7 @@ def _failures(failures: Failures | None, recording: Recording) -> dict[str, Any]
 
 
 def _protocol(findings: Findings, protocol: Protocol) -> dict[str, Any]:
-    result, used, workers = protocol.result, usage(protocol, findings.parts.test), findings.parts.workers
+    result, used, workers = protocol.result, usage(protocol), findings.parts.workers
     return {
         "protocol": protocol.title,
         "parameters": protocol.setting,

@@ -138,7 +138,7 @@ def alternatives(findings: Findings) -> str:
 def asynchrony(findings: Findings) -> str:
     """The gradients per second of asynchronous SGD, their staleness, and whose data it would learn little from."""
     (row,), workers = findings.comparison.by_role(STALE), findings.parts.workers
-    result, used = row.result, usage(row, findings.parts.test)
+    result, used = row.result, usage(row)
     few = used.under_used.tolist()
     said = (
         f"If no worker waits, there are {interval(*findings.table.relative(result))} times the gradients per second of "

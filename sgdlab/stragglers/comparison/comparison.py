@@ -122,9 +122,10 @@ def compare(
         report(f"[1/3] measuring numbers of backup workers from 1 to {workers - 1}")
         both = [sweep(parts, given.rejoin_seconds) for sweep in (sweeps.interrupted, sweeps.finishing)]
         report("[2/3] tuning the deadline, the running mean and Elfving, fitting the Kalman filter")
+        full = measured.interrupted(parts.test, workers)
         rows = [
-            Protocol("full synchrony", "", DEPLOYABLE, both[0].test[0], backups=0, flags=SYNCHRONOUS),
-            *(row for sweep in both for row in _of_sweep(sweep)),
+            Protocol("full synchrony", "", DEPLOYABLE, full, backups=0, flags=SYNCHRONOUS),
+            *(row for sweep in both for row in _of_sweep(sweep, parts, given.rejoin_seconds)),
             *_tuned(parts, given),
         ]
         record = None
@@ -147,7 +148,7 @@ def compare(
     return Comparison(rows, both, record, note, left_out, halves.find_difference(parts, diagnosis.causes))
 
 
-def _of_sweep(sweep: BackupSweep) -> list[Protocol]:
+def _of_sweep(sweep: BackupSweep, parts: SplitRecording, rejoin_seconds: float) -> list[Protocol]:
     """The tuned number of backup workers, and the best number on the evaluation steps if it differs."""
     title, tuned, best, workers = sweep.title, sweep.tuned, sweep.best, max(sweep.test) + 1
     is_cut = title == INTERRUPTED
@@ -155,10 +156,11 @@ def _of_sweep(sweep: BackupSweep) -> list[Protocol]:
     if is_cut:
         flags = tuning.cutoff_flags("static", 1, f"cutoff={workers - tuned}")
     chosen = {"backups": tuned, "flags": flags, "warm_up": int(is_cut)}
-    rows = [Protocol(title, f"b = {tuned}", DEPLOYABLE, sweep.test[tuned], **chosen)]
+    of = lambda b: measured.interrupted(parts.test, workers - b, rejoin_seconds) if is_cut else sweep.test[b]
+    rows = [Protocol(title, f"b = {tuned}", DEPLOYABLE, of(tuned), **chosen)]
     if best != tuned:
         setting = f"b = {best}, best in hindsight"
-        rows.append(Protocol(title, setting, HINDSIGHT, sweep.test[best], backups=best))
+        rows.append(Protocol(title, setting, HINDSIGHT, of(best), backups=best))
     return rows
 
 

@@ -25,10 +25,8 @@ class Measured:
       idle: share of all worker-seconds in which a worker waits.
       staleness: mean number of updates between reading the parameters and using the gradient.
       updates_per_second: updates of the parameters per second.
-      used: float64[N], gradients of each worker that were used, or its rate of them; None where in every iteration
-        those were that took the least time.
+      used: float64[N], gradients of each worker that were used, or its rate of them; None of `every_cutoff`.
       largest_staleness: of any gradient.
-      closed: float64[T, M], seconds after which each iteration was over, where `seconds` count those of healing too.
     """
 
     gradients: np.ndarray
@@ -39,7 +37,6 @@ class Measured:
     updates_per_second: float
     used: np.ndarray | None = None
     largest_staleness: int = 0
-    closed: np.ndarray | None = None
 
     @property
     def gradients_per_second(self) -> float:
@@ -73,19 +70,25 @@ def interrupted(runtimes: np.ndarray, cutoff: np.ndarray | int, rejoin_seconds: 
         dropped workers cost, as `dropping.healing_seconds` says.
     """
     steps, workers = runtimes.shape
-    used = np.broadcast_to(cutoff, steps).astype(int)
-    ordered = np.sort(runtimes, axis=1)
-    rows = np.arange(steps)
-    seconds = ordered[rows, used - 1]
-    useful = np.cumsum(ordered, axis=1)[rows, used - 1].sum()
-    thrown = ((workers - used) * seconds).sum()
+    waited = np.broadcast_to(cutoff, steps).astype(int)
+    if np.ndim(cutoff):
+        seconds = np.sort(runtimes, axis=1)[np.arange(steps), waited - 1]
+    else:
+        seconds = np.partition(runtimes, waited[0] - 1, axis=1)[:, waited[0] - 1]
+    in_time = runtimes <= seconds[:, None]
+    for row in np.flatnonzero(in_time.sum(axis=1) > waited):  # of equal ones, those with the lowest numbers count
+        equal = np.flatnonzero(runtimes[row] == seconds[row])
+        in_time[row, equal[waited[row] - in_time[row].sum() :]] = False
+    useful = runtimes.sum(where=in_time)
+    thrown = ((workers - waited) * seconds).sum()
     result = Measured(
-        gradients=used[:, None].astype(float),
+        gradients=waited[:, None].astype(float),
         seconds=seconds[:, None],
         lost=float(thrown / (useful + thrown)),
         idle=float(1 - (useful + thrown) / (workers * seconds.sum())),
         staleness=0.0,
         updates_per_second=float(steps / seconds.sum()),
+        used=in_time.sum(axis=0).astype(float),
     )
     return _healed(result, workers, rejoin_seconds)
 
@@ -125,7 +128,7 @@ def _healed(result: Measured, workers: int, rejoin_seconds: float) -> Measured:
     price = dropping.healing_seconds(workers, rejoin_seconds)
     seconds = result.seconds + price[result.gradients.astype(int) - 1]
     rate = float(len(seconds) / seconds.sum())
-    return dataclasses.replace(result, seconds=seconds, closed=result.seconds, updates_per_second=rate)
+    return dataclasses.replace(result, seconds=seconds, updates_per_second=rate)
 
 
 def finishing(runtimes: np.ndarray, backups: int, rejoin_seconds: float = 0.0) -> Measured:

@@ -75,30 +75,14 @@ class Usage(participation.OfWorkers):
     tree_distance: int
 
 
-def usage(protocol: Protocol, runtimes: np.ndarray) -> Usage:
-    """The usage of a protocol of the comparison, with the paper's objective.
-
-    Args:
-      protocol: a row of the comparison.
-      runtimes: float64[T, N], seconds, of the steps on which it was measured.
-    """
-    result = protocol.result
+def usage(protocol: Protocol) -> Usage:
+    """The usage of a protocol of the comparison, with the paper's objective."""
+    result, used = protocol.result, protocol.result.used
+    if used is None:
+        raise ValueError(f"protocol {protocol.title} must be measured by itself, so that it is known who was used")
+    if protocol.without:
+        others = used
+        used = np.zeros(others.size + len(protocol.without))
+        used[np.setdiff1d(np.arange(used.size), protocol.without)] = others
     most = int(np.max(result.gradients))
-    used = participation.shares(_used(result, runtimes, protocol.without))
-    return Usage(tree_distance=most - 1 + result.largest_staleness, shares=used)
-
-
-def _used(result: Measured, runtimes: np.ndarray, without: tuple[int, ...]) -> np.ndarray:
-    """float64[N], gradients of each worker that were used, or in proportion to them."""
-    if result.used is not None:
-        return result.used
-    if without:
-        return np.isin(np.arange(runtimes.shape[1]), without, invert=True).astype(float)
-    # The first of every iteration, of equal ones those with the lowest numbers.
-    last = result.seconds if result.closed is None else result.closed
-    in_time = runtimes <= last
-    for row in np.flatnonzero(in_time.sum(axis=1) > result.gradients[:, 0]):
-        equal = np.flatnonzero(runtimes[row] == last[row])
-        beyond = int(in_time[row].sum() - result.gradients[row, 0])
-        in_time[row, equal[equal.size - beyond :]] = False
-    return in_time.sum(axis=0).astype(float)
+    return Usage(tree_distance=most - 1 + result.largest_staleness, shares=participation.shares(used))
