@@ -24,9 +24,6 @@ _SHORTEST, _FEWEST = 0.25, 8
 _APART = 1.5
 """Least ratio of bytes between two messages that tell latency from bandwidth."""
 
-_DRAWS = 10_000_000
-"""Steps that are drawn in all resamples together."""
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Link:
@@ -133,8 +130,7 @@ def measure(parts: SplitRecording, *, seed: int = 0) -> Network | None:
     complete = parts.complete
     if not complete.collectives or complete.job is not None:
         return None
-    steps = complete.steps.size
-    resamples = Resamples(steps, seed=seed, count=int(min(1000, max(100, _DRAWS // steps))))
+    resamples = Resamples(complete.steps.size, seed=seed)
     transfer = complete.transfer()
     own = parts.runtimes.max(axis=1) - transfer
     sent, work = (np.append(times.sum(), resamples.weights @ times) for times in (transfer, own))

@@ -210,8 +210,17 @@ def asynchronous(runtimes: np.ndarray) -> Measured:
 LEVEL = 0.9
 """Confidence level of the intervals."""
 
+_MOST_DRAWN = 10_000_000
+"""Steps that are drawn in all resamples together, of which there are then fewer; but at least a hundred."""
+
 _AT_ONCE = 256
 """Columns that are resampled at once."""
+
+
+def ends_of(draws: np.ndarray) -> tuple[float, float]:
+    """Return the ends of the interval of a number, by its value in each resample."""
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
 
 
 class Resamples:
@@ -223,7 +232,7 @@ class Resamples:
     Args:
       num_steps: T, the number of iterations.
       seed: of the draws.
-      count: number of resamples.
+      count: number of resamples. None: 1000, and fewer of long recordings.
 
     Source: Politis and Romano 1992.
 
@@ -232,7 +241,8 @@ class Resamples:
       array([8., 8., 8., 8., 8.])
     """
 
-    def __init__(self, num_steps: int, *, seed: int, count: int = 1000):
+    def __init__(self, num_steps: int, *, seed: int, count: int | None = None):
+        count = min(1000, max(100, _MOST_DRAWN // num_steps)) if count is None else count
         block = math.ceil(num_steps ** (1 / 3))
         starts = np.random.default_rng(seed).integers(num_steps, size=(count, -(-num_steps // block)))
         steps = (starts[:, :, None] + np.arange(block)) % num_steps
@@ -263,9 +273,7 @@ class Resamples:
 
     def interval(self, measured: Measured, base: Measured) -> tuple[float, float]:
         """The ends of the interval of the gradients per second of `measured` divided by those of `base`."""
-        ratios = self.rates(measured) / self.rates(base)
-        low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        return float(low), float(high)
+        return ends_of(self.rates(measured) / self.rates(base))
 
     def _gradients(self, measured: Measured) -> np.ndarray:
         """float64[count, M], gradients in each resample, or [1, M] where every iteration has the same number."""
