@@ -73,8 +73,6 @@ class Charts:
         self._pooled: Any = LEAST_SIGMA
         self._pooled_count = 0
         self._products, self._squares = 0.0, 0.0
-        self._precision, self._own_scaled = np.zeros(0, np.float32), np.zeros(0, np.float32)
-        self._allowance, self._own_allowance = np.zeros(0, np.float32), np.zeros(0, np.float32)
         self.grow(workers)
 
     def grow(self, workers: int) -> None:
@@ -118,12 +116,8 @@ class Charts:
             x = np.where(missing, self._last, x)
         self._history[self.block % len(self._history)] = x
         gain = self._gain
-        np.multiply(x, self._precision, out=gain[_FLEET])
-        np.subtract(gain[_FLEET], self._own_scaled, out=gain[_ITSELF])
-        np.negative(gain[_ITSELF], out=gain[_FASTER])
-        gain[_FLEET] -= self._allowance if self._has_fleet else np.float32(np.inf)
-        gain[_ITSELF] -= self._own_allowance
-        gain[_FASTER] -= self._own_allowance
+        np.multiply(x, self._slope, out=gain[:_BACK])
+        gain[:_BACK] -= self._offset
         used = len(gain) if self._any_slow else _BACK  # nobody is on the way back where nobody is slow
         if self._any_slow:
             back = (self.normal - x) * self._precision + self._allowance
@@ -212,12 +206,14 @@ class Charts:
         # blocks that are alike are too small, by 1 - alike.
         sigma = np.maximum(self._pooled, own) * math.sqrt((1 + alike) / (1 - alike) / (1 - alike))
         sigma = sigma.astype(np.float32)
-        self._precision, self._own_scaled = 1.0 / sigma, self.own / sigma
-        self._allowance = np.maximum(_SHIFT / sigma, 0.5)
+        self._precision, self._allowance = 1.0 / sigma, np.maximum(_SHIFT / sigma, 0.5)
         uncertain = (0.5 + 2.5 / np.sqrt(np.maximum(self._count, 1))).astype(np.float32)
-        self._own_allowance = np.where(
-            self._count >= _LEAST_OWN, np.maximum(_SHIFT / sigma, uncertain), np.float32(np.inf)
-        )
+        known, normal = self._count >= _LEAST_OWN, self.own * self._precision
+        allowed = np.where(known, np.maximum(_SHIFT / sigma, uncertain), np.float32(np.inf))
+        # Of slower than the fleet, slower than itself, and faster than itself: what is gained is a line in x.
+        self._slope = np.stack([self._precision, self._precision, -self._precision])
+        fleet = self._allowance if self._has_fleet else np.full_like(allowed, np.inf)
+        self._offset = np.stack([fleet, allowed + normal, allowed - normal])
 
 
 def of_differences(mean: np.ndarray | float) -> np.ndarray | float:
