@@ -85,6 +85,7 @@ def test_asynchrony_is_as_stale_as_its_schedule(seed):
 
 def test_of_many_workers_few_numbers_find_the_best(monkeypatch):
     runtimes = np.random.default_rng(0).lognormal(sigma=0.3, size=(60, 90))
+    runtimes[30:, 60:] *= 4.0
     parts = types.SimpleNamespace(train=runtimes[:30], test=runtimes[30:])
     whole = sweeps.finishing(parts)
     assert sorted(whole.test) == list(range(90))
@@ -92,7 +93,7 @@ def test_of_many_workers_few_numbers_find_the_best(monkeypatch):
     few = sweeps.finishing(parts)
     assert len(few.test) < 50
     assert {0, 1, 2, 89} < set(few.test)
-    assert few.test.keys() == few.train.keys()
+    assert few.train.keys() < few.test.keys()
     for part, best in (("train", whole.tuned), ("test", whole.best)):
         found, every = getattr(few, part), getattr(whole, part)
         for b, result in found.items():
