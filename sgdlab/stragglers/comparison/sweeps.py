@@ -77,11 +77,10 @@ def finishing(parts: SplitRecording, rejoin_seconds: float = 0.0) -> BackupSweep
         numbers = set(range(workers))
     else:
         numbers = {0, *np.geomspace(1, workers - 1, _COARSE).round().astype(int).tolist()}
-        numbers |= _around_the_best(numbers, halves[0])
-    train = {b: halves[0](b) for b in sorted(numbers)}
-    if len(numbers) < workers:
-        numbers |= _around_the_best(numbers, halves[1])
-    return BackupSweep(FINISHING, {b: halves[1](b) for b in sorted(numbers)}, train)
+        for half in halves:
+            numbers |= _around_the_best(numbers, half)
+    train, test = ({b: half(b) for b in sorted(numbers)} for half in halves)
+    return BackupSweep(FINISHING, test, train)
 
 
 def _around_the_best(numbers: set[int], simulated: Callable[[int], Measured]) -> set[int]:
