@@ -19,9 +19,9 @@ from sgdlab.report.table import Table
 from sgdlab.report.words import counted, listed, percent
 from sgdlab.stragglers.comparison.halves import blocks, find_differences
 from sgdlab.stragglers.diagnosis import pauses
-from sgdlab.stragglers.diagnosis.causes import HEAVY_TAIL, PAUSES
+from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT, HEAVY_TAIL, PAUSES
 from sgdlab.stragglers.diagnosis.diagnosis import find_causes
-from sgdlab.stragglers.repairs import AtMedian, Repair, in_turn, synchronous_seconds
+from sgdlab.stragglers.repairs import AtMedian, synchronous_seconds
 from sgdlab.traces import Recording
 
 LEVEL = 0.02
@@ -197,11 +197,17 @@ class _Side:
     def cost(self, kind: str, workers: tuple[str, ...]) -> np.ndarray:
         """Return float64[K], of each block the share of the time that a cause costs."""
         here, runtimes = [i for i, name in enumerate(self.complete.workers) if name in workers], self.complete.runtimes
-        alike = [each for each in self.found if each.kind == kind and not each.workers]
-        made: list[Repair] = [each.repair for each in alike if each.repair is not None]
-        if workers:
-            made = [AtMedian(here)] if 0 < len(here) < runtimes.shape[1] else []
+        lost = np.zeros(self.steps.size)
+        if workers and 0 < len(here) < runtimes.shape[1]:
+            lost = self.longest - AtMedian(here)(runtimes).max(axis=1)
         elif kind == PAUSES:
-            made = [self.pauses.removed]
-        rest = self.medians if kind == HEAVY_TAIL else in_turn(runtimes, made).max(axis=1)
-        return np.array([block.mean() for block in blocks(self.longest - rest)]) / self.steps.mean()
+            lost = self.longest - self.pauses.removed(runtimes).max(axis=1)
+        elif kind == HEAVY_TAIL:
+            lost = self.longest - self.medians
+        for cause in self.found:
+            of_all = kind in (ALL_SLOWER, DRIFT) and not (workers or cause.workers)
+            if of_all and cause.kind == kind and cause.repair is not None:
+                rows = cause.among(lost.size)  # in which its own course is no noise
+                saved = (self.longest - cause.repair(runtimes).max(axis=1))[rows].sum()
+                lost += rows * self.steps * saved / self.steps[rows].sum()
+        return np.array([block.mean() for block in blocks(lost)]) / self.steps.mean()

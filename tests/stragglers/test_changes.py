@@ -89,6 +89,15 @@ def test_a_slower_cluster_costs_what_its_steps_take_longer():
     assert row.before == 0.0
 
 
+def test_a_drift_costs_what_it_is_on_average_and_not_at_its_end():
+    drift = np.exp(np.linspace(0.0, 0.5, STEPS))
+    after = drawn(3) * drift[:, None]
+    (row,) = [row for row in compared(drawn(2), after).rows if row.what == "drift"]
+    longest = after.max(axis=1)
+    assert row.after == pytest.approx(1 - (longest / drift).sum() / longest.sum(), rel=0.1)
+    assert row.before == 0.0
+
+
 def test_what_both_have_is_worse_or_better():
     before, after = drawn(4, "one slow"), drawn(5, "one slow")
     after[:, 1] *= 1.3
