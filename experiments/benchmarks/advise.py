@@ -20,7 +20,7 @@ from experiments.benchmarks.timing import Figure, at_most
 from sgdlab import traces
 from sgdlab.cluster.regimes import RegimeCluster
 from sgdlab.stragglers import comparison, diagnosis, recording, what_if
-from sgdlab.stragglers.comparison import halves, learned, measured, refit, sweeps
+from sgdlab.stragglers.comparison import halves, learned, measured, sweeps, tuning
 from sgdlab.stragglers.comparison.measured import Resamples
 
 STEPS, WORKERS, NODES = 10_000, 1000, 125
@@ -44,8 +44,8 @@ def _stages(trace: pathlib.Path, model: pathlib.Path) -> Iterator[Figure]:
     interrupted = yield from _timed("every number of interrupted backup workers", lambda: sweeps.interrupted(parts))
     finishing = yield from _timed("some numbers of finishing backup workers", lambda: sweeps.finishing(parts))
     tuned = {}
-    for name, tune in refit.TUNED.items():
-        tuned[name] = yield from _timed(f"tuning: {name}", lambda tune=tune: tune(parts.train))
+    for name, tune in tuning.TUNED.items():
+        tuned[name] = yield from _timed(f"tuning: {name}", lambda tune=tune: tune(parts.train, "throughput"))
     plan = learned.plan(len(parts.train), 3000, workers=WORKERS)
     steps = f"training the deep Markov model, at most {plan.fitting.steps} steps"
     tuned[comparison.DEEP_MARKOV] = yield from _timed(

@@ -88,6 +88,6 @@ def from_window(generator: np.random.Generator, window: np.ndarray, runtimes: np
     filled = np.array(runtimes)
     own = window[:, missing]
     # A worker whose compute times were constant may still vary: by a hundredth of its mean.
-    spread = np.maximum(own.std(axis=0), 0.01 * own.mean(axis=0))
-    filled[missing] = truncated_normal(generator, own.mean(axis=0), spread, cut_at)
+    mean = own.mean(axis=0)
+    filled[missing] = truncated_normal(generator, mean, np.maximum(own.std(axis=0), 0.01 * mean), cut_at)
     return filled

@@ -100,7 +100,7 @@ class Guarded:
         bound = self._factor * state.usual
         inner, usual = state.inner, state.usual
         seen = ~np.isnan(runtimes)
-        if (runtimes[seen] >= bound[seen]).all():
+        if not (runtimes < bound).any():  # NaN of who was not seen is not below
             held = (*state.held, (runtimes, cut_at))
             if len(held) <= self._lasting:
                 return _State(inner, usual, held)

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from sgdlab import arguments, arrays
+from sgdlab import arguments
 from sgdlab.predictors import censoring, order_statistics
 from sgdlab.predictors.family import PREDICTORS
 from sgdlab.predictors.predictor import Prediction
@@ -26,6 +26,7 @@ class _State:
     ordered: np.ndarray  # the last rows of it, as many as the predictor uses, each in ascending order
     seed: int
     step: int
+    values: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))  # of `ordered` all together, ascending
 
 
 class _Windowed:
@@ -135,12 +136,35 @@ class Deadline(_Windowed):
         super().__init__(window)
         self._deviations = arguments.real("deviations", deviations)
 
+    def start(self, window: np.ndarray, *, seed: int) -> _State:
+        """Return the state after a first window."""
+        state = super().start(window, seed=seed)
+        return dataclasses.replace(state, values=np.sort(state.ordered, axis=None))
+
+    def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
+        """Return the state after one more iteration, with the compute times of workers that were cut off imputed."""
+        after, values = super().observe(state, runtimes, cut_at), state.values
+        # All of the window in order, kept up to date: to find two medians of it takes many times as long.
+        if len(state.ordered) == self._size:
+            gone = state.ordered[0]
+            of_equals = np.arange(gone.size) - np.searchsorted(gone, gone)
+            values = np.delete(values, np.searchsorted(values, gone) + of_equals)
+        new = after.ordered[-1]
+        return dataclasses.replace(after, values=np.insert(values, np.searchsorted(values, new), new))
+
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
         """Return the prediction of the next iteration; the deadline does not depend on `rate`."""
         del rate
-        seen = self._seen(state)
-        median = arrays.median(seen)
-        deadline = median + self._deviations * arrays.median(np.abs(seen - median))
+        values, half = state.values, state.values.size // 2
+        odd = values.size % 2
+        median = values[half] if odd else (values[half] + values[half - 1]) / 2
+
+        def distance(rank: int) -> float:
+            """Return the distance from the median of so many values next to it, which are consecutive."""
+            return float(np.maximum(median - values[: values.size - rank + 1], values[rank - 1 :] - median).min())
+
+        deviation = distance(half + 1) if odd else (distance(half + 1) + distance(half)) / 2
+        deadline = median + self._deviations * deviation
         mean, std = state.ordered.mean(axis=0), state.ordered.std(axis=0)
         return Prediction(max(1, int(np.count_nonzero(mean <= (1 + _ROUNDING) * deadline))), mean, std)
 

@@ -19,7 +19,7 @@ from sgdlab.report.table import Table
 from sgdlab.report.words import counted, listed, percent
 from sgdlab.stragglers.comparison.halves import blocks, find_differences
 from sgdlab.stragglers.diagnosis import pauses
-from sgdlab.stragglers.diagnosis.causes import HEAVY_TAIL, PAUSES
+from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT, HEAVY_TAIL, PAUSES
 from sgdlab.stragglers.diagnosis.diagnosis import find_causes
 from sgdlab.stragglers.repairs import AtMedian, synchronous_seconds
 from sgdlab.traces import Recording
@@ -166,8 +166,8 @@ class _Side:
 
     def __init__(self, complete: Recording):
         self.complete, self.pauses = complete, pauses.find_pauses(complete)
-        self.longest, self.medians = complete.runtimes.max(axis=1), arrays.median(complete.runtimes, axis=1)
-        self.steps = synchronous_seconds(complete.runtimes, np.nan_to_num(complete.transfer()))
+        self.longest, self.medians = complete.runtimes.max(axis=1), complete.medians
+        self.steps = synchronous_seconds(complete.runtimes, complete.transfer())
         self.found = find_causes(complete, self.pauses).causes
 
     def take_out(self, names: Collection[str]) -> None:
@@ -196,15 +196,18 @@ class _Side:
 
     def cost(self, kind: str, workers: tuple[str, ...]) -> np.ndarray:
         """Return float64[K], of each block the share of the time that a cause costs."""
-        here, lost = [i for i, name in enumerate(self.complete.workers) if name in workers], np.zeros(self.steps.size)
-        if workers:
-            if 0 < len(here) < len(self.complete.workers):
-                lost = self.longest - AtMedian(here)(self.complete.runtimes).max(axis=1)
+        here, runtimes = [i for i, name in enumerate(self.complete.workers) if name in workers], self.complete.runtimes
+        lost = np.zeros(self.steps.size)
+        if workers and 0 < len(here) < runtimes.shape[1]:
+            lost = self.longest - AtMedian(here)(runtimes).max(axis=1)
         elif kind == PAUSES:
-            lost[self.pauses.rows] = self.pauses.extra
+            lost = self.longest - self.pauses.removed(runtimes).max(axis=1)
         elif kind == HEAVY_TAIL:
             lost = self.longest - self.medians
-        else:
-            for cause in (each for each in self.found if each.kind == kind and not each.workers):
-                lost += self.steps * cause.among(lost.size) * (1 - 1 / cause.factor)
+        for cause in self.found:
+            of_all = kind in (ALL_SLOWER, DRIFT) and not (workers or cause.workers)
+            if of_all and cause.kind == kind and cause.repair is not None:
+                rows = cause.among(lost.size)  # in which its own course is no noise
+                saved = (self.longest - cause.repair(runtimes).max(axis=1))[rows].sum()
+                lost += rows * self.steps * saved / self.steps[rows].sum()
         return np.array([block.mean() for block in blocks(lost)]) / self.steps.mean()

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sgdlab.report.words import counted, listed, sentence
 from sgdlab.stragglers.diagnosis import periods
-from sgdlab.stragglers.estimate import LEVEL, Estimate
+from sgdlab.stragglers.diagnosis.causes import named
+from sgdlab.stragglers.estimate import LEVEL, Estimate, duration
 from sgdlab.stragglers.recording import SplitRecording
 from sgdlab.traces import Recording
 from sgdlab.traces.phases import words
@@ -106,7 +108,7 @@ class Failures:
           >>> Failures((Outage(5, (0,), 10.0),), 990.0, 1, 60.0, "").spares(0.99).value  # down for 1 %: 0.01**2 < 0.01
           1.0
         """
-        from scipy import special  # noqa: PLC0415 (as above)
+        from scipy import special, stats  # noqa: PLC0415 (as above)
 
         if not self.outages:
             return None
@@ -115,7 +117,8 @@ class Failures:
         stood = sum(each.seconds for each in self.outages if not each.workers)
         odds = down / max(self.workers * (self.up + stood) - down, 1e-9)
         ratios = (1.0, special.fdtri(freedom, freedom, tail), special.fdtri(freedom, freedom, 1 - tail))
-        return Estimate(*(_spares(self.workers, odds * ratio / (1 + odds * ratio), share) for ratio in ratios))
+        # Workers are looked at one after the other until N are up: so many are down before that.
+        return Estimate(*(float(stats.nbinom.ppf(share, self.workers, 1 / (1 + odds * each))) for each in ratios))
 
 
 def find_failures(parts: SplitRecording, checkpoint_seconds: float | None = None) -> Failures | None:
@@ -222,13 +225,36 @@ def _checkpoint(recording: Recording) -> float | None:
     return None
 
 
-def _spares(workers: int, down: float, share: float) -> float:
-    """The least number of spares with which at least so many workers are up for a share of the time."""
-    from scipy import special  # noqa: PLC0415 (as above)
+_MOST_TOLD = 3
+_KNOWN = {"flag": "", "phase": " (as its phase says)", "": " (an example: --checkpoint_seconds says another)"}
 
-    spares = 0
-    while special.bdtr(spares, workers + spares, down) < share:
-        spares += max(spares // 1000, 1)  # of which there may be many
-        if spares > 1000 * workers:
-            return math.inf
-    return float(spares)
+
+def said(failures: Failures | None, parts: SplitRecording) -> str:
+    """Say who failed, how often, and what to do about it; empty where nobody did and no checkpoint was asked about."""
+    if failures is None or not (failures.outages or failures.known == "flag"):
+        return ""
+    number, repair = len(failures.outages), failures.repair
+    told = listed([_outage(each, parts) for each in failures.outages], _MOST_TOLD)
+    happened = f"{counted(number, 'failure')} in {duration(failures.up)}: {told}"
+    repaired = f", and a repair takes {repair.worded(duration)}" if repair else ""
+    text = [
+        f"{happened if number else f'No failure in {duration(failures.up)}'}. The mean time between failures is "
+        f"{failures.between.worded(duration)}{repaired}.",
+        f"With {duration(failures.checkpoint_seconds)} for a checkpoint{_KNOWN[failures.known]}, the least time is "
+        f"lost with {failures.checkpoint_every.worded(duration)} of work between two (Young's interval).",
+    ]
+    if number:
+        spares = [(share, found) for share in UP if (found := failures.spares(share)) is not None]
+        counts = [f"{found.worded('{:.0f}'.format)} for {100 * share:.0f} % of the time" for share, found in spares]
+        text.append(f"Spare workers that keep all {failures.workers} up, if they fail independently: {listed(counts)}.")
+        text.append("Workers that stopped and did not come back are not counted." if parts.stopped else "")
+        text.append(
+            "A log that was interrupted looks the same; intervals are of 95 %, for failures that come at random."
+        )
+    return sentence(" ".join(filter(None, text)))
+
+
+def _outage(outage: Outage, parts: SplitRecording) -> str:
+    recording = parts.recording
+    who = f"{named(recording.workers, outage.workers)} missing" if outage.workers else "all stood still"
+    return f"{who} from step {recording.steps[outage.row]} on for {duration(outage.seconds)}"

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab.errors import UsageError
+from sgdlab.report.words import figure
 from sgdlab.stragglers.comparison.measured import Resamples
-from sgdlab.stragglers.estimate import Estimate
+from sgdlab.stragglers.estimate import Estimate, duration
 from sgdlab.stragglers.recording import SplitRecording
 from sgdlab.traces import Messages
 from sgdlab.traces.messages import DTYPES
@@ -22,9 +23,6 @@ _SHORTEST, _FEWEST = 0.25, 8
 
 _APART = 1.5
 """Least ratio of bytes between two messages that tell latency from bandwidth."""
-
-_DRAWS = 10_000_000
-"""Steps that are drawn in all resamples together."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -132,8 +130,7 @@ def measure(parts: SplitRecording, *, seed: int = 0) -> Network | None:
     complete = parts.complete
     if not complete.collectives or complete.job is not None:
         return None
-    steps = complete.steps.size
-    resamples = Resamples(steps, seed=seed, count=int(min(1000, max(100, _DRAWS // steps))))
+    resamples = Resamples(complete.steps.size, seed=seed)
     transfer = complete.transfer()
     own = parts.runtimes.max(axis=1) - transfer
     sent, work = (np.append(times.sum(), resamples.weights @ times) for times in (transfer, own))
@@ -264,3 +261,63 @@ def _remaining(messages: Sequence[Messages], link: Link) -> np.ndarray:
     latency, byte = link.draws.T
     total = latency * waits + byte * whole
     return np.where(total > 0, (latency * waits + byte * less) / np.where(total > 0, total, 1.0), 1.0)
+
+
+_GBIT = 1e9 / 8
+
+
+def said(network: Network | None) -> str:
+    """Say what share of a step is communication, what would be less, and what the network is; empty where unknown."""
+    if network is None:
+        return ""
+    return " ".join([*_shares(network), *_link(network), "Intervals are of 95 %, over the steps."])
+
+
+def _shares(network: Network) -> list[str]:
+    if network.share is None or network.local is None:
+        return ["Computation hides the transfer of the collectives."]
+    local, few = network.local.worded(_percent), ""
+    if network.few_bits is not None:
+        few = f"; with {BITS} bits a number, instead of {network.bits:.0f}, {network.few_bits.worded(_percent)}"
+    return [
+        f"The transfer of the collectives is {network.share.worded(_percent)} of a step of full synchrony. With one "
+        f"message for {LOCAL_STEPS} local steps (H = {LOCAL_STEPS}) it would be {local}{few}."
+    ]
+
+
+def _link(network: Network) -> list[str]:
+    link, saturated = network.link, network.saturated
+    if link is None:
+        return ["--parameters=7e9 --dtype=bf16 would say how large messages are, for latency and bandwidth."]
+    latency, bandwidth = link.latency.worded(duration), link.bandwidth.worded(_gbits)
+    alike = "" if link.apart else "; sizes that are alike cannot tell the two apart"
+    sizes = " to ".join(_bytes(size) for size in dict.fromkeys(link.sizes))
+    sentences = [
+        f"Messages of {sizes} take as long as in a ring of {link.members} workers with a latency of {latency} and "
+        f"{bandwidth} on each link{alike}."
+    ]
+    if saturated is not None and math.isfinite(saturated.low):
+        sentences.append(
+            f"A server that receives {_bytes(network.gradient)} of gradients from each worker over one such link, "
+            f"while the others compute for {duration(network.own)}, would be saturated by "
+            f"{saturated.worded(_whole)} workers."
+        )
+    return sentences
+
+
+def _percent(share: float) -> str:
+    return f"{figure(100 * share, 3)} %"
+
+
+def _gbits(rate: float) -> str:
+    return f"{figure(rate / _GBIT, 3)} Gbit/s"
+
+
+def _whole(number: float) -> str:
+    return f"{math.ceil(number):,}"
+
+
+def _bytes(size: float) -> str:
+    units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    scale, unit = next((each for each in units if size >= each[0]), (1.0, "bytes"))
+    return f"{size / scale:.3g} {unit}"

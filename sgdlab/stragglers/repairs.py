@@ -18,6 +18,9 @@ import numpy as np
 
 from sgdlab import arrays
 
+Repair = Callable[[np.ndarray], np.ndarray]
+"""From compute times, float64[..., T, N], to those without a cause."""
+
 
 def synchronous_seconds(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> np.ndarray:
     r"""Return how long steps take under full synchrony, float64[T]: they wait for the slowest worker, then transfer.
@@ -74,27 +77,6 @@ def in_turn(times: Any, made: Iterable[Callable[[Any], Any]]) -> Any:
     return functools.reduce(lambda before, repair: repair(before), made, times)
 
 
-def pauses_removed(runtimes: np.ndarray, rows: np.ndarray, extra: np.ndarray, usual: float) -> np.ndarray:
-    """Take its seconds from steps in which all workers paused.
-
-    Args:
-      runtimes: float64[T, N], seconds.
-      rows: int[K], the steps with a pause.
-      extra: float64[K], seconds of each pause.
-      usual: seconds of a usual step: a worker that did not take part in a pause is not made faster than this.
-
-    Example:
-      >>> pauses_removed(np.array([[1.0, 1.25], [7.0, 7.25], [1.0, 1.5]]), np.array([1]), np.array([6.0]), 1.0)
-      array([[1.  , 1.25],
-             [1.  , 1.25],
-             [1.  , 1.5 ]])
-    """
-    repaired = runtimes.copy()
-    paused = runtimes[rows]
-    repaired[rows] = np.maximum(paused - np.asarray(extra)[:, None], np.minimum(paused, usual))
-    return repaired
-
-
 def rows_at_own_median(runtimes: np.ndarray, rows: Sequence[tuple[int | slice, np.ndarray]]) -> np.ndarray:
     """Let some steps of some workers take at most as long as the median of the same worker's other steps.
 
@@ -115,22 +97,19 @@ def rows_at_own_median(runtimes: np.ndarray, rows: Sequence[tuple[int | slice, n
     return repaired
 
 
-def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.ndarray = slice(None)) -> np.ndarray:
-    """Make all workers faster by a factor in some steps: the whole cluster as it was before it became slower.
+def faster(runtimes: np.ndarray, factor: float | np.ndarray) -> np.ndarray:
+    """Make all workers faster by a factor: the whole cluster as it was before it became slower.
 
     Args:
       runtimes: float64[..., T, N], seconds.
-      factor: what the compute times of these steps are divided by, at least 1.
-      rows: the steps, as a slice, indices or bool[T].
+      factor: what the compute times are divided by, at least 1; float64[T, 1] has one for each step.
 
     Raises:
       ValueError: where the factor is below 1.
     """
     if not np.all(np.asarray(factor) >= 1):
         raise ValueError(f"factor={factor!r} must be at least 1: a repair does not make steps longer")
-    repaired = runtimes.copy()
-    repaired[..., rows, :] /= factor
-    return repaired
+    return runtimes / factor
 
 
 def all_at_median(runtimes: np.ndarray) -> np.ndarray:

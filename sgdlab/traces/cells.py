@@ -364,15 +364,7 @@ def indexed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
       >>> indexed(np.array([7.0, 5.0, 7.0]))
       (array([5, 7]), array([1, 0, 1]))
     """
-    whole = values.astype(np.int64)
-    if whole.size == 0:
-        return whole, whole
-    least, most = int(whole.min()), int(whole.max())
-    if most - least > 4 * whole.size + 1_000:
-        distinct, index = np.unique(whole, return_inverse=True)
-        return distinct, index
-    whole -= least
-    seen = np.zeros(most - least + 1, bool)
-    seen[whole] = True
-    place = np.cumsum(seen) - 1
-    return np.flatnonzero(seen) + least, place[whole]
+    encoded: Any = pa.array(values.astype(np.int64)).dictionary_encode()
+    distinct = encoded.dictionary.to_numpy()
+    order = np.argsort(distinct)
+    return distinct[order], np.argsort(order)[encoded.indices.to_numpy()]

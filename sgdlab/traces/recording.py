@@ -1,6 +1,7 @@
 """Recorded compute times, the parts of which they consist, and the time inside collectives."""
 
 import dataclasses
+import functools
 import os
 import pathlib
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from sgdlab import files
+from sgdlab import arrays, files
 from sgdlab.pipelines.job import PipelineJob
 from sgdlab.schedule import Schedule
 from sgdlab.traces.messages import Messages
@@ -108,6 +109,11 @@ class Recording:
         }
         for name, value in converted.items():
             object.__setattr__(self, name, value)  # it is frozen
+
+    @functools.cached_property
+    def medians(self) -> np.ndarray:
+        """Return float64[T], seconds: the median over the workers of each step, NaN where one is missing in it."""
+        return arrays.median(self.runtimes, axis=1)
 
     @property
     def missing(self) -> int:

@@ -296,16 +296,21 @@ def has_no_rows(file: pathlib.Path) -> bool:
 
 
 def _below_header(piece: Piece) -> Piece:
-    """Return the lines below the header of sgdlab-record, which has the number of its format."""
+    """Return the lines below the header of sgdlab-record."""
     if piece.line != 1 or not piece.data.startswith(RECORDED):
         return piece
     header, _, below = piece.data.partition(b"\n")
-    number = (paths.object_of(header) or {}).get("sgdlab_record")
-    if not isinstance(number, int) or number > _NEWEST:
-        raise BadTrace(
-            f"is of format {number} of sgdlab-record; this sgdlab reads up to {_NEWEST}: install a newer one"
-        )
+    check_recorded(header)
     return Piece(below, 2, piece.file)
+
+
+def check_recorded(line: bytes, file: str = "") -> None:
+    """Refuse the header of sgdlab-record, which has the number of its format, where that is newer than is known."""
+    if line.startswith(RECORDED):
+        number = (paths.object_of(line) or {}).get("sgdlab_record")
+        if not isinstance(number, int) or number > _NEWEST:
+            newest = f"this sgdlab reads up to {_NEWEST}: install a newer one"
+            raise BadTrace(f"{file}is of format {number} of sgdlab-record; {newest}")
 
 
 _UNFINISHED = ""

@@ -12,7 +12,7 @@ from sgdlab import policies
 from sgdlab.errors import HostLost, RunFailed
 from sgdlab.live.fleet import NOT_FINITE
 from sgdlab.live.progress import line_of
-from sgdlab.live.settings import LiveSettings
+from sgdlab.live.settings import LiveSettings, patient
 
 
 def constant(workers=3, seconds=2.0):
@@ -178,3 +178,9 @@ def test_a_worker_that_has_recovered_is_like_the_others_again():
     words = " ".join(words for _, words in statuses[-1].events)
     assert "failed or were refused" in words
     assert "worker 1 is lost: killed by SIGKILL; started again in 0.5 s" in words
+
+
+@pytest.mark.parametrize(("respawns", "expected"), [(0, 1000), (2000, 2000)])
+def test_a_server_that_starts_nobody_frees_places_as_often_as_one_likes(respawns, expected):
+    given = LiveSettings(respawns=respawns)
+    assert patient(given) == dataclasses.replace(given, respawns=expected)

@@ -368,3 +368,19 @@ class TestKalman:
         fitted = kalman.fit(np.full((20, 3), 2.0))
         assert (fitted.std > 0).all()
         assert np.isfinite(kalman.log_density(fitted, np.full((20, 3), 2.0))).all()
+
+
+@pytest.mark.parametrize("window", [1, 3, 8, 40])
+@pytest.mark.parametrize("draw", [lambda r: r.gamma(4.0, 0.25, (40, 5)), lambda r: r.integers(1, 5, (40, 5)) * 0.25])
+def test_the_deadline_is_that_of_the_compute_times_in_the_window(window, draw):
+    predictor = predictors.Deadline(deviations=1.5, window=window)
+    runtimes = draw(np.random.default_rng(window)).astype(float)
+    state = predictor.start(runtimes[:6], seed=0)
+    for row in range(6, 40):
+        seen = runtimes[max(row - window, 0) : row]
+        median = np.median(seen)
+        deadline = median + 1.5 * np.median(np.abs(seen - median))
+        expected = np.sort(seen, axis=1).mean(axis=0)
+        counted = np.count_nonzero(expected <= deadline * (1 + 1e-9))
+        assert predictor.predict(state).cutoff == max(1, counted)
+        state = predictor.observe(state, runtimes[row], runtimes[row].max())

@@ -44,7 +44,7 @@ def without(split, workers):
     others = np.delete(split.test, workers, axis=1)
     result = measured.interrupted(others, others.shape[1])
     name = " and ".join(f"w{worker}" for worker in workers)
-    return Protocol.fixed(name, "", DRAINED, result, without=workers)
+    return Protocol(name, "", DRAINED, result, without=workers)
 
 
 def diagnosis(split, *causes):
@@ -55,18 +55,18 @@ def diagnosis(split, *causes):
 def protocols(split, *, formula=None, fixed=0, drained=()):
     """Rows of a table: full synchrony, a fixed number of backups, a formula's cutoffs, some workers left out."""
     test, workers = split.test, split.test.shape[1]
-    rows = [Protocol.fixed("full synchrony", "", DEPLOYABLE, measured.interrupted(test, workers), backups=0)]
+    rows = [Protocol("full synchrony", "", DEPLOYABLE, measured.interrupted(test, workers), backups=0)]
     for role, b in ((DEPLOYABLE, fixed), (HINDSIGHT, 1)):
         rows += [
-            Protocol.fixed(INTERRUPTED, f"b = {b}", role, measured.interrupted(test, workers - b), backups=b),
-            Protocol.fixed(FINISHING, f"b = {b}", role, measured.finishing(test, b), backups=b),
+            Protocol(INTERRUPTED, f"b = {b}", role, measured.interrupted(test, workers - b), backups=b),
+            Protocol(FINISHING, f"b = {b}", role, measured.finishing(test, b), backups=b),
         ]
     if formula is not None:
         known = {"parameters": {"window": 2, "deviations": 6.0}}
         result = measured.interrupted(test, formula)
-        rows.append(Protocol.fixed("median + k MAD", "k = 6, window 2", DEPLOYABLE, result, **known))
+        rows.append(Protocol("median + k MAD", "k = 6, window 2", DEPLOYABLE, result, **known))
     rows += [without(split, workers) for workers in drained]
-    rows.append(Protocol.fixed("asynchrony", "", STALE, measured.asynchronous(test)))
+    rows.append(Protocol("asynchrony", "", STALE, measured.asynchronous(test)))
     return rows
 
 

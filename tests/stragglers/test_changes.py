@@ -80,6 +80,24 @@ def test_a_slower_cluster_is_no_change_of_its_workers_and_pauses_come():
     assert found == {"seconds per step": "slower", "seconds of the median worker": "slower", "pauses": "came"}
 
 
+def test_a_slower_cluster_costs_what_its_steps_take_longer():
+    after = drawn(3)
+    after[100:] *= 1.5
+    (row,) = [row for row in compared(drawn(2), after).rows if row.what == "all slower"]
+    longest = after.max(axis=1)
+    assert row.after == pytest.approx(longest[100:].sum() * (1 - 1 / 1.5) / longest.sum(), rel=0.02)
+    assert row.before == 0.0
+
+
+def test_a_drift_costs_what_it_is_on_average_and_not_at_its_end():
+    drift = np.exp(np.linspace(0.0, 0.5, STEPS))
+    after = drawn(3) * drift[:, None]
+    (row,) = [row for row in compared(drawn(2), after).rows if row.what == "drift"]
+    longest = after.max(axis=1)
+    assert row.after == pytest.approx(1 - (longest / drift).sum() / longest.sum(), rel=0.1)
+    assert row.before == 0.0
+
+
 def test_what_both_have_is_worse_or_better():
     before, after = drawn(4, "one slow"), drawn(5, "one slow")
     after[:, 1] *= 1.3

@@ -23,7 +23,7 @@ def quiet(seed=0):
 
 def relative(compared):
     base = compared.synchrony.gradients_per_second
-    return {row.title: row.paper.gradients_per_second / base for row in compared.protocols}
+    return {row.title: row.result.gradients_per_second / base for row in compared.protocols}
 
 
 @pytest.fixture(scope="module", name="paused")
@@ -50,7 +50,7 @@ def test_pauses_of_all_do_not_mislead_predictors(paused):
 
 def test_without_a_guard_the_same_pauses_do(paused):
     parts = paused[0]
-    tuned = tuning.elfving(parts.train, "throughput")
+    tuned = tuning.TUNED["Elfving"](parts.train, "throughput")
     record = run_online(parts.test, tuned.predictor, history=tuned.history(parts.train))
     assert record.gradients_per_second() < 0.9 * paused[1].synchrony.gradients_per_second
 
@@ -78,11 +78,29 @@ def test_a_row_holds_the_predictor_that_was_measured(paused):
     assert len(rows) == 4
     for row in rows:
         record = run_online(parts.test, row.predictor, history=row.history)
-        np.testing.assert_array_equal(record.cutoff, row.paper.gradients[:, 0])
+        np.testing.assert_array_equal(record.cutoff, row.result.gradients[:, 0])
         if row.flags:
             assert f"--config.protocol.cutoff.window={row.warm_up}" in row.flags
             said = [flag for flag in row.flags if flag.startswith("--config.predictor.") and ".kind=" not in flag]
             assert [flag.split(".", 3)[3] for flag in said] == [f"{name}={v}" for name, v in row.parameters.items()]
+
+
+def test_a_row_by_rate_is_the_same_with_cutoffs_of_its_own(tmp_path):
+    generator = np.random.default_rng(0)
+    swings = np.repeat(generator.choice([1.0, 3.0], 12), 10)[:, None]  # of all workers, in which a second is worth more
+    parts = split_of(generator.gamma(4.0, 0.25, (120, WORKERS)) * swings, prefix="")
+    settings, none = ComparisonSettings(model="no"), types.SimpleNamespace(causes=())
+    compared = comparison.compare(parts, none, tmp_path, settings=settings, report=lambda line: None)
+    rows = [row for row in compared.protocols if row.by_rate is not None]
+    assert {row.role for row in rows} == {"deployable", "ceiling"}
+    for row in rows:
+        by_rate, cutoffs = row.by_rate, row.by_rate.result.gradients[:, 0]
+        assert (by_rate.method, by_rate.role, by_rate.objective) == (row.method, row.role, "rate")
+        if row.predictor is not None:
+            record = run_online(parts.test, by_rate.predictor, objective="rate", history=by_rate.history)
+            np.testing.assert_array_equal(record.cutoff, cutoffs)
+            assert (cutoffs != row.result.gradients[:, 0]).any()
+            assert by_rate.flags == () or by_rate.flags[-1] == "--config.protocol.cutoff.objective=rate"
 
 
 @pytest.mark.parametrize(("entry", "value"), [("model", "maybe"), ("most_steps", 0), ("refit", 0), ("seed", -1)])
@@ -153,18 +171,18 @@ def test_the_model_is_left_out_by_size_and_by_choice(train, test, workers, model
 def test_what_is_done_beside_can_fail_and_be_abandoned():
     evaluation = {"step": 1.0, "elbo": 0.0, "validation_elbo": 0.0}
     plan = learned.plan(500, 10)
-    with learned.Beside(plan, lambda report: report(evaluation) or 5) as beside:
-        assert beside.result() == 5
-    with learned.Beside(plan, lambda report: 1 / 0) as beside, pytest.raises(ZeroDivisionError):
-        beside.result()
+    with learned.beside(plan, lambda report: report(evaluation) or 5) as beside:
+        assert beside() == 5
+    with learned.beside(plan, lambda report: 1 / 0) as beside, pytest.raises(ZeroDivisionError):
+        beside()
     left = threading.Event()
 
     def work(report):
         left.wait()
         report(evaluation)
 
-    with learned.Beside(plan, work) as beside:
+    with learned.beside(plan, work) as beside:
         pass
     left.set()
     with pytest.raises(futures.CancelledError):
-        beside.result()
+        beside()

@@ -78,7 +78,7 @@ def test_weights_are_those_of_the_repairs_made_one_after_the_other(workers, grou
     if all_slower:
         made += [
             lambda x: x / np.linspace(1.0, 1.5, 80)[:, None],
-            lambda x: repairs.pauses_removed(x, np.array([5, 6]), np.array([0.4, 0.5]), 0.9),
+            pauses.Pauses(np.array([5, 6]), np.array([0.4, 0.5]), 0.9, None, np.full(2, workers), workers).removed,
         ]
 
     def seconds(without):

@@ -117,7 +117,7 @@ def test_the_second_worker_is_the_straggler_and_comes_first(found):
     others = np.delete(test, 1, axis=1)
     gain = (others.size / others.max(axis=1).sum()) / (test.size / test.max(axis=1).sum())
     (row,) = [row for row in results.comparison.by_role("drained") if row.without == (1,)]
-    assert results.table.relative(row.paper)[0] == pytest.approx(gain)
+    assert results.table.relative(row.result)[0] == pytest.approx(gain)
     assert f"{gain:.2f}" in said.problem
 
 
@@ -203,7 +203,7 @@ def test_the_proposed_drawing_drops_what_the_page_says(found, monkeypatch, tmp_p
             assert used[: protocol.warm_up].tolist() == [WORKERS] * protocol.warm_up
             assert used.size == protocol.warm_up + len(results.parts.test)
             continue
-        expected = [WORKERS] * protocol.warm_up + protocol.paper.gradients[:, 0].tolist()
+        expected = [WORKERS] * protocol.warm_up + protocol.result.gradients[:, 0].tolist()
         assert used.tolist() == expected[: used.size]
         assert used.size >= 0.7 * len(expected)  # workers that finish dropped gradients run out of rows
 

@@ -56,7 +56,7 @@ def test_where_waiting_for_fewer_gives_more_the_machine_is_only_looked_at():
     times = made.runtimes(factor=3.0)
     times[made.SINCE :: 2, 0] *= 4
     found = of(made.slow_worker(3.0), times=times, formula=np.tile([4, 5], 20), drained=[OUT])
-    assert found.table.relative(found.comparison.protocols[-2].paper)[0] > 1.1  # without that machine
+    assert found.table.relative(found.comparison.protocols[-2].result)[0] > 1.1  # without that machine
     assert found.verdict.drained is None
     said = headline.headline(found)
     assert "look at that machine first" in said.problem
@@ -171,7 +171,7 @@ def test_a_worker_that_has_recovered_does_not_decide():
     rows = made.protocols(split, formula=np.where(np.arange(40) < 10, 5, 6))
     over = made.slow_worker(2.0, until=made.SINCE + 9)
     found = made.findings(split, made.diagnosis(split, over), rows)
-    assert found.table.relative(rows[-2].paper)[1] > 1.05
+    assert found.table.relative(rows[-2].result)[1] > 1.05
     assert (found.verdict.chosen.backups, found.verdict.first) == (0, 10)
     assert f"steps {split.test_steps[10]} to {split.test_steps[-1]}" in headline.advice(found)
     lasting = made.findings(split, made.diagnosis(split), rows)
@@ -198,7 +198,7 @@ def test_a_gain_must_pay_for_the_gradients_that_it_drops(factor, kept):
     times = made.runtimes(1.0)
     times[made.SINCE :, [1, 3]] *= 1.5 * factor
     found = of(times=times, formula=np.full(40, 4))
-    assert found.table.relative(found.comparison.protocols[-2].paper)[1] > 1.01
+    assert found.table.relative(found.comparison.protocols[-2].result)[1] > 1.01
     assert (found.verdict.chosen.backups == 0) == kept
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sgdlab.stragglers.diagnosis import history
+from sgdlab.stragglers.diagnosis.change_points import Noise
 from sgdlab.stragglers.diagnosis.history import Episode, reference
 
 
@@ -95,9 +96,10 @@ def test_joined_keeps_what_lies_outside_of_the_node():
 @pytest.mark.parametrize(("beyond", "episodes"), [(1.001, 1), (0.999, 0)])
 def test_an_episode_must_pass_the_deviation_of_a_median(beyond, episodes):
     """A median of T normal values deviates by sqrt(pi / 2 T) standard deviations, a mean by sqrt(1 / T)."""
-    series = np.full(100, 0.5)
+    series = np.full((100, 1), 0.5)
     critical = 0.5 * math.sqrt(100) / math.sqrt(math.pi / 2) / beyond
-    assert len(history._episodes(series, 1.0, critical)) == episodes
+    ((worker, found),) = history._episodes(series, Noise(np.ones(1), critical), np.ones(1, bool))
+    assert (worker, len(found)) == (0, episodes)
 
 
 def test_reference_is_the_median_of_the_workers_that_are_not_slow():

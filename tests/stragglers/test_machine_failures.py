@@ -7,8 +7,8 @@ import pytest
 import scipy.stats
 from toy_traces import noise, recording_of
 
+from sgdlab.stragglers import failures as of_machines
 from sgdlab.stragglers import recording as split
-from sgdlab.stragglers.answer import failure_words
 from sgdlab.stragglers.failures import Failures, Outage, find_failures
 
 STEPS, WORKERS = 400, 6
@@ -37,7 +37,7 @@ def test_workers_that_come_back_and_stops_of_all():
     seconds = [each.seconds for each in failures.outages]
     assert seconds == pytest.approx([began[90] - began[50], began[230] - began[200], 500.0], abs=0.1)
     assert failures.up == pytest.approx(began[-1] - began[0] - 500, abs=2)
-    said = failure_words.said(failures, parts)
+    said = of_machines.said(failures, parts)
     assert said.startswith(f"3 failures in {failures.up / 60:.2f} minutes: worker w2 missing from step 50 on for 43.")
     assert "all stood still from step 300 on for 8.33 minutes" in said
     assert f"The mean time between failures is {failures.up / 180:.2f} minutes" in said
@@ -104,7 +104,7 @@ def clean():
 def test_what_is_no_failure(times, others):
     failures, parts = found(times, **others)
     assert failures.outages == ()
-    assert failure_words.said(failures, parts) == ""
+    assert of_machines.said(failures, parts) == ""
 
 
 def test_rows_of_a_live_run_are_no_steps():
@@ -112,7 +112,7 @@ def test_rows_of_a_live_run_are_no_steps():
     times[100:150, 3] = np.nan
     parts = split.split(recording_of(times), live=True)
     assert find_failures(parts) is None
-    assert failure_words.said(None, parts) == ""
+    assert of_machines.said(None, parts) == ""
 
 
 def failures_of(number, up=1000.0, seconds=10.0, workers=4):
@@ -145,9 +145,10 @@ def test_intervals_of_the_repair_hold_the_truth():
     assert failures_of(0).repair is None
 
 
-def test_spares_by_the_sum_of_the_binomial_law():
-    failures, share = failures_of(5, up=1000.0, seconds=40.0, workers=4), 0.99
-    down = 5 * 40 / (4 * 1000)
+@pytest.mark.parametrize("seconds", [40.0, 200.0, 560.0])
+def test_spares_by_the_sum_of_the_binomial_law(seconds):
+    failures, share = failures_of(5, up=1000.0, seconds=seconds, workers=4), 0.99
+    down = 5 * seconds / (4 * 1000)
 
     def all_up(spares):
         total = 4 + spares
@@ -178,17 +179,17 @@ def test_checkpoints():
     failures, parts = found(times, began=clock(times))
     assert (failures.checkpoint_seconds, failures.known) == (60.0, "")
     assert failures.checkpoint_every == pytest.approx(np.sqrt(120.0 * np.array(failures.between)))
-    assert "With 60.0 s for a checkpoint (an example" in failure_words.said(failures, parts)
+    assert "With 60.0 s for a checkpoint (an example" in of_machines.said(failures, parts)
     assert find_failures(parts, 7.0).checkpoint_seconds == 7.0
     written = np.where(np.arange(STEPS)[:, None] % 50 == 49, 3.0, 0.001) * np.ones((1, WORKERS))
     failures, parts = found(times + written, phases={"compute": times, "save_checkpoint": written})
     assert (failures.checkpoint_seconds, failures.known) == (3.0, "phase")
-    assert "With 3.00 s for a checkpoint (as its phase says)" in failure_words.said(failures, parts)
+    assert "With 3.00 s for a checkpoint (as its phase says)" in of_machines.said(failures, parts)
 
 
 def test_without_failures_only_who_asks_is_told():
     parts = split.split(recording_of(np.ones((STEPS, WORKERS))))
-    said = failure_words.said(find_failures(parts, 20.0), parts)
+    said = of_machines.said(find_failures(parts, 20.0), parts)
     low = 400 / -math.log(0.025)  # no failure in 400 s
     assert said.startswith(f"No failure in 6.67 minutes. The mean time between failures is at least {low:.0f} s.")
     assert f"at least {math.sqrt(40 * low):.1f} s of work between two" in said

@@ -14,7 +14,7 @@ from sgdlab import protocols
 from sgdlab.errors import UsageError
 from sgdlab.stragglers import network
 from sgdlab.stragglers import recording as split
-from sgdlab.stragglers.answer import machine_readable, network_words, sentences
+from sgdlab.stragglers.answer import machine_readable, sentences
 from sgdlab.stragglers.failures import Failures, Outage
 from sgdlab.traces import Messages
 from sgdlab.transports import ServerCosts, ring, star
@@ -161,24 +161,24 @@ def test_sizes_by_the_number_of_parameters():
 
 def test_sentences():
     parts = with_network()
-    said = network_words.said(network.measure(parts))
+    said = network.said(network.measure(parts))
     assert "is 21.4 % of a step" in said
     assert "(H = 10) it would be 2.64 %; with 4 bits a number, instead of 16, 13.6 %." in said
     assert "in a ring of 4 workers with a latency of 10.0 ms and 8.00 Gbit/s on each link" in said
     assert "A server that receives 101 MB of gradients" in said
     assert "saturated by 11 workers" in said
-    one = network_words.said(network.measure(with_network(sizes=(1e8,))))
+    one = network.said(network.measure(with_network(sizes=(1e8,))))
     assert "instead of 16, between 4.99 % and 17.4 %." in one
     assert "latency of at most 35.0 ms and at least 5.71 Gbit/s on each link; sizes that are alike cannot tell" in one
     assert "saturated by at least 9 workers" in one
     without = dataclasses.replace(parts.complete, messages=())
-    bare = network_words.said(network.measure(dataclasses.replace(parts, complete=without)))
+    bare = network.said(network.measure(dataclasses.replace(parts, complete=without)))
     assert "21.4 %" in bare
     assert "Gbit/s" not in bare
     assert "bits a number" not in bare
     # Where nothing was recorded, nothing is said.
     silent = network.measure(split.split(recording_of(np.ones((16, 4)))))
-    assert (silent, network_words.said(silent)) == (None, "")
+    assert (silent, network.said(silent)) == (None, "")
 
 
 def test_the_answer_has_both_where_they_are_known_and_neither_where_not():

@@ -26,7 +26,7 @@ def parts(times):
 
 
 def cutoffs(times, counts):
-    return Protocol.fixed("running mean", "window 2", DEPLOYABLE, measured.interrupted(times, counts))
+    return Protocol("running mean", "window 2", DEPLOYABLE, measured.interrupted(times, counts))
 
 
 def test_the_typical_window_is_the_one_of_all_whose_gain_is_nearest():
@@ -61,15 +61,15 @@ def test_each_kind_of_protocol_does_with_some_steps_what_it_was_measured_with():
     np.testing.assert_allclose(made.applied[:, 0], np.cumsum(np.sort(times)[np.arange(30), counts - 1]))
 
     result = measured.finishing(times, 2)
-    finishing = Protocol.fixed(FINISHING, "b = 2", DEPLOYABLE, result, backups=2)
+    finishing = Protocol(FINISHING, "b = 2", DEPLOYABLE, result, backups=2)
     made = window.schedule(finishing, times, result.gradients)
     expected = protocols.backup_workers(times, backups=2)
     np.testing.assert_array_equal(made.update, expected.update)
     np.testing.assert_array_equal(made.applied, expected.applied)
 
     others = times[:, [0, 2, 3]]
-    left = Protocol.fixed("w1 and w4", "", DRAINED, measured.interrupted(others, 3), without=(1, 4))
-    made = window.schedule(left, times, left.paper.gradients)
+    left = Protocol("w1 and w4", "", DRAINED, measured.interrupted(others, 3), without=(1, 4))
+    made = window.schedule(left, times, left.result.gradients)
     assert set(made.worker.tolist()) == {0, 2, 3}
     assert made.num_workers == WORKERS
     np.testing.assert_allclose(made.applied[:, 0], np.cumsum(others.max(axis=1)))
@@ -87,10 +87,10 @@ def test_those_that_are_named_are_shown_and_the_others_evenly():
 
 def test_nothing_is_drawn_of_full_synchrony_alone():
     whole = parts(runtimes())
-    full = Protocol.fixed("full synchrony", "", DEPLOYABLE, measured.interrupted(whole.test, WORKERS), backups=0)
+    full = Protocol("full synchrony", "", DEPLOYABLE, measured.interrupted(whole.test, WORKERS), backups=0)
     assert schedule_window(whole, full) is None
     others = measured.interrupted(whole.test[:, 1:], WORKERS - 1)
-    drained = Protocol.fixed("w0", "", DRAINED, others, without=(0,))
+    drained = Protocol("w0", "", DRAINED, others, without=(0,))
     assert len(schedule_window(whole, full, besides=drained).axes) == 2
 
 
@@ -108,7 +108,7 @@ def test_the_steps_that_a_command_may_draw_are_those_of_the_picture():
 def test_every_protocol_lasts_as_long_as_the_picture(steps):
     whole = parts(runtimes(steps))
     counts = np.full(len(whole.test), 2)
-    interrupted = Protocol.fixed(INTERRUPTED, "b = 3", DEPLOYABLE, measured.interrupted(whole.test, counts), backups=3)
+    interrupted = Protocol(INTERRUPTED, "b = 3", DEPLOYABLE, measured.interrupted(whole.test, counts), backups=3)
     figure = schedule_window(whole, interrupted, named=[1])
     _, end = figure.axes[0].get_xlim()
     for axes in figure.axes:

@@ -99,11 +99,6 @@ class TestHistories:
         every = [slow((worker,)) for worker in range(WORKERS)]
         assert len(histories(split, diagnosed(split, *every)).axes) == steps.MOST
 
-    def test_a_running_median_is_the_median_of_what_there_is(self):
-        values = np.random.default_rng(0).random(11)
-        found = steps.smoothed(values, 5)
-        np.testing.assert_array_equal(found, [np.median(values[max(0, i - 2) : i + 3]) for i in range(11)])
-
 
 def test_medians_mark_pauses_and_the_change_of_the_whole_cluster():
     split = parts()

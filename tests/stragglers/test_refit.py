@@ -22,7 +22,7 @@ def mean(train):
     return tuning.Tuned(tuning.predictors.RunningMean(5), "window 5", 5)
 
 
-@pytest.mark.parametrize("tuned", [mean, tuning.kalman])
+@pytest.mark.parametrize("tuned", [mean, tuning.kalman, tuning.fixed])
 @pytest.mark.parametrize("changed", [13, 29, 30, 31, 59])
 def test_earlier_cutoffs_do_not_depend_on_later_run_times(tuned, changed):
     train, test = changing()
@@ -30,8 +30,6 @@ def test_earlier_cutoffs_do_not_depend_on_later_run_times(tuned, changed):
     other[changed:] *= np.random.default_rng(1).uniform(0.2, 9.0, other[changed:].shape)
     found, again = (refit.cutoffs(train, runtimes, 15, tuned, seed=0) for runtimes in (test, other))
     np.testing.assert_array_equal(found[: changed + 1], again[: changed + 1])
-    fixed, fixed_again = (refit.static(train, runtimes, 15) for runtimes in (test, other))
-    np.testing.assert_array_equal(fixed[: changed + 1], fixed_again[: changed + 1])
 
 
 def test_each_fit_is_of_the_steps_before_it():
@@ -62,7 +60,7 @@ def test_pauses_are_not_fitted():
 
 def test_the_fixed_number_follows_a_change():
     train, test = changing()
-    found = refit.static(train, test, 10)
+    found = refit.cutoffs(train, test, 10, tuning.fixed, seed=0)
     assert found[0] == WORKERS
     assert found[-1] == WORKERS - 1
     once = measured.interrupted(test, tuning.static(train)).gradients_per_second

@@ -101,14 +101,14 @@ def one_late_in_each_step():
 def test_a_cutoff_is_recommended_where_it_saves_more_than_healing_costs(rejoin, waits_for):
     """3 / (1 + R / 4) and 4 / 3 gradients per second are equal for R = 5."""
     found = found_with(one_late_in_each_step(), rejoin_seconds=rejoin)
-    assert found.verdict.chosen.paper.waited_for == pytest.approx(waits_for, abs=0.05)
-    relative = {row.title: found.table.relative(row.paper)[0] for row in found.comparison.protocols}
+    assert found.verdict.chosen.result.waited_for == pytest.approx(waits_for, abs=0.05)
+    relative = {row.title: found.table.relative(row.result)[0] for row in found.comparison.protocols}
     best = max(1.0, 9 / (4 + rejoin))
     assert relative["oracle"] == pytest.approx(best, rel=3e-3)
     assert relative["full synchrony"] == 1.0
     assert relative["asynchrony"] > 1.2  # which drops nobody, and is as without a price
     deadline = next(row for row in found.comparison.protocols if row.method == "median + k MAD")
-    assert deadline.paper.waited_for == pytest.approx(3.0)
+    assert deadline.result.waited_for == pytest.approx(3.0)
     assert relative["median + k MAD"] == pytest.approx(9 / (4 + rejoin), rel=3e-3)
     interrupted, finishing = found.comparison.sweeps  # who finishes is late for the next update too
     assert interrupted.tuned == 4 - waits_for >= finishing.tuned
@@ -125,17 +125,17 @@ def test_the_best_cutoffs_at_a_price_are_those_of_all_combinations():
     found = sweeps.oracle_cutoffs(times, "rate", price)
     assert found.sum() / ordered[np.arange(5), found - 1].sum() == pytest.approx(max(rates))
     free = measured.interrupted(times, found)
-    dear = measured.with_healing(free, 3, 0.7)
+    dear = measured.interrupted(times, found, 0.7)
     assert dear.gradients_per_second == pytest.approx(max(rates))
     assert dear.updates_per_second == pytest.approx(5 / dear.seconds.sum())
-    np.testing.assert_array_equal(dear.closed, free.seconds)
+    np.testing.assert_array_equal(dear.used, free.used)
 
 
 def test_who_is_used_does_not_depend_on_the_price():
     times = np.ones((50, 3)) * [1.0, 1.1, 2.0]
-    dear = measured.with_healing(measured.interrupted(times, 2), 3, 9.0)
-    row = Protocol.fixed("backups, interrupted", "", comparison.DEPLOYABLE, dear)
-    assert usage(row, times).shares == pytest.approx([0.5, 0.5, 0.0])
+    dear = measured.interrupted(times, 2, 9.0)
+    row = Protocol("backups, interrupted", "", comparison.DEPLOYABLE, dear)
+    assert usage(row).shares == pytest.approx([0.5, 0.5, 0.0])
 
 
 def test_time_outs_are_in_text_and_json():

@@ -16,8 +16,8 @@ RUNTIMES = np.random.default_rng(0).gamma(3.0, 1.0, (60, 5)) * [1.0, 1.0, 1.2, 1
 TIED = np.random.default_rng(1).integers(1, 4, (60, 5)).astype(float)
 
 
-def of(result, runtimes, **others):
-    return usage(Protocol.fixed("", "", DEPLOYABLE, result, **others), runtimes)
+def of(result):
+    return usage(Protocol("", "", DEPLOYABLE, result))
 
 
 def same(found, schedule):
@@ -34,16 +34,16 @@ class TestSharesAreThoseOfTheSchedule:
     def test_of_interrupted_rounds(self, runtimes):
         cutoffs = np.random.default_rng(2).integers(1, 6, len(runtimes))
         schedule = rounds_in_arrays(runtimes, at_least=cutoffs, seconds=0.0, interrupt=True)
-        same(of(measured.interrupted(runtimes, cutoffs), runtimes), schedule)
+        same(of(measured.interrupted(runtimes, cutoffs)), schedule)
 
     @pytest.mark.parametrize("backups", [0, 1, 3])
     def test_of_backup_workers(self, runtimes, backups):
         schedule = protocols.backup_workers(runtimes, backups=backups)
-        same(of(measured.finishing(runtimes, backups), runtimes), schedule)
+        same(of(measured.finishing(runtimes, backups)), schedule)
 
 
 def test_asynchrony_in_the_long_run_uses_each_worker_by_its_rate():
-    found = of(measured.asynchronous(RUNTIMES), RUNTIMES)
+    found = of(measured.asynchronous(RUNTIMES))
     schedule = protocols.asynchronous(RUNTIMES)
     assert found.tree_distance == schedule.staleness().max()
     np.testing.assert_allclose(found.shares, theory.certificate(schedule).shares, atol=0.03)
@@ -51,7 +51,7 @@ def test_asynchrony_in_the_long_run_uses_each_worker_by_its_rate():
 
 def test_workers_that_are_left_out_are_not_used():
     result = measured.interrupted(np.delete(RUNTIMES, [1, 4], axis=1), 3)
-    found = usage(Protocol.fixed("", "", DRAINED, result, without=(1, 4)), RUNTIMES)
+    found = usage(Protocol("", "", DRAINED, result, without=(1, 4)))
     np.testing.assert_allclose(found.shares, [1 / 3, 0, 1 / 3, 1 / 3, 0])
     assert found.tree_distance == 2
     assert found.under_used.tolist() == [1, 4]

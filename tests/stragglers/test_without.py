@@ -34,8 +34,8 @@ def test_a_row_is_full_synchrony_of_the_others(parts):
         others = [worker for worker in range(WORKERS) if worker not in left]
         seconds = np.array([max(step[worker] for worker in others) for step in parts.test])
         assert row.without == left
-        assert row.paper.gradients_per_second == pytest.approx(len(others) * len(seconds) / seconds.sum())
-        assert row.paper.idle == pytest.approx(1 - parts.test[:, others].sum() / (len(others) * seconds.sum()))
+        assert row.result.gradients_per_second == pytest.approx(len(others) * len(seconds) / seconds.sum())
+        assert row.result.idle == pytest.approx(1 - parts.test[:, others].sum() / (len(others) * seconds.sum()))
         assert row.role == "drained"
 
 

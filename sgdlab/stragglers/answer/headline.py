@@ -94,7 +94,7 @@ def taken_out(findings: Findings) -> str:
 
 def gain(findings: Findings, protocol: Protocol) -> str:
     """The gradients per second relative to full synchrony, with the interval, as in "x 1.17 (1.15-1.19)"."""
-    return f"x {rounded(*findings.verdict.table.relative(protocol.paper))}"
+    return f"x {rounded(*findings.verdict.table.relative(protocol.result))}"
 
 
 def _blamed(findings: Findings) -> tuple[Protocol | None, list[Cause]]:
@@ -109,7 +109,7 @@ def _blamed(findings: Findings) -> tuple[Protocol | None, list[Cause]]:
     if verdict.drained in rows:
         row = verdict.drained
     else:
-        rows = [row for row in rows if verdict.table.relative(row.paper)[0] > 1]
+        rows = [row for row in rows if verdict.table.relative(row.result)[0] > 1]
         row = simplest(verdict.table, rows, lambda row: len(row.without)) if rows else None
     if row is None:
         return None, [slow[0]]
@@ -144,7 +144,7 @@ def _machines(findings: Findings) -> str:
         rest = workers - len(out)
         others = "the other worker alone gives" if rest == 1 else f"the other {rest} in full synchrony give"
         worth = (
-            f"Without {them}, {others} {rounded(*table.relative(row.paper))} times the gradients per second; "
+            f"Without {them}, {others} {rounded(*table.relative(row.result))} times the gradients per second; "
             f"repaired, "
             f"{'both' if workers == 2 else f'all {workers}'} would give {times:.2f}."
         )
@@ -161,7 +161,7 @@ def _no_other(findings: Findings) -> str:
     fastest, over = findings.verdict.fastest, findings.verdict.over_chosen
     if over is None or over[0] <= 1 + NOTICEABLE or over[1] <= 1:
         return "no other way of waiting is measurably faster"
-    dropped = f"{100 * (1 - fastest.paper.waited_for / len(findings.parts.workers)):.0f} % of the gradients"
+    dropped = f"{100 * (1 - fastest.result.waited_for / len(findings.parts.workers)):.0f} % of the gradients"
     return f"the fastest other way of waiting drops {dropped} and gives only {gain(findings, fastest)}"
 
 

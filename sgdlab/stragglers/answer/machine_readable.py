@@ -89,13 +89,13 @@ def as_dict(findings: Findings) -> dict[str, Any]:
         "recommendation": {
             "protocol": chosen.title,
             "parameters": chosen.setting,
-            "gain": verdict.table.relative(chosen.paper),
+            "gain": verdict.table.relative(chosen.result),
             "since": int(parts.test_steps[verdict.first]),
-            "gradients_per_update": chosen.paper.waited_for,
+            "gradients_per_update": chosen.result.waited_for,
             "flags": chosen.flags,
         },
         "take_out": drained
-        and {"workers": _names(parts.workers, drained.without), "gain": verdict.table.relative(drained.paper)},
+        and {"workers": _names(parts.workers, drained.without), "gain": verdict.table.relative(drained.result)},
         "protocols": [_protocol(findings, protocol) for protocol in findings.comparison.protocols],
         "pipelines": _pipelines(findings.what_if),
         "network": _network(findings.network),
@@ -193,7 +193,7 @@ def _failures(failures: Failures | None, recording: Recording) -> dict[str, Any]
 
 
 def _protocol(findings: Findings, protocol: Protocol) -> dict[str, Any]:
-    result, used, workers = protocol.paper, usage(protocol, findings.parts.test), findings.parts.workers
+    result, used, workers = protocol.result, usage(protocol), findings.parts.workers
     return {
         "protocol": protocol.title,
         "parameters": protocol.setting,

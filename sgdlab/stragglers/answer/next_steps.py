@@ -87,5 +87,5 @@ def _epochs(parts: SplitRecording, chosen: Protocol) -> float:
     steps = _written(parts)
     if workers > _DIGITS_BATCHES:
         return 0.0
-    gradients = min((steps - 2) * workers / 2, 0.9 * steps * chosen.paper.waited_for)
+    gradients = min((steps - 2) * workers / 2, 0.9 * steps * chosen.result.waited_for)
     return min(20.0, int(10 * gradients / _DIGITS_BATCHES) / 10)

@@ -117,7 +117,7 @@ def _fixed(protocol: Protocol, workers: int, backups: int) -> str:
 
 def waits(protocol: Protocol, workers: int) -> str:
     """Say for whom not to wait, and how many gradients enter an update, for a headline."""
-    waited = protocol.paper.waited_for
+    waited = protocol.result.waited_for
     late = workers - waited
     said = "do not always wait for the slowest worker"
     if late >= 0.5:

@@ -4,8 +4,8 @@ import numpy as np
 
 from sgdlab import arrays
 from sgdlab.report.words import counted, figure, interval, percent, sentence, some
-from sgdlab.stragglers import timeouts
-from sgdlab.stragglers.answer import failure_words, headline, network_words, rules
+from sgdlab.stragglers import failures, network, timeouts
+from sgdlab.stragglers.answer import headline, rules
 from sgdlab.stragglers.comparison import measured
 from sgdlab.stragglers.comparison.comparison import DEEP_MARKOV
 from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, STALE, usage
@@ -40,8 +40,8 @@ def details(findings: Findings) -> list[tuple[str, str]]:
     pairs = [
         ("Waiting", waiting(findings)),
         ("Stages", stages(findings.diagnosis, complete)),
-        ("Communication", network_words.said(findings.network)),
-        ("Failures", failure_words.said(findings.failures, findings.parts)),
+        ("Communication", network.said(findings.network)),
+        ("Failures", failures.said(findings.failures, findings.parts)),
         ("Time-outs", timeouts.said(findings.timeouts)),
         ("Other causes", " ".join(f"{sentence(one.headline(complete))} {cost(one)}" for one in others)),
         ("How long slowness lasts", memory(findings)),
@@ -125,8 +125,8 @@ def alternatives(findings: Findings) -> str:
     trained_once = findings.comparison.halves is not None and findings.settings.refit is None
     deep = [row for row in findings.comparison.by_role(DEPLOYABLE) if row.method == DEEP_MARKOV]
     sentences += [
-        f"The deep Markov cutoff gives {interval(*table.relative(row.paper))} times the gradients per second of full "
-        f"synchrony, {percent(table.share_of_oracle(row.paper))} of what would be possible if all times were known "
+        f"The deep Markov cutoff gives {interval(*table.relative(row.result))} times the gradients per second of full "
+        f"synchrony, {percent(table.share_of_oracle(row.result))} of what would be possible if all times were known "
         f"in advance.{why * trained_once}"
         for row in deep
         if not verdict.is_of(row)
@@ -138,7 +138,7 @@ def alternatives(findings: Findings) -> str:
 def asynchrony(findings: Findings) -> str:
     """The gradients per second of asynchronous SGD, their staleness, and whose data it would learn little from."""
     (row,), workers = findings.comparison.by_role(STALE), findings.parts.workers
-    result, used = row.paper, usage(row, findings.parts.test)
+    result, used = row.result, usage(row)
     few = used.under_used.tolist()
     said = (
         f"If no worker waits, there are {interval(*findings.table.relative(result))} times the gradients per second of "
@@ -157,7 +157,7 @@ def asynchrony(findings: Findings) -> str:
 
 def larger_steps(findings: Findings) -> str:
     """Say what fewer gradients in an update mean for the learning rate, and whose data would hardly be used."""
-    workers, chosen = findings.parts.workers, findings.verdict.chosen.paper
+    workers, chosen = findings.parts.workers, findings.verdict.chosen.result
     if findings.verdict.chosen.backups == 0:
         return ""
     whole = abs(chosen.waited_for - round(chosen.waited_for)) < 1e-9

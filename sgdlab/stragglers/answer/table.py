@@ -64,15 +64,16 @@ class Measurements:
         """Every protocol with both objectives, then the other numbers of backup workers, as CSV in full precision."""
         protocols = list(self.comparison.protocols)
         swept = [result for sweep in self.comparison.sweeps for result in sweep.test.values()]
-        self.resamples.prepare([*(result for p in protocols for result in p.measured.values()), *swept])
+        self.resamples.prepare([*(one.result for p in protocols for one in (p, p.by_rate) if one), *swept])
         listed = {(protocol.title, protocol.backups) for protocol in protocols}
         protocols += [
-            Protocol.fixed(sweep.title, f"b = {b}", HINDSIGHT, result, backups=b)
+            Protocol(sweep.title, f"b = {b}", HINDSIGHT, result, backups=b)
             for sweep in self.comparison.sweeps
             for b, result in sweep.test.items()
             if b and (sweep.title, b) not in listed
         ]
-        return in_csv(self._plain(protocol, objective) for protocol in protocols for objective in OBJECTIVES)
+        by = [(one, (one, one.by_rate or one)) for one in protocols]
+        return in_csv(self._plain(one, *pair) for one, both in by for pair in zip(OBJECTIVES, both, strict=True))
 
     def shown(self) -> list[Protocol]:
         """The protocols of the table: all but backup workers tuned to none, which is full synchrony."""
@@ -101,11 +102,11 @@ class Measurements:
 
     def share_of_oracle(self, result: Measured) -> float:
         """Gradients per second over those of the best number of workers in every step."""
-        ceiling = self.comparison.by_role(CEILING)[0].measured[OBJECTIVES[0]]
+        ceiling = self.comparison.by_role(CEILING)[0].result
         return result.gradients_per_second / ceiling.gradients_per_second
 
-    def _plain(self, protocol: Protocol, objective: str) -> dict[str, object]:
-        result = protocol.measured[objective]
+    def _plain(self, protocol: Protocol, objective: str, with_objective: Protocol) -> dict[str, object]:
+        result = with_objective.result
         relative, low, high = self.relative(result)
         return {
             "protocol": protocol.title,
@@ -126,7 +127,7 @@ class Measurements:
         }
 
     def _row(self, protocol: Protocol) -> list[str]:
-        result = protocol.measured[OBJECTIVES[0]]
+        result = protocol.result
         alone = protocol.backups == 0 and not protocol.without
         return [
             protocol.title,

@@ -68,7 +68,7 @@ def decide(table: Measurements, diagnosis: Diagnosis, train_steps: int) -> Verdi
     usable += [protocol.by_rate for protocol in usable if protocol.by_rate is not None]
     fastest = max(usable, key=lambda protocol: _speed(table, protocol))
     chosen = simplest(table, usable, rules.effort)
-    over = None if chosen is fastest else table.ratio(fastest.paper, chosen.paper)
+    over = None if chosen is fastest else table.ratio(fastest.result, chosen.result)
     return Verdict(table, chosen, fastest, over, _drained(table, diagnosis, chosen), _fixed(table, chosen))
 
 
@@ -109,7 +109,7 @@ def _fixed(table: Measurements, chosen: Protocol) -> Protocol | None:
 
 
 def _speed(table: Measurements, protocol: Protocol) -> float:
-    return protocol.paper.since(table.first).gradients_per_second
+    return protocol.result.since(table.first).gradients_per_second
 
 
 def clearly_faster(table: Measurements, one: Protocol, other: Protocol) -> bool:
@@ -118,6 +118,6 @@ def clearly_faster(table: Measurements, one: Protocol, other: Protocol) -> bool:
     A gain is noticeable above `NOTICEABLE` and `PRICE` times the share of the batch by which its updates are smaller.
     """
     workers = table.comparison.synchrony.waited_for
-    smaller = max((other.paper.waited_for - one.paper.waited_for) / workers, 0.0)
-    gain, low, _ = table.ratio(one.paper, other.paper)
+    smaller = max((other.result.waited_for - one.result.waited_for) / workers, 0.0)
+    gain, low, _ = table.ratio(one.result, other.result)
     return gain > 1 + NOTICEABLE + PRICE * smaller and low > 1

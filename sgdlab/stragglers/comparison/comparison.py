@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from sgdlab import arguments, predictors
 from sgdlab.predictors import OBJECTIVES, CutoffRecord, Guarded, dropping
@@ -81,7 +80,7 @@ class Comparison:
     @property
     def synchrony(self) -> Measured:
         """The measurements of full synchrony, to which all others are relative."""
-        return self.protocols[0].paper
+        return self.protocols[0].result
 
     def by_role(self, role: str) -> list[Protocol]:
         """The protocols of one role, in the order of the table."""
@@ -117,25 +116,24 @@ def compare(
 
     def learn(progress: learned.Report) -> tuple[Protocol, CutoffRecord]:
         deep = learned.trained(parts.train, plan, seed=given.seed, directory=directory, report=progress)
-        return _cut(parts, DEEP_MARKOV, dict.fromkeys(plan.objectives, deep), given.seed)
+        return _cut(parts, DEEP_MARKOV, dict.fromkeys(plan.objectives, deep), given)
 
-    with contextlib.nullcontext() if why_not else learned.Beside(plan, learn) as deep:
+    with contextlib.nullcontext() if why_not else learned.beside(plan, learn) as deep:
         report(f"[1/3] measuring numbers of backup workers from 1 to {workers - 1}")
-        both = [sweeps.interrupted(parts), sweeps.finishing(parts)]
-        if given.rejoin_seconds:
-            both = [sweep.with_healing(given.rejoin_seconds) for sweep in both]
+        both = [sweep(parts, given.rejoin_seconds) for sweep in (sweeps.interrupted, sweeps.finishing)]
         report("[2/3] tuning the deadline, the running mean and Elfving, fitting the Kalman filter")
+        full = measured.interrupted(parts.test, workers)
         rows = [
-            Protocol.fixed("full synchrony", "", DEPLOYABLE, both[0].test[0], backups=0, flags=SYNCHRONOUS),
-            *(row for sweep in both for row in _of_sweep(sweep)),
-            *_tuned(parts, given.seed),
+            Protocol("full synchrony", "", DEPLOYABLE, full, backups=0, flags=SYNCHRONOUS),
+            *(row for sweep in both for row in _of_sweep(sweep, parts, given.rejoin_seconds)),
+            *_tuned(parts, given),
         ]
         record = None
         if deep is None:
             report("[3/3] leaving the deep Markov model out")
         else:
             report(f"[3/3] training the deep Markov model for at most {plan.fitting.steps} steps")
-            row, record = deep.result()
+            row, record = deep()
             rows.append(row)
     if given.refit is not None:
         again, reasons = _refitted(parts, given, report)
@@ -143,46 +141,38 @@ def compare(
         left_out |= reasons
     rows += [
         *without.rows(parts, diagnosis),
-        Protocol.fixed("asynchrony", "", STALE, measured.asynchronous(parts.test), flags=("--config.method=asgd",)),
-        Protocol("oracle", "", CEILING, {o: _oracle(parts, o, given.rejoin_seconds) for o in OBJECTIVES}),
+        Protocol("asynchrony", "", STALE, measured.asynchronous(parts.test), flags=("--config.method=asgd",)),
+        _oracle(parts, given.rejoin_seconds),
     ]
-    if given.rejoin_seconds:
-        rows = [row.with_healing(workers, given.rejoin_seconds) for row in rows]
     note = "" if why_not else plan.note
     return Comparison(rows, both, record, note, left_out, halves.find_difference(parts, diagnosis.causes))
 
 
-def _of_sweep(sweep: BackupSweep) -> list[Protocol]:
+def _of_sweep(sweep: BackupSweep, parts: SplitRecording, rejoin_seconds: float) -> list[Protocol]:
     """The tuned number of backup workers, and the best number on the evaluation steps if it differs."""
     title, tuned, best, workers = sweep.title, sweep.tuned, sweep.best, max(sweep.test) + 1
     is_cut = title == INTERRUPTED
-    flags = _interrupting(workers - tuned) if is_cut else _finishing(tuned)
+    flags = ("--config.method=backup_workers", f"--config.protocol.backup_workers.backups={tuned}")
+    if is_cut:
+        flags = tuning.cutoff_flags("static", 1, f"cutoff={workers - tuned}")
     chosen = {"backups": tuned, "flags": flags, "warm_up": int(is_cut)}
-    rows = [Protocol.fixed(title, f"b = {tuned}", DEPLOYABLE, sweep.test[tuned], **chosen)]
+    of = lambda b: measured.interrupted(parts.test, workers - b, rejoin_seconds) if is_cut else sweep.test[b]
+    rows = [Protocol(title, f"b = {tuned}", DEPLOYABLE, of(tuned), **chosen)]
     if best != tuned:
         setting = f"b = {best}, best in hindsight"
-        rows.append(Protocol.fixed(title, setting, HINDSIGHT, sweep.test[best], backups=best))
+        rows.append(Protocol(title, setting, HINDSIGHT, of(best), backups=best))
     return rows
 
 
-def _interrupting(cutoff: int) -> tuple[str, ...]:
-    return tuning.cutoff_flags("static", 1, f"cutoff={cutoff}")
-
-
-def _finishing(backups: int) -> tuple[str, ...]:
-    return ("--config.method=backup_workers", f"--config.protocol.backup_workers.backups={backups}")
-
-
-def _tuned(parts: SplitRecording, seed: int) -> list[Protocol]:
+def _tuned(parts: SplitRecording, given: ComparisonSettings) -> list[Protocol]:
     """All predictors except the deep Markov model."""
-    deadline, kalman = tuning.deadline(parts.train), tuning.kalman(parts.train)
+    train, tune, (first, _) = parts.train, tuning.TUNED, OBJECTIVES
     choices: dict[str, dict[str, Tuned]] = {
-        "median + k MAD": {"throughput": deadline},  # it has no objective
-        "running mean": {o: tuning.running_mean(parts.train, o) for o in OBJECTIVES},
-        "Elfving": {o: tuning.elfving(parts.train, o) for o in OBJECTIVES},
-        "Kalman filter": dict.fromkeys(OBJECTIVES, kalman),
+        "median + k MAD": {first: tune["median + k MAD"](train, first)},  # it has no objective
+        **{title: {o: tune[title](train, o) for o in OBJECTIVES} for title in ("running mean", "Elfving")},
+        "Kalman filter": dict.fromkeys(OBJECTIVES, tuning.kalman(train)),
     }
-    return [_cut(parts, title, tuned, seed)[0] for title, tuned in choices.items()]
+    return [_cut(parts, title, tuned, given)[0] for title, tuned in choices.items()]
 
 
 def _refitted(
@@ -194,7 +184,8 @@ def _refitted(
         return [], {"fitting again": why_not}
     report(f"      fitting all but the deep Markov model again every {given.refit} steps")
     once = {DEEP_MARKOV + REFITTED: "It is trained once: to train it again would take as long every time."}
-    return refit.rows(parts, given.refit, seed=given.seed), once  # pyrefly: ignore[bad-argument-type]  # the same
+    # pyrefly: ignore[bad-argument-type]  # the same
+    return refit.rows(parts, given.refit, seed=given.seed, rejoin_seconds=given.rejoin_seconds), once
 
 
 def run(parts: SplitRecording, tuned: Tuned, objective: str, *, seed: int) -> CutoffRecord:
@@ -204,33 +195,36 @@ def run(parts: SplitRecording, tuned: Tuned, objective: str, *, seed: int) -> Cu
     return predictors.run_online(parts.test, guarded, objective=objective, history=history, seed=seed)
 
 
-def _cut(parts: SplitRecording, title: str, tuned: Mapping[str, Tuned], seed: int) -> tuple[Protocol, CutoffRecord]:
+def _cut(
+    parts: SplitRecording, title: str, tuned: Mapping[str, Tuned], given: ComparisonSettings
+) -> tuple[Protocol, CutoffRecord]:
     """A predictor on the evaluation steps, and its record with the paper's objective."""
-    records = {o: run(parts, one, o, seed=seed) for o, one in tuned.items()}
-    results = {o: measured.interrupted(parts.test, record.cutoff) for o, record in records.items()}
-    first, used = records["throughput"], _of_predictor(parts, tuned["throughput"])
-    setting = tuned["throughput"].setting
-    if all((record.cutoff == first.cutoff).all() for record in records.values()):
-        return Protocol.fixed(title, setting, DEPLOYABLE, results["throughput"], **used), first
-    rate = tuned["rate"]
-    again = _of_predictor(parts, rate)
-    if rate.flags:
-        again["flags"] = (*rate.flags, "--config.protocol.cutoff.objective=rate")
-    setting_by_rate = f"{rate.setting}, {BY_RATE}"
-    by_rate = Protocol.fixed(title, setting_by_rate, DEPLOYABLE, results["rate"], objective="rate", **again)
-    return Protocol(title, setting, DEPLOYABLE, results, by_rate=by_rate, **used), first
+    records = {o: run(parts, one, o, seed=given.seed) for o, one in tuned.items()}
+    first, rows = records["throughput"], {}
+    for objective, one in reversed(tuned.items()):
+        cutoff, by_rate = records[objective].cutoff, objective == "rate"
+        if by_rate and (cutoff == first.cutoff).all():
+            continue
+        rows[objective] = Protocol(
+            title,
+            f"{one.setting}, {BY_RATE}" if by_rate else one.setting,
+            DEPLOYABLE,
+            measured.interrupted(parts.test, cutoff, given.rejoin_seconds),
+            flags=(*one.flags, *["--config.protocol.cutoff.objective=rate"] * (by_rate and bool(one.flags))),
+            by_rate=rows.get("rate"),
+            warm_up=one.warm_up,
+            predictor=Guarded(one.predictor),
+            history=one.history(parts.train),
+            parameters=one.parameters,
+            objective=objective,
+        )
+    return rows["throughput"], first
 
 
-def _of_predictor(parts: SplitRecording, tuned: Tuned) -> dict[str, Any]:
-    return {
-        "flags": tuned.flags,
-        "parameters": tuned.parameters,
-        "warm_up": tuned.warm_up,
-        "predictor": Guarded(tuned.predictor),
-        "history": tuned.history(parts.train),
-    }
-
-
-def _oracle(parts: SplitRecording, objective: str, rejoin_seconds: float) -> Measured:
-    healing = dropping.healing_seconds(parts.test.shape[1], rejoin_seconds)
-    return measured.interrupted(parts.test, sweeps.oracle_cutoffs(parts.test, objective, healing))
+def _oracle(parts: SplitRecording, rejoin_seconds: float) -> Protocol:
+    healing, by_rate = dropping.healing_seconds(parts.test.shape[1], rejoin_seconds), None
+    for objective in reversed(OBJECTIVES):
+        cutoff = sweeps.oracle_cutoffs(parts.test, objective, healing)
+        result = measured.interrupted(parts.test, cutoff, rejoin_seconds)
+        by_rate = oracle = Protocol("oracle", "", CEILING, result, by_rate=by_rate, objective=objective)
+    return oracle

@@ -1,13 +1,14 @@
 """Trains the deep Markov model on the tuning steps, with settings that depend on how many there are."""
 
+import contextlib
 import dataclasses
 import math
 import pathlib
 import shlex
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from tqdm import tqdm
@@ -162,8 +163,9 @@ def trained(
     return dataclasses.replace(tuned, flags=flags)
 
 
-class Beside(Generic[T]):
-    """Trains and measures in a thread, while other protocols are tuned and measured.
+@contextlib.contextmanager
+def beside(plan: TrainingPlan, work: Callable[[Report], T]) -> Iterator[Callable[[], T]]:
+    """Trains and measures in a thread, while other protocols are tuned, and gives what waits for the result.
 
     JAX computes without Python's lock, so that both progress on two cores. Leaving the context before the end abandons
     the training at its next evaluation.
@@ -172,29 +174,24 @@ class Beside(Generic[T]):
       plan: the settings of the training.
       work: trains, calling its argument at every evaluation.
     """
+    total, reached, abandoned = plan.fitting.steps, {"step": 0.0, "validation_elbo": math.nan}, threading.Event()
 
-    def __init__(self, plan: TrainingPlan, work: Callable[[Report], T]):
-        self._total, self._steps, self._elbo = plan.fitting.steps, 0, math.nan
-        self._abandoned = threading.Event()
-        pool = futures.ThreadPoolExecutor(1)
-        self._result = pool.submit(work, self._report)
-        pool.shutdown(wait=False)
-
-    def __enter__(self) -> "Beside[T]":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._abandoned.set()
-
-    def result(self) -> T:
-        """Wait for the end, with a progress bar."""
-        with tqdm(total=self._total, desc="deep Markov model", dynamic_ncols=True, disable=None) as bar:
-            while not futures.wait([self._result], timeout=_SHOWN_EVERY).done:
-                bar.update(self._steps - bar.n)
-                bar.set_postfix_str(f"validation ELBO {self._elbo:.3f} nats per value")
-        return self._result.result()
-
-    def _report(self, evaluation: dict[str, float]) -> None:
-        if self._abandoned.is_set():
+    def report(evaluation: dict[str, float]) -> None:
+        if abandoned.is_set():
             raise futures.CancelledError
-        self._steps, self._elbo = min(int(evaluation["step"]), self._total), evaluation["validation_elbo"]
+        reached.update(evaluation)
+
+    def result() -> T:
+        with tqdm(total=total, desc="deep Markov model", dynamic_ncols=True, disable=None) as bar:
+            while not futures.wait([running], timeout=_SHOWN_EVERY).done:
+                bar.update(min(int(reached["step"]), total) - bar.n)
+                bar.set_postfix_str(f"validation ELBO {reached['validation_elbo']:.3f} nats per value")
+        return running.result()
+
+    pool = futures.ThreadPoolExecutor(1)
+    running = pool.submit(work, report)
+    pool.shutdown(wait=False)
+    try:
+        yield result
+    finally:
+        abandoned.set()

@@ -25,10 +25,8 @@ class Measured:
       idle: share of all worker-seconds in which a worker waits.
       staleness: mean number of updates between reading the parameters and using the gradient.
       updates_per_second: updates of the parameters per second.
-      used: float64[N], gradients of each worker that were used, or its rate of them; None where in every iteration
-        those were that took the least time.
+      used: float64[N], gradients of each worker that were used, or its rate of them; None of `every_cutoff`.
       largest_staleness: of any gradient.
-      closed: float64[T, M], seconds after which each iteration was over, where `seconds` count those of healing too.
     """
 
     gradients: np.ndarray
@@ -39,7 +37,6 @@ class Measured:
     updates_per_second: float
     used: np.ndarray | None = None
     largest_staleness: int = 0
-    closed: np.ndarray | None = None
 
     @property
     def gradients_per_second(self) -> float:
@@ -63,31 +60,40 @@ class Measured:
         return self.gradients_per_second / self.updates_per_second
 
 
-def interrupted(runtimes: np.ndarray, cutoff: np.ndarray | int) -> Measured:
+def interrupted(runtimes: np.ndarray, cutoff: np.ndarray | int, rejoin_seconds: float = 0.0) -> Measured:
     """Measures a cutoff: every iteration waits for the first c workers and interrupts the others.
 
     Args:
       runtimes: float64[T, N], seconds; all workers begin iteration t at the same time.
       cutoff: c, from 1 to N; or int[T], a value for each iteration.
+      rejoin_seconds: from when a worker is dropped until it takes part again; each iteration takes longer by what its
+        dropped workers cost, as `dropping.healing_seconds` says.
     """
     steps, workers = runtimes.shape
-    used = np.broadcast_to(cutoff, steps).astype(int)
-    ordered = np.sort(runtimes, axis=1)
-    rows = np.arange(steps)
-    seconds = ordered[rows, used - 1]
-    useful = np.cumsum(ordered, axis=1)[rows, used - 1].sum()
-    thrown = ((workers - used) * seconds).sum()
-    return Measured(
-        gradients=used[:, None].astype(float),
+    waited = np.broadcast_to(cutoff, steps).astype(int)
+    if np.ndim(cutoff):
+        seconds = np.sort(runtimes, axis=1)[np.arange(steps), waited - 1]
+    else:
+        seconds = np.partition(runtimes, waited[0] - 1, axis=1)[:, waited[0] - 1]
+    in_time = runtimes <= seconds[:, None]
+    for row in np.flatnonzero(in_time.sum(axis=1) > waited):  # of equal ones, those with the lowest numbers count
+        equal = np.flatnonzero(runtimes[row] == seconds[row])
+        in_time[row, equal[waited[row] - in_time[row].sum() :]] = False
+    useful = runtimes.sum(where=in_time)
+    thrown = ((workers - waited) * seconds).sum()
+    result = Measured(
+        gradients=waited[:, None].astype(float),
         seconds=seconds[:, None],
         lost=float(thrown / (useful + thrown)),
         idle=float(1 - (useful + thrown) / (workers * seconds.sum())),
         staleness=0.0,
         updates_per_second=float(steps / seconds.sum()),
+        used=in_time.sum(axis=0).astype(float),
     )
+    return _healed(result, workers, rejoin_seconds)
 
 
-def every_cutoff(runtimes: np.ndarray) -> dict[int, Measured]:
+def every_cutoff(runtimes: np.ndarray, rejoin_seconds: float = 0.0) -> dict[int, Measured]:
     """`interrupted` for every fixed cutoff, with one sort.
 
     Returns:
@@ -101,7 +107,7 @@ def every_cutoff(runtimes: np.ndarray) -> dict[int, Measured]:
     useful = np.cumsum(seconds)
     thrown = (workers - count) * seconds
     lost, idle = thrown / (useful + thrown), 1 - (useful + thrown) / (workers * seconds)
-    return {
+    results = {
         int(c): Measured(
             gradients=np.broadcast_to(float(c), (steps, 1)),
             seconds=columns[c - 1][:, None],
@@ -112,23 +118,20 @@ def every_cutoff(runtimes: np.ndarray) -> dict[int, Measured]:
         )
         for c in count
     }
+    return {c: _healed(result, workers, rejoin_seconds) for c, result in results.items()}
 
 
-def with_healing(result: Measured, workers: int, rejoin_seconds: float) -> Measured:
-    """Adds to each iteration what its dropped workers cost, as `dropping.healing_seconds` says.
-
-    Args:
-      result: measurements of a cutoff.
-      workers: N, number of workers.
-      rejoin_seconds: from when a worker is dropped until it takes part again.
-    """
+def _healed(result: Measured, workers: int, rejoin_seconds: float) -> Measured:
+    """The measurements of a cutoff, whose iterations take longer by what their dropped workers cost."""
+    if not rejoin_seconds:
+        return result
     price = dropping.healing_seconds(workers, rejoin_seconds)
     seconds = result.seconds + price[result.gradients.astype(int) - 1]
     rate = float(len(seconds) / seconds.sum())
-    return dataclasses.replace(result, seconds=seconds, closed=result.seconds, updates_per_second=rate)
+    return dataclasses.replace(result, seconds=seconds, updates_per_second=rate)
 
 
-def finishing(runtimes: np.ndarray, backups: int) -> Measured:
+def finishing(runtimes: np.ndarray, backups: int, rejoin_seconds: float = 0.0) -> Measured:
     """Measures backup workers: an update takes the first N - b gradients; late workers finish theirs, which is dropped.
 
     What `protocols.backup_workers` gives, without its schedule, which for many workers takes most of the time.
@@ -136,43 +139,50 @@ def finishing(runtimes: np.ndarray, backups: int) -> Measured:
     Args:
       runtimes: float64[T, N], seconds.
       backups: b, from 0 to N - 1.
+      rejoin_seconds: as of `interrupted`.
     """
     steps, workers = runtimes.shape
     wanted, every = workers - backups, np.arange(workers)
     flat, position = np.ascontiguousarray(runtimes).reshape(-1), every.copy()  # of each worker's next compute time
     free = np.zeros(workers)  # when each worker has finished the gradient that it began last
-    last = np.zeros(workers)  # seconds of that gradient
-    applied = np.empty(steps)
-    used = np.zeros(workers)  # gradients of each worker
-    now, begun, taken = 0.0, 0.0, 0.0  # begun, taken: seconds of gradients
-    for update in range(steps):
-        starts = np.maximum(free, now)
-        seconds = flat[position]
-        ends = starts + seconds
-        now = applied[update] = np.partition(ends, wanted - 1)[wanted - 1]
-        before, equal = ends < now, np.flatnonzero(ends == now)
-        equal = equal[: wanted - np.count_nonzero(before)]  # ties by the number of the worker
-        closed_by = equal[-1]
-        used += before
-        used[equal] += 1
+    late = np.zeros(workers)  # seconds of its last gradient that was not finished when its update closed
+    used, applied = np.zeros(workers), np.empty(steps)  # gradients of each worker, and when updates close
+    seconds, ends, in_order = np.empty((3, workers))
+    taken, begins, tied = np.empty((3, workers), bool)
+    now = dropped = 0.0
+    for update in range(steps):  # in arrays that are there: most of the time is that of the calls
+        flat.take(position, out=seconds, mode="clip")
+        np.add(np.maximum(free, now, out=ends), seconds, out=ends)
+        np.copyto(in_order, ends)
+        in_order.partition(wanted - 1)
+        now = applied[update] = in_order[wanted - 1]
+        np.less_equal(ends, now, out=taken)
         # A worker that is still busy when the update closes begins no gradient on this version.
-        in_time = (free < now) | ((free == now) & (every < closed_by))
-        begun += seconds @ in_time
-        taken += seconds @ before + seconds[equal].sum()
-        np.copyto(free, ends, where=in_time)
-        np.copyto(last, seconds, where=in_time)
-        position += workers * in_time
-    pending = (free > now) | ((free == now) & (every > closed_by))
+        np.less(free, now, out=begins)
+        np.equal(free, now, out=tied)
+        if (beyond := np.count_nonzero(taken) - wanted) or tied.any():  # ties by the number of the worker
+            equal = np.flatnonzero(ends == now)
+            taken[equal[equal.size - beyond :]] = False
+            begins |= tied & (every < equal[equal.size - beyond - 1])
+        used += taken
+        missed = np.flatnonzero(begins > taken)
+        late[missed] = seconds[missed]
+        dropped += float(late[missed].sum())
+        np.copyto(free, ends, where=begins)
+        np.add(position, workers, out=position, where=begins)
+    pending = (free > now) | ((free == now) & ~taken)
+    begun = np.add.reduce(runtimes, axis=None, where=np.arange(steps)[:, None] < position // workers)
     busy = begun - (free - now)[pending].sum()
-    return Measured(
+    result = Measured(
         gradients=np.broadcast_to(float(wanted), (steps, 1)),
         seconds=np.diff(applied, prepend=0.0)[:, None],
-        lost=float(max(begun - taken - last[pending].sum(), 0.0) / busy),
+        lost=float(max(dropped - late[pending].sum(), 0.0) / busy),
         idle=float(max(1 - busy / (workers * now), 0.0)),
         staleness=0.0,
         updates_per_second=float(steps / now),
         used=used,
     )
+    return _healed(result, workers, rejoin_seconds)
 
 
 def asynchronous(runtimes: np.ndarray) -> Measured:
@@ -200,8 +210,22 @@ def asynchronous(runtimes: np.ndarray) -> Measured:
 LEVEL = 0.9
 """Confidence level of the intervals."""
 
+_MOST_DRAWN = 10_000_000
+"""Steps that are drawn in all resamples together, of which there are then fewer; but at least a hundred."""
+
 _AT_ONCE = 256
 """Columns that are resampled at once."""
+
+
+def ends_of(draws: np.ndarray) -> tuple[float, float]:
+    """Return the ends of the interval of a number, by its value in each resample.
+
+    Example:
+      >>> [round(end, 6) for end in ends_of(np.arange(101.0))]
+      [5.0, 95.0]
+    """
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
 
 
 class Resamples:
@@ -213,7 +237,7 @@ class Resamples:
     Args:
       num_steps: T, the number of iterations.
       seed: of the draws.
-      count: number of resamples.
+      count: number of resamples. None: 1000, and fewer of long recordings.
 
     Source: Politis and Romano 1992.
 
@@ -222,7 +246,8 @@ class Resamples:
       array([8., 8., 8., 8., 8.])
     """
 
-    def __init__(self, num_steps: int, *, seed: int, count: int = 1000):
+    def __init__(self, num_steps: int, *, seed: int, count: int | None = None):
+        count = min(1000, max(100, _MOST_DRAWN // num_steps)) if count is None else count
         block = math.ceil(num_steps ** (1 / 3))
         starts = np.random.default_rng(seed).integers(num_steps, size=(count, -(-num_steps // block)))
         steps = (starts[:, :, None] + np.arange(block)) % num_steps
@@ -253,9 +278,7 @@ class Resamples:
 
     def interval(self, measured: Measured, base: Measured) -> tuple[float, float]:
         """The ends of the interval of the gradients per second of `measured` divided by those of `base`."""
-        ratios = self.rates(measured) / self.rates(base)
-        low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        return float(low), float(high)
+        return ends_of(self.rates(measured) / self.rates(base))
 
     def _gradients(self, measured: Measured) -> np.ndarray:
         """float64[count, M], gradients in each resample, or [1, M] where every iteration has the same number."""

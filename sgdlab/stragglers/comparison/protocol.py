@@ -2,12 +2,10 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from sgdlab.predictors import OBJECTIVES, Predictor
-from sgdlab.stragglers.comparison import measured
+from sgdlab.predictors import Predictor
 from sgdlab.stragglers.comparison.measured import Measured
 from sgdlab.theory import participation
 
@@ -27,23 +25,23 @@ class Protocol:
       method: its name, without what `title` adds; of full synchrony without some workers, their names.
       setting: its parameters as tables show them.
       role: one of the five above.
-      measured: measurements for each objective; the same for both if the protocol has no objective.
+      result: the measurements, with its `objective`.
       backups: b, if the number of workers that an update waits for is fixed.
       flags: flags of `sgdlab train` that select it; empty if no flags do.
-      by_rate: the same protocol with the rate of the run as its objective, if its cutoffs differ.
+      by_rate: the same protocol with the rate of the run as its objective; None where its cutoffs do not differ.
       without: indices of the workers that are left out, if its role is `DRAINED`.
       warm_up: number of first updates that wait for all workers in the schedule of the flags.
       predictor: the predictor of its cutoffs, as it was measured; None if there is none.
       history: float64[W, N], seconds, what this predictor has observed when the evaluation steps begin.
       parameters: its tuned parameters by their names.
-      objective: "rate" where the flags, the setting and `measured` are those of the rate of the run.
+      objective: "throughput", that of each iteration, as in the paper, or "rate", that of the whole run.
       refitted: whether it is fitted again while it runs.
     """
 
     method: str
     setting: str
     role: str
-    measured: Mapping[str, Measured]
+    result: Measured
     backups: int | None = None
     flags: tuple[str, ...] = ()
     by_rate: "Protocol | None" = None
@@ -55,20 +53,6 @@ class Protocol:
     objective: str = "throughput"
     refitted: bool = False
 
-    @classmethod
-    def fixed(cls, method: str, setting: str, role: str, result: Measured, **others: Any) -> "Protocol":
-        """A protocol without an objective; `others` are the attributes after `measured`."""
-        return cls(method, setting, role, dict.fromkeys(OBJECTIVES, result), **others)
-
-    def with_healing(self, workers: int, rejoin_seconds: float) -> "Protocol":
-        """The same protocol, where workers that a predictor drops cost something; full synchrony drops none."""
-        if self.predictor is None and not self.refitted and self.role != CEILING:
-            return self
-        found = {id(one): measured.with_healing(one, workers, rejoin_seconds) for one in self.measured.values()}
-        results = {objective: found[id(one)] for objective, one in self.measured.items()}
-        by_rate = self.by_rate and self.by_rate.with_healing(workers, rejoin_seconds)
-        return dataclasses.replace(self, measured=results, by_rate=by_rate)
-
     @property
     def title(self) -> str:
         """The name in tables."""
@@ -78,16 +62,6 @@ class Protocol:
     def ending(self) -> str:
         """The end of the names of protocols that are fitted again."""
         return REFITTED * self.refitted
-
-    @property
-    def paper(self) -> Measured:
-        """The measurements with the paper's objective, the throughput of each iteration."""
-        return self.measured["throughput"]
-
-    @property
-    def has_objective(self) -> bool:
-        """Return whether its cutoffs depend on the objective."""
-        return self.measured["throughput"] is not self.measured["rate"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -101,30 +75,14 @@ class Usage(participation.OfWorkers):
     tree_distance: int
 
 
-def usage(protocol: Protocol, runtimes: np.ndarray) -> Usage:
-    """The usage of a protocol of the comparison, with the paper's objective.
-
-    Args:
-      protocol: a row of the comparison.
-      runtimes: float64[T, N], seconds, of the steps on which it was measured.
-    """
-    result = protocol.paper
+def usage(protocol: Protocol) -> Usage:
+    """The usage of a protocol of the comparison, with the paper's objective."""
+    result, used = protocol.result, protocol.result.used
+    if used is None:
+        raise ValueError(f"protocol {protocol.title} must be measured by itself, so that it is known who was used")
+    if protocol.without:
+        others = used
+        used = np.zeros(others.size + len(protocol.without))
+        used[np.setdiff1d(np.arange(used.size), protocol.without)] = others
     most = int(np.max(result.gradients))
-    used = participation.shares(_used(result, runtimes, protocol.without))
-    return Usage(tree_distance=most - 1 + result.largest_staleness, shares=used)
-
-
-def _used(result: Measured, runtimes: np.ndarray, without: tuple[int, ...]) -> np.ndarray:
-    """float64[N], gradients of each worker that were used, or in proportion to them."""
-    if result.used is not None:
-        return result.used
-    if without:
-        return np.isin(np.arange(runtimes.shape[1]), without, invert=True).astype(float)
-    # The first of every iteration, of equal ones those with the lowest numbers.
-    last = result.seconds if result.closed is None else result.closed
-    in_time = runtimes <= last
-    for row in np.flatnonzero(in_time.sum(axis=1) > result.gradients[:, 0]):
-        equal = np.flatnonzero(runtimes[row] == last[row])
-        beyond = int(in_time[row].sum() - result.gradients[row, 0])
-        in_time[row, equal[equal.size - beyond :]] = False
-    return in_time.sum(axis=0).astype(float)
+    return Usage(tree_distance=most - 1 + result.largest_staleness, shares=participation.shares(used))

@@ -1,6 +1,6 @@
 """Predictors that are tuned again every n evaluation steps, on as many steps before as there were tuning steps."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,14 +16,6 @@ from sgdlab.stragglers.recording import SplitRecording
 _MOST_COST, _OVERHEAD = 6_000_000, 150
 """Most cost of all re-fits, and the cost of a step besides that of its workers."""
 
-TUNED: Mapping[str, Callable[[np.ndarray], Tuned]] = {
-    "median + k MAD": tuning.deadline,
-    "running mean": lambda train: tuning.running_mean(train, "throughput"),
-    "Elfving": lambda train: tuning.elfving(train, "throughput"),
-    "Kalman filter": tuning.kalman,
-}
-"""Title of a predictor -> its tuning, with the paper's objective."""
-
 
 def why_not(parts: SplitRecording, every: int) -> str:
     """Say why the re-fits are left out; empty if they are not."""
@@ -38,35 +30,16 @@ def why_not(parts: SplitRecording, every: int) -> str:
     )
 
 
-def rows(parts: SplitRecording, every: int, *, seed: int) -> list[Protocol]:
+def rows(parts: SplitRecording, every: int, *, seed: int, rejoin_seconds: float = 0.0) -> list[Protocol]:
     """The fixed number of backup workers and the predictors with few parameters, with the paper's objective."""
-    chosen = {INTERRUPTED: static(parts.train, parts.test, every)}
-    for title, tuned in TUNED.items():
-        chosen[title] = cutoffs(parts.train, parts.test, every, tuned, seed=seed)
+    chosen = {
+        title: cutoffs(parts.train, parts.test, every, tuned, seed=seed)
+        for title, tuned in {INTERRUPTED: tuning.fixed, **tuning.TUNED}.items()
+    }
+    results = {title: measured.interrupted(parts.test, cut, rejoin_seconds) for title, cut in chosen.items()}
     return [
-        Protocol.fixed(title, f"every {every} steps", DEPLOYABLE, measured.interrupted(parts.test, cut), refitted=True)
-        for title, cut in chosen.items()
+        Protocol(title, f"every {every} steps", DEPLOYABLE, result, refitted=True) for title, result in results.items()
     ]
-
-
-def static(train: np.ndarray, test: np.ndarray, every: int) -> np.ndarray:
-    """The best fixed number of workers to wait for in the steps before, chosen again every n steps.
-
-    Args:
-      train: float64[T1, N], seconds, the tuning steps.
-      test: float64[T2, N], seconds, the evaluation steps.
-      every: n.
-
-    Returns:
-      int64[T2], cutoffs.
-
-    Example:
-      >>> before, after = np.tile([1.0, 1.0, 4.0], (4, 1)), np.tile([1.0, 1.0, 1.0], (6, 1))
-      >>> static(before, after, 4)
-      array([2, 2, 2, 2, 3, 3])
-    """
-    fits = [np.full(len(chunk), tuning.static(before)) for before, chunk in _chunks(train, test, every)]
-    return np.concatenate(fits)
 
 
 def cutoffs(
@@ -86,18 +59,17 @@ def cutoffs(
 
     Returns:
       int64[T2].
+
+    Example:
+      >>> before, after = np.tile([1.0, 1.0, 4.0], (4, 1)), np.tile([1.0, 1.0, 1.0], (6, 1))
+      >>> cutoffs(before, after, 4, tuning.fixed, seed=0)
+      array([2, 2, 2, 2, 3, 3])
     """
-    fits = []
-    for before, chunk in _chunks(train, test, every):
-        found = tuned(before)
+    whole, fits = np.concatenate([train, test]), []
+    for first in range(0, len(test), every):
+        before = whole[first : first + len(train)]
+        before = before[calm(before)]
+        found, chunk = tuned(before), test[first : first + every]
         history = found.history(before)
         fits.append(predictors.run_online(chunk, Guarded(found.predictor), history=history, seed=seed).cutoff)
     return np.concatenate(fits)
-
-
-def _chunks(train: np.ndarray, test: np.ndarray, every: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Pairs of the last T1 steps without pauses, and the n evaluation steps that follow."""
-    whole = np.concatenate([train, test])
-    for first in range(0, len(test), every):
-        before = whole[first : first + len(train)]
-        yield before[calm(before)], test[first : first + every]

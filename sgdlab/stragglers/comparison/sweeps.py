@@ -1,11 +1,12 @@
 """Backup workers with every number b of them, and the upper bounds, if compute times are known in advance."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from sgdlab.stragglers.comparison import measured, tuning
+from sgdlab.stragglers.comparison import measured
 from sgdlab.stragglers.comparison.measured import Measured
 from sgdlab.stragglers.recording import SplitRecording
 
@@ -28,29 +29,23 @@ class BackupSweep:
 
     Attributes:
       title: name of the kind.
-      tuned: the best b on the tuning steps.
       test: b -> measurements on the evaluation steps.
       train: b -> measurements on the tuning steps.
     """
 
     title: str
-    tuned: int
     test: Mapping[int, Measured]
     train: Mapping[int, Measured]
 
-    @property
+    @functools.cached_property
+    def tuned(self) -> int:
+        """The best b on the tuning steps."""
+        return best_of(self.train)
+
+    @functools.cached_property
     def best(self) -> int:
         """The best b on the evaluation steps."""
         return best_of(self.test)
-
-    def with_healing(self, rejoin_seconds: float) -> "BackupSweep":
-        """The same numbers, where dropped workers cost something; b is tuned with that."""
-        workers = max(self.test) + 1
-        train, test = (
-            {b: measured.with_healing(result, workers, rejoin_seconds) for b, result in half.items()}
-            for half in (self.train, self.test)
-        )
-        return BackupSweep(self.title, best_of(train), test, train)
 
 
 def best_of(results: Mapping[int, Measured]) -> int:
@@ -58,17 +53,17 @@ def best_of(results: Mapping[int, Measured]) -> int:
     return max(sorted(results), key=lambda b: results[b].gradients_per_second)
 
 
-def interrupted(parts: SplitRecording) -> BackupSweep:
-    """Every number of backup workers whose late gradients are interrupted."""
+def interrupted(parts: SplitRecording, rejoin_seconds: float = 0.0) -> BackupSweep:
+    """Every number of backup workers whose late gradients are interrupted; with what it costs to drop them."""
     workers = parts.test.shape[1]
     train, test = (
-        {workers - c: result for c, result in reversed(measured.every_cutoff(runtimes).items())}
+        {workers - c: result for c, result in reversed(measured.every_cutoff(runtimes, rejoin_seconds).items())}
         for runtimes in (parts.train, parts.test)
     )
-    return BackupSweep(INTERRUPTED, workers - tuning.static(parts.train), test, train)
+    return BackupSweep(INTERRUPTED, test, train)
 
 
-def finishing(parts: SplitRecording) -> BackupSweep:
+def finishing(parts: SplitRecording, rejoin_seconds: float = 0.0) -> BackupSweep:
     """The numbers of backup workers whose late gradients are finished and dropped.
 
     Of clusters with more workers or steps than can be simulated, a few numbers, close together where few workers are
@@ -76,7 +71,8 @@ def finishing(parts: SplitRecording) -> BackupSweep:
     """
     workers = parts.test.shape[1]
     steps = len(parts.train) + len(parts.test)
-    halves = [_Simulated(runtimes) for runtimes in (parts.train, parts.test)]
+    simulated = lambda runtimes: functools.cache(lambda b: measured.finishing(runtimes, b, rejoin_seconds))
+    halves = [simulated(runtimes) for runtimes in (parts.train, parts.test)]
     if workers <= MOST_SIMULATED and workers * steps <= MOST_STEPS:
         numbers = set(range(workers))
     else:
@@ -84,19 +80,7 @@ def finishing(parts: SplitRecording) -> BackupSweep:
         for half in halves:
             numbers |= _around_the_best(numbers, half)
     train, test = ({b: half(b) for b in sorted(numbers)} for half in halves)
-    return BackupSweep(FINISHING, best_of(train), test, train)
-
-
-class _Simulated:
-    """Measurements of one part by b, each simulated once."""
-
-    def __init__(self, runtimes: np.ndarray):
-        self._runtimes, self._made = runtimes, dict[int, Measured]()
-
-    def __call__(self, backups: int) -> Measured:
-        if backups not in self._made:
-            self._made[backups] = measured.finishing(self._runtimes, backups)
-        return self._made[backups]
+    return BackupSweep(FINISHING, test, train)
 
 
 def _around_the_best(numbers: set[int], simulated: Callable[[int], Measured]) -> set[int]:

@@ -4,7 +4,10 @@ An objective is "throughput", of each iteration by itself, or "rate", that of th
 """
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -64,41 +67,29 @@ def static(train: np.ndarray) -> int:
     return 1 + int(np.argmax(np.arange(1, seconds.size + 1) / seconds))
 
 
-def deadline(train: np.ndarray) -> Tuned:
-    """A deadline of median + k MAD, with k and the window tuned."""
-    choices = [
-        _selected(
-            predictors.Deadline(deviations=k, window=window),
-            "deadline",
-            f"k = {k:g}, window {window}",
-            window,
-            deviations=k,
-        )
-        for window in _windows(train)
-        for k in DEVIATIONS
-    ]
-    return _best(choices, train, "throughput")
+def fixed(train: np.ndarray) -> Tuned:
+    """The best fixed number of workers to wait for, as a predictor."""
+    return Tuned(predictors.Static(static(train)), "fixed")
 
 
-def running_mean(train: np.ndarray, objective: str) -> Tuned:
-    """The running mean of the sorted compute times, with the window tuned."""
-    return _windowed(predictors.RunningMean, "running_mean", train, objective)
-
-
-def elfving(train: np.ndarray, objective: str) -> Tuned:
-    """Elfving's formula with the moments of a window, whose length is tuned."""
-    return _windowed(predictors.Elfving, "elfving", train, objective)
-
-
-def kalman(train: np.ndarray) -> Tuned:
-    """A Kalman filter for each worker, with fitted parameters."""
+def kalman(train: np.ndarray, objective: str = "throughput") -> Tuned:
+    """A Kalman filter for each worker, with fitted parameters, whatever the objective."""
+    del objective
     samples = FEW_DRAWS if train.shape[1] >= WIDE else MANY_DRAWS
     return Tuned(predictors.Kalman(predictors.kalman.fit(train), samples=samples), "fitted")
 
 
-def _windowed(make: Callable[[int], Predictor], name: str, train: np.ndarray, objective: str) -> Tuned:
-    """A predictor whose only parameter is the window."""
-    choices = [_selected(make(window), name, f"window {window}", window) for window in _windows(train)]
+def _searched(
+    train: np.ndarray, objective: str = "throughput", *, kind: str, make: Callable[..., Predictor], deviations: Any
+) -> Tuned:
+    """A predictor that flags select by its kind, with the window and the deviations, if it has any, tuned."""
+    choices = []
+    for window, k in itertools.product(_windows(train), deviations):
+        parameters = {"window": window} if k is None else {"window": window, "deviations": k}
+        setting = f"window {window}" if k is None else f"k = {k:g}, window {window}"
+        entries = (f"{name}={value}" for name, value in parameters.items())
+        flags = cutoff_flags(kind, max(_WARM_UP, window), *entries)
+        choices.append(Tuned(make(**parameters), setting, window, flags, parameters))
     return _best(choices, train, objective)
 
 
@@ -106,11 +97,15 @@ def _windows(train: np.ndarray) -> Sequence[int]:
     return [window for window in WINDOWS if window <= max(1, len(train) // 2)]
 
 
-def _selected(predictor: Predictor, name: str, setting: str, window: int, **others: float) -> Tuned:
-    """A predictor that flags select by its name; its parameters are the window and the others."""
-    parameters = {"window": window, **others}
-    entries = (f"{parameter}={value}" for parameter, value in parameters.items())
-    return Tuned(predictor, setting, window, cutoff_flags(name, max(_WARM_UP, window), *entries), parameters)
+TUNED: Mapping[str, Callable[..., Tuned]] = {
+    title: functools.partial(_searched, kind=kind, make=make, deviations=deviations)
+    for title, kind, make, deviations in (
+        ("median + k MAD", "deadline", predictors.Deadline, DEVIATIONS),
+        ("running mean", "running_mean", predictors.RunningMean, (None,)),
+        ("Elfving", "elfving", predictors.Elfving, (None,)),
+    )
+} | {"Kalman filter": kalman}
+"""Title of a predictor -> its tuning, `(train, objective="throughput") -> Tuned`."""
 
 
 def cutoff_flags(predictor: str, window: int, *entries: str) -> tuple[str, ...]:

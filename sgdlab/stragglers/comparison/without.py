@@ -6,7 +6,6 @@ import numpy as np
 
 from sgdlab.report.words import node_named, some
 from sgdlab.stragglers.comparison import measured
-from sgdlab.stragglers.comparison.measured import Measured
 from sgdlab.stragglers.comparison.protocol import DRAINED, Protocol
 from sgdlab.stragglers.diagnosis.causes import Cause, named
 from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
@@ -24,18 +23,24 @@ def rows(parts: SplitRecording, diagnosis: Diagnosis) -> list[Protocol]:
     Returns:
       At most `MOST` rows, in the order of the causes, each of other workers.
     """
-    causes = [cause for cause in diagnosis.causes if cause.workers and _later(cause, parts.train_steps)]
+    causes = [
+        cause
+        for cause in diagnosis.causes
+        if cause.workers and (cause.until is None or cause.until >= parts.train_steps)
+    ]
     several = {tuple(sorted(cause.workers)): machines(parts, [cause]) for cause in reversed(causes)}
     several = dict(reversed(several.items()))
     together = tuple(sorted({worker for workers in several for worker in workers}))
     chosen = dict(list(several.items())[: MOST if together in several else MOST - 1])
     if len(chosen) > 1 and together not in chosen:
         chosen[together] = machines(parts, causes)
-    return [
-        Protocol.fixed(name, _setting(parts, workers), DRAINED, without(parts.test, workers), without=workers)
-        for workers, name in chosen.items()
-        if len(workers) < len(parts.workers)
-    ]
+    found = []
+    for workers, name in chosen.items():
+        if rest := len(parts.workers) - len(workers):
+            setting = "the other worker alone" if rest == 1 else f"full synchrony of the other {rest}"
+            result = measured.interrupted(np.delete(parts.test, workers, axis=1), rest)
+            found.append(Protocol(name, setting, DRAINED, result, without=workers))
+    return found
 
 
 def machines(parts: SplitRecording, causes: Sequence[Cause]) -> str:
@@ -45,27 +50,3 @@ def machines(parts: SplitRecording, causes: Sequence[Cause]) -> str:
     others = sorted({worker for cause in causes for worker in cause.workers} - inside)
     first = [named(parts.workers, others)] if others else []
     return some([*first, *map(node_named, nodes)])
-
-
-def without(runtimes: np.ndarray, workers: tuple[int, ...]) -> Measured:
-    """Measures full synchrony of all other workers.
-
-    Args:
-      runtimes: float64[T, N], seconds.
-      workers: indices of the workers that are left out.
-
-    Example:
-      >>> without(np.array([[1.0, 1.0, 4.0], [1.0, 1.0, 4.0]]), (2,)).gradients_per_second
-      2.0
-    """
-    others = np.delete(runtimes, list(workers), axis=1)
-    return measured.interrupted(others, others.shape[1])
-
-
-def _later(cause: Cause, row: int) -> bool:
-    return cause.until is None or cause.until >= row
-
-
-def _setting(parts: SplitRecording, workers: tuple[int, ...]) -> str:
-    rest = len(parts.workers) - len(workers)
-    return "the other worker alone" if rest == 1 else f"full synchrony of the other {rest}"

@@ -6,12 +6,11 @@ Single slow compute times have an owner, or strike any worker by chance.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import special
 
-from sgdlab import arrays
 from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import change_points, grouping, history, slowdown
 from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT, HEAVY_TAIL, PAUSES, SLOW_NODE, SLOW_WORKER, Cause
@@ -19,9 +18,6 @@ from sgdlab.stragglers.diagnosis.grouping import SlowGroup
 from sgdlab.stragglers.diagnosis.history import SLOWER, Episode, Histories
 from sgdlab.stragglers.diagnosis.pauses import Pauses
 from sgdlab.traces import Recording
-
-Repair = Callable[[np.ndarray], np.ndarray]
-"""From compute times, float64[T, N], to those without a cause."""
 
 HEAVY = 0.02
 """Least share of full synchrony's time that single slow compute times cost if tails are called heavy."""
@@ -93,26 +89,24 @@ def find_outliers(relative: np.ndarray, slow: np.ndarray) -> Tails:
     return Tails(outlier, np.array(owners, int), limit)
 
 
-def find_suspects(
-    complete: Recording, pauses: Pauses
-) -> tuple[list[tuple[Cause, Repair]], tuple[tuple[Episode, ...], ...]]:
+def find_suspects(complete: Recording, pauses: Pauses) -> tuple[list[Cause], tuple[tuple[Episode, ...], ...]]:
     """Finds the suspects.
 
     Returns:
-      Causes, whose shares are not known yet, with their repairs; and of each worker the stretches of its slow steps.
+      Causes with their repairs, whose shares are not known yet; and of each worker the stretches of its slow steps.
     """
     kept = np.flatnonzero(~pauses.among(len(complete.steps)))
     if kept.size < change_points.LEAST:
         return [], ((),) * len(complete.workers)
     runtimes, nodes = complete.runtimes[kept], complete.nodes
-    found = history.find_slow_stretches(runtimes, nodes)
+    found = history.find_slow_stretches(runtimes, nodes, complete.medians[kept])
     relative = runtimes / found.usual[:, None]
     tail = find_outliers(relative, found.slow)
     episodes = [_with_single(own, tail, worker, relative) for worker, own in enumerate(found.episodes)]
     slow = history.among(episodes, len(kept))
     groups = grouping.find_groups(episodes, slow, nodes)
     groups.sort(key=lambda group: -sum(e.rows * (e.factor - 1) for e in group.episodes))
-    rows = _Rows(complete.runtimes, kept)
+    rows = _Rows(complete, kept)
     suspects = [_of_group(group, found, relative, rows) for group in groups[:_MOST]]
     suspects += _of_fleet(found.usual, rows)
     if pauses.rows.size:
@@ -124,8 +118,8 @@ def find_suspects(
 class _Rows:
     """Rows of the steps without pauses, as rows of all complete steps."""
 
-    def __init__(self, runtimes: np.ndarray, kept: np.ndarray):
-        self.runtimes, self.kept, self.medians = runtimes, kept, arrays.median(runtimes, axis=1)
+    def __init__(self, complete: Recording, kept: np.ndarray):
+        self.runtimes, self.kept, self.medians = complete.runtimes, kept, complete.medians
 
     def extended(self, episode: Episode, workers: Sequence[int]) -> Episode:
         """Return the episode in rows of all steps, with the pauses at its ends in which its workers are slow too."""
@@ -157,7 +151,7 @@ def _with_single(own: Sequence[Episode], tail: Tails, worker: int, relative: np.
     return tuple(sorted([*own, *single], key=lambda e: e.first))
 
 
-def _of_group(group: SlowGroup, found: Histories, relative: np.ndarray, rows: _Rows) -> tuple[Cause, Repair]:
+def _of_group(group: SlowGroup, found: Histories, relative: np.ndarray, rows: _Rows) -> Cause:
     workers = list(group.workers)
     kept, _, _ = grouping.essential(group.episodes, len(relative))
     series = np.log(np.median(relative[:, workers], axis=1))
@@ -179,40 +173,37 @@ def _of_group(group: SlowGroup, found: Histories, relative: np.ndarray, rows: _R
     elif len(whole) == 1 and until is None and since <= (1 - grouping.ALWAYS) * len(rows.runtimes):
         since = 0 if since <= 2 or since <= 0.01 * len(rows.runtimes) else since
     mended = np.concatenate([np.arange(e.first, e.last + 1) for e in whole])
-    cause = Cause(kind, group.workers, group.node, since, until, factor, 0.0, evidence, whole)
-    return cause, repairs.AtMedian(group.workers, mended)
+    repair = repairs.AtMedian(group.workers, mended)
+    return Cause(kind, group.workers, group.node, since, until, factor, 0.0, evidence, whole, repair=repair)
 
 
-def _of_fleet(usual: np.ndarray, rows: _Rows) -> list[tuple[Cause, Repair]]:
+def _of_fleet(usual: np.ndarray, rows: _Rows) -> list[Cause]:
     found = slowdown.find_slowdown(usual)
     if not found.episodes:
         return []
     everyone = range(rows.runtimes.shape[1])
     divisor = np.interp(np.arange(len(rows.runtimes)), rows.kept, found.factor)[:, None]
+    repair = functools.partial(repairs.faster, factor=divisor)
     if found.gradual:
         first = int(rows.kept[found.episodes[0].first])
         factor = found.episodes[0].factor
         whole = (Episode(first, len(rows.runtimes) - 1, factor),)
         evidence = f"{factor:.2f} times as long at the end"
-        cause = Cause(DRIFT, (), None, first, None, factor, 0.0, evidence, whole)
-    else:
-        kept, _, _ = grouping.essential(grouping.calm(found.episodes), usual.size)
-        whole = tuple(rows.extended(e, everyone) for e in kept)
-        _, since, until = grouping.essential(whole, len(rows.runtimes))
-        weights = [e.rows for e in kept]
-        factor = float(np.average([e.factor for e in kept], weights=weights))
-        evidence = f"{factor:.2f} times as long as before" if since else f"{factor:.2f} times as long as at its best"
-        cause = Cause(ALL_SLOWER, (), None, since, until, factor, 0.0, evidence, whole)
-    return [(cause, lambda runtimes: runtimes / divisor)]
+        return [Cause(DRIFT, (), None, first, None, factor, 0.0, evidence, whole, repair=repair)]
+    kept, _, _ = grouping.essential(grouping.calm(found.episodes), usual.size)
+    whole = tuple(rows.extended(e, everyone) for e in kept)
+    _, since, until = grouping.essential(whole, len(rows.runtimes))
+    factor = float(np.average([e.factor for e in kept], weights=[e.rows for e in kept]))
+    evidence = f"{factor:.2f} times as long as before" if since else f"{factor:.2f} times as long as at its best"
+    return [Cause(ALL_SLOWER, (), None, since, until, factor, 0.0, evidence, whole, repair=repair)]
 
 
-def _of_pauses(pauses: Pauses, steps: np.ndarray) -> tuple[Cause, Repair]:
+def _of_pauses(pauses: Pauses, steps: np.ndarray) -> Cause:
     factor = 1 + float(np.median(pauses.extra)) / pauses.usual
-    cause = Cause(PAUSES, (), None, None, None, factor, 0.0, pauses.describe(steps))
-    return cause, functools.partial(repairs.pauses_removed, rows=pauses.rows, extra=pauses.extra, usual=pauses.usual)
+    return Cause(PAUSES, (), None, None, None, factor, 0.0, pauses.describe(steps), repair=pauses.removed)
 
 
-def _of_tail(tail: Tails, slow: np.ndarray, relative: np.ndarray, rows: _Rows) -> list[tuple[Cause, Repair]]:
+def _of_tail(tail: Tails, slow: np.ndarray, relative: np.ndarray, rows: _Rows) -> list[Cause]:
     """Name heavy tails that strike any worker, if they cost enough."""
     single = tail.outlier & ~slow
     limit = rows.runtimes[rows.kept]
@@ -231,5 +222,5 @@ def _of_tail(tail: Tails, slow: np.ndarray, relative: np.ndarray, rows: _Rows) -
         f"single slow steps come by chance: {100 * single.mean():.2g} % of the compute times, of {who}, take "
         f"{factor:.2f} times the median of their step; no machine is to blame, and waiting for fewer workers helps"
     )
-    cause = Cause(HEAVY_TAIL, (), None, None, None, factor, 0.0, evidence)
-    return [(cause, lambda runtimes: np.minimum(runtimes, everywhere))]
+    repair = lambda runtimes: np.minimum(runtimes, everywhere)
+    return [Cause(HEAVY_TAIL, (), None, None, None, factor, 0.0, evidence, repair=repair)]

@@ -7,6 +7,7 @@ import numpy as np
 
 from sgdlab.report.words import counted, node_named, some
 from sgdlab.stragglers.diagnosis.history import Episode, among
+from sgdlab.stragglers.repairs import Repair
 from sgdlab.traces import Recording
 
 SLOW_WORKER, SLOW_NODE, ALL_SLOWER = "slow worker", "slow node", "all slower"
@@ -34,6 +35,7 @@ class Cause:
       episodes: the stretches of slow steps; more than one if it comes and goes.
       last_share: share of full synchrony's time that would vanish by mending it after all the other causes.
       stages: of the step in which most of it is; empty where that is unknown, or it is in many.
+      repair: from compute times, float64[..., T, N], to those without it; None where nobody has said what it would be.
     """
 
     kind: str
@@ -47,6 +49,7 @@ class Cause:
     episodes: tuple[Episode, ...] = ()
     last_share: float = 0.0
     stages: tuple[str, ...] = ()
+    repair: Repair | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def lasting(self) -> bool:

@@ -128,20 +128,35 @@ def changes(series: np.ndarray, deviation: float, critical: float) -> list[int]:
       >>> changes(np.array([0.0, 0.1, 0.0, 0.1, 0.0, 2.0, 2.1, 2.0, 2.1, 2.0]), 0.1, 4.0)
       [5]
     """
+    return changes_of_all([series], [deviation], critical)[0]
+
+
+def changes_of_all(
+    series: Sequence[np.ndarray], deviations: Sequence[float] | np.ndarray, critical: float
+) -> list[list[int]]:
+    """Find the changes of many series, each with its deviation: as `changes`, in a tenth of its time for each."""
     # Own code instead of `ruptures`: all workers are screened at once, without a dependency and its build per Python.
-    deviation, medians = float(deviation), _Medians(series)
-    found: list[int] = []
-    searched: set[tuple[int, int]] = set()
+    medians = [_Medians(each) for each in series]
+    found: list[list[int]] = [[] for _ in series]
+    searched: set[tuple[int, int, int]] = set()
     for _ in range(3):
-        pairs = itertools.pairwise([0, *found, series.size])
-        stretches = [pair for pair in pairs if pair not in searched and pair[1] - pair[0] >= 2 * LEAST]
-        scores = [(series[first:end] - medians.of(first, end)) / deviation for first, end in stretches]
-        more = _splits(scores, [first for first, _ in stretches], critical)
-        if not more:
-            break
+        stretches = [
+            (number, first, end)
+            for number, each in enumerate(series)
+            for first, end in itertools.pairwise([0, *found[number], each.size])
+            if end - first >= 2 * LEAST and (number, first, end) not in searched
+        ]
+        scores = [
+            (series[number][first:end] - medians[number].of(first, end)) / float(deviations[number])
+            for number, first, end in stretches
+        ]
+        for (number, first, _), splits in zip(stretches, _splits(scores, critical), strict=True):
+            found[number] = sorted([*found[number], *(first + split for split in splits)])
         searched.update(stretches)
-        found = sorted({*found, *more})
-    return _merged(medians, _moved(medians, found), deviation, critical)
+    return [
+        _merged(of_one, _moved(of_one, splits), float(deviation), critical)
+        for of_one, splits, deviation in zip(medians, found, deviations, strict=True)
+    ]
 
 
 def levels(series: np.ndarray, splits: list[int]) -> list[tuple[int, int, float]]:
@@ -191,31 +206,35 @@ class _Medians:
         self.series, self.of, self.best = series, of, functools.cache(best)
 
 
-def _splits(scores: Sequence[np.ndarray], first_rows: Sequence[int], critical: float) -> list[int]:
-    """Find the significant changes of stretches of a series: the largest of disjoint intervals.
+def _splits(scores: Sequence[np.ndarray], critical: float) -> list[list[int]]:
+    """Find the significant changes of stretches: the largest of disjoint intervals.
 
     Args:
       scores: float64[T_i], a stretch in units of the noise's deviation.
-      first_rows: the row of the series with which each stretch begins.
       critical: least statistic of a change.
+
+    Returns:
+      Of each stretch its rows that begin a level.
     """
-    intervals = [(np.zeros(0, int),) * 3 + (np.zeros(0),)]
-    rows = np.array(first_rows, int)
+    found: list[list[int]] = [[] for _ in scores]
+    intervals = []
     for stretch, start, length, statistic in scan([np.clip(score, -_CLIP, _CLIP)[:, None] for score in scores]):
         largest = statistic[0].max(axis=1)
         keep = np.flatnonzero(largest > critical)
         if keep.size:
-            first, best = rows[stretch[keep]] + start[keep], statistic[0, keep].argmax(axis=1)
-            intervals.append((first, first + length, first + LEAST + best, largest[keep]))
-    start, end, split, largest = (np.concatenate(each) for each in zip(*intervals, strict=True))
-    order = np.lexsort((start, end - start, -largest))
-    start, end, split = start[order], end[order], split[order]
-    found = []
-    while split.size:
-        row = int(split[0])
-        found.append(row)
-        left = (end <= row) | (start >= row)
-        start, end, split = start[left], end[left], split[left]
+            first, best = start[keep], statistic[0, keep].argmax(axis=1)
+            intervals.append((stretch[keep], first, first + length, first + LEAST + best, largest[keep]))
+    if not intervals:
+        return found
+    stretch, start, end, split, largest = (np.concatenate(each) for each in zip(*intervals, strict=True))
+    order = np.lexsort((start, end - start, -largest, stretch))
+    for own in np.split(order, np.flatnonzero(np.diff(stretch[order])) + 1):
+        begins, ends, rows = start[own], end[own], split[own]
+        while rows.size:
+            row = int(rows[0])
+            found[stretch[own[0]]].append(row)
+            left = (ends <= row) | (begins >= row)
+            begins, ends, rows = begins[left], ends[left], rows[left]
     return found
 
 
@@ -282,9 +301,11 @@ def scan(scores: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray,
             part, begin = stretch[first : first + together], start[first : first + together]
             yield part, begin, length, _statistic(sums, before[part] + begin, length)
         length *= 2
-    for i in np.flatnonzero((rows >= 2 * LEAST) & (rows & (rows - 1) != 0)):  # others are one of the intervals above
-        length = int(rows[i])
-        yield np.array([i]), np.zeros(1, int), length, _statistic(sums, before[[i]], length)
+    for length in np.unique(rows[(rows >= 2 * LEAST) & (rows & (rows - 1) != 0)]).tolist():  # others were above
+        whole, together = np.flatnonzero(rows == length), max(1, _TOGETHER // (length * workers))
+        for first in range(0, whole.size, together):
+            part = whole[first : first + together]
+            yield part, np.zeros(part.size, int), length, _statistic(sums, before[part], length)
 
 
 def _within(count: np.ndarray) -> np.ndarray:
@@ -301,11 +322,21 @@ def _summed(score: np.ndarray) -> np.ndarray:
 
 def _statistic(sums: np.ndarray, start: np.ndarray, length: int) -> np.ndarray:
     """Return the statistic of all splits of the intervals of one length, float64[N, K, length - 7]."""
-    cuts = np.arange(LEAST, length - LEAST + 1)
+    share, weight = _shares_and_weights(length)
     begin, end = sums[:, start, None], sums[:, start + length, None]
-    result = sums.take(start[:, None] + cuts, axis=1)
-    result -= begin
-    result -= (end - begin) * (cuts / length)
+    each = sums.strides[1]
+    windows = np.lib.stride_tricks.as_strided(
+        sums[:, LEAST:], (len(sums), sums.shape[1] - length, share.size), (sums.strides[0], each, each), writeable=False
+    )
+    result, line = windows[:, start], (end - begin) * share
+    line += begin
+    result -= line
     np.abs(result, out=result)
-    result /= np.sqrt(cuts * (length - cuts) / length)
+    result *= weight
     return result
+
+
+@functools.lru_cache(maxsize=64)
+def _shares_and_weights(length: int) -> tuple[np.ndarray, np.ndarray]:
+    cuts = np.arange(LEAST, length - LEAST + 1)
+    return cuts / length, np.sqrt(length / (cuts * (length - cuts)))

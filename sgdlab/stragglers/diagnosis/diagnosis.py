@@ -5,15 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sgdlab import arrays
 from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import blame, stages
-from sgdlab.stragglers.diagnosis.blame import Repair
 from sgdlab.stragglers.diagnosis.causes import Cause
 from sgdlab.stragglers.diagnosis.history import Episode
 from sgdlab.stragglers.diagnosis.pauses import Pauses
 from sgdlab.stragglers.diagnosis.stages import Frontier
-from sgdlab.stragglers.repairs import AtMedian
+from sgdlab.stragglers.repairs import AtMedian, Repair
 from sgdlab.traces import Recording
 
 LEAST_SHARE, LEAST_SHARE_OF_SLIGHT = 0.002, 0.01
@@ -62,21 +60,21 @@ def find_causes(complete: Recording, pauses: Pauses) -> Diagnosis:
     """Finds the causes in the complete steps of a recording."""
     suspects, histories = blame.find_suspects(complete, pauses)
     following = np.flatnonzero(np.diff(complete.steps) == 1)
-    memory = _memory(complete.runtimes, following) if following.size >= _PAIRS else None
+    memory = _memory(complete, following) if following.size >= _PAIRS else None
     frontier = stages.find_frontier(complete)
     found = tuple(stages.located(cause, complete, frontier) for cause in _weighed(suspects, complete))
     return Diagnosis(found, histories, memory, int(following.size), frontier)
 
 
-def _weighed(suspects: Sequence[tuple[Cause, Repair]], complete: Recording) -> tuple[Cause, ...]:
+def _weighed(suspects: Sequence[Cause], complete: Recording) -> tuple[Cause, ...]:
     """Give the causes their shares, what costs most while it lasts first.
 
     Two equally slow workers gain nothing if only one is mended, and everything if it is mended last: what a cause costs
     is the mean of both shares.
     """
-    shares = weigh_repairs([repair for _, repair in suspects], complete.runtimes, np.nan_to_num(complete.transfer()))
-    causes = []
-    for (cause, _), (alone, last) in zip(suspects, shares, strict=True):
+    made = [cause.repair for cause in suspects if cause.repair is not None]
+    shares, causes = weigh_repairs(made, complete.runtimes, complete.transfer()), []
+    for cause, (alone, last) in zip(suspects, shares, strict=True):
         if (alone + last) / 2 >= (LEAST_SHARE if cause.factor >= SLIGHT else LEAST_SHARE_OF_SLIGHT):
             causes.append(dataclasses.replace(cause, share=alone, last_share=last))
     causes.sort(key=lambda cause: -(cause.share + cause.last_share))
@@ -148,9 +146,9 @@ def _by_columns(
     return alone, others + _without_each(later, outside, transfer)
 
 
-def _memory(runtimes: np.ndarray, following: np.ndarray) -> float:
-    ratio = runtimes / arrays.median(runtimes, axis=1, keepdims=True)
-    deviation = ratio - ratio.mean(axis=0)
+def _memory(complete: Recording, following: np.ndarray) -> float:
+    deviation = complete.runtimes / complete.medians[:, None]
+    deviation -= deviation.mean(axis=0)
     covariance = (deviation[following] * deviation[following + 1]).mean()
     variance = (deviation**2).mean()
     return float(covariance / variance) if variance > 0 else 0.0

@@ -20,6 +20,9 @@ MOST_OF_NODE = 0.75
 _ROWS = 512
 """Blocks of steps on whose means workers are screened."""
 
+_TOGETHER = 64
+"""Most workers whose compute times are searched for changes at once."""
+
 _SCREEN = 0.7
 """Share of the critical value from which a worker is looked at step by step."""
 
@@ -63,7 +66,9 @@ class Histories:
     noise: Noise
 
 
-def find_slow_stretches(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Histories:
+def find_slow_stretches(
+    runtimes: np.ndarray, nodes: Sequence[str] = (), medians: np.ndarray | None = None
+) -> Histories:
     """Finds the stretches of steps in which workers were slow.
 
     Twice: first relative to the median of the step, then to the median of the workers that were not slow the first
@@ -73,17 +78,18 @@ def find_slow_stretches(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Hist
     Args:
       runtimes: float64[T, N], seconds, without the steps that pause all.
       nodes: the machine of each worker; empty if unknown.
+      medians: float64[T], of the steps. None: they are computed.
     """
     logs = np.log(runtimes)
-    median = arrays.median(runtimes, axis=1)
+    median = arrays.median(runtimes, axis=1) if medians is None else medians
     slow = _jumped(logs, np.log(median))
     for _ in range(2):
         usual = reference(runtimes, slow) if slow.any() else median
         series = logs - np.log(usual)[:, None]
         noise = change_points.noise(series)
         episodes: list[tuple[Episode, ...]] = [()] * runtimes.shape[1]
-        for worker in np.flatnonzero(_suspicious(series, noise)):
-            episodes[worker] = _episodes(series[:, worker], float(noise.deviation[worker]), noise.critical)
+        for worker, own in _episodes(series, noise, _suspicious(series, noise)):
+            episodes[worker] = own
         for workers, together in _of_nodes(series, nodes):
             for worker in workers:
                 episodes[worker] = _joined(episodes[worker], together, series[:, worker])
@@ -122,9 +128,9 @@ def _of_nodes(series: np.ndarray, nodes: Sequence[str]) -> Iterator[tuple[np.nda
         return
     middle = np.stack([np.median(series[:, workers], axis=1) for workers in members], axis=1)
     noise = change_points.noise(middle)
-    for node in np.flatnonzero(_suspicious(middle, noise)):
+    for node, episodes in _episodes(middle, noise, _suspicious(middle, noise)):
         found = []
-        for episode in _episodes(middle[:, node], float(noise.deviation[node]), noise.critical):
+        for episode in episodes:
             own = np.median(series[episode.first : episode.last + 1, members[node]], axis=0)
             if np.mean(own >= math.log(episode.factor) / 2) >= MOST_OF_NODE:
                 found.append(episode)
@@ -157,15 +163,22 @@ def _suspicious(series: np.ndarray, noise: Noise) -> np.ndarray:
     return result
 
 
-def _episodes(series: np.ndarray, deviation: float, critical: float) -> tuple[Episode, ...]:
-    """Find the slow ones of the stretches of a series."""
-    series = np.ascontiguousarray(series)
-    stretches = change_points.levels(series, change_points.changes(series, deviation, critical))
-    return tuple(
-        Episode(first, end - 1, math.exp(level))
-        for first, end, level in stretches
-        if level >= _JUMP and level * math.sqrt(end - first) >= critical * 1.2533 * deviation
-    )
+def _episodes(series: np.ndarray, noise: Noise, searched: np.ndarray) -> Iterator[tuple[int, tuple[Episode, ...]]]:
+    """Find the slow ones of the stretches of the columns that are searched, bool[N]."""
+    columns = np.flatnonzero(searched)
+    for some in np.array_split(columns, -(-columns.size // _TOGETHER) or 1):
+        own, deviations = np.ascontiguousarray(series[:, some].T), noise.deviation[some]
+        splits = change_points.changes_of_all(list(own), deviations, noise.critical)
+        for column, values, deviation, at in zip(some.tolist(), own, deviations.tolist(), splits, strict=True):
+            least = noise.critical * 1.2533 * deviation
+            yield (
+                column,
+                tuple(
+                    Episode(first, end - 1, math.exp(level))
+                    for first, end, level in change_points.levels(values, at)
+                    if level >= _JUMP and level * math.sqrt(end - first) >= least
+                ),
+            )
 
 
 def _jumped(logs: np.ndarray, middle: np.ndarray) -> np.ndarray:

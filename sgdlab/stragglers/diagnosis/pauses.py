@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 
-from sgdlab import arrays
 from sgdlab.report.words import counted, figure, ordinal, some
 from sgdlab.stragglers.diagnosis import periods
 from sgdlab.stragglers.diagnosis.periods import Period
@@ -63,6 +62,23 @@ class Pauses:
         result[self.rows] = True
         return result
 
+    def removed(self, runtimes: np.ndarray, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
+        """Return compute times, float64[T, N], without the seconds of all pauses, or of those that are chosen, bool[K].
+
+        A worker that did not take part in a pause is not made faster than a usual step.
+
+        Example:
+          >>> pauses = Pauses(np.array([1]), np.array([6.0]), 1.0, None, np.array([2]), 2)
+          >>> pauses.removed(np.array([[1.0, 1.25], [7.0, 7.25], [1.0, 1.5]]))
+          array([[1.  , 1.25],
+                 [1.  , 1.25],
+                 [1.  , 1.5 ]])
+        """
+        repaired, rows = runtimes.copy(), self.rows[chosen]
+        paused = runtimes[rows]
+        repaired[rows] = np.maximum(paused - self.extra[chosen, None], np.minimum(paused, self.usual))
+        return repaired
+
     def describe(self, steps: np.ndarray) -> str:
         """Name the steps, their length and their period in a phrase; empty if there are none.
 
@@ -108,7 +124,7 @@ def find_pauses(recording: Recording) -> Pauses:
     Source: own definition.
     """
     runtimes, steps = recording.runtimes, recording.steps
-    middle = arrays.median(runtimes, axis=1)
+    middle = recording.medians
     periodic = np.zeros(len(runtimes), bool)
     periodic[periods.of_all(middle, steps)] = True
     level = periods.around(middle, periodic)

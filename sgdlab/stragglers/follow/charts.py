@@ -44,6 +44,12 @@ class Charts:
     good, it is learned anew. The standard deviation is that of differences between a worker's blocks, averaged over the
     fleet (for a worker that varies more, its own), and is increased where successive blocks are alike.
 
+    The whole cluster is tested as a worker that is compared with itself alone.
+
+    Args:
+      workers: N.
+      fleet: whether they are compared with each other, by an x of 0.
+
     Attributes:
       slow: bool[N].
       against_fleet: bool[N], whether it is slow against the fleet (else only against itself).
@@ -51,23 +57,22 @@ class Charts:
       since: int32[4, N], the block after the one in which each chart was last zero.
       back_since: int64[N], the block from which on a worker that was slow is back to normal.
       normal: float32[N], the x that was normal for a worker when it became slow.
+      own: float32[N], the x that is normal for a worker by its own blocks.
     """
 
-    def __init__(self, workers: int):
-        self.block = 0
+    def __init__(self, workers: int, *, fleet: bool = True):
+        self.block, self._has_fleet = 0, fleet
         self.sums, self._gain = np.zeros((4, 0), np.float32), np.zeros((4, 0), np.float32)
         self.since = np.zeros((4, 0), np.int32)
         self.slow, self.against_fleet = np.zeros(0, bool), np.zeros(0, bool)
         self._any_slow = False
-        self._own, self._spread = np.zeros(0, np.float32), np.zeros(0, np.float32)
+        self.own, self._spread = np.zeros(0, np.float32), np.zeros(0, np.float32)
         self._last, self.normal = np.zeros(0, np.float32), np.zeros(0, np.float32)
         self._count, self.back_since = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._history = np.zeros((_KEPT, 0), np.float32)
         self._pooled: Any = LEAST_SIGMA
         self._pooled_count = 0
         self._products, self._squares = 0.0, 0.0
-        self._precision, self._own_scaled = np.zeros(0, np.float32), np.zeros(0, np.float32)
-        self._allowance, self._own_allowance = np.zeros(0, np.float32), np.zeros(0, np.float32)
         self.grow(workers)
 
     def grow(self, workers: int) -> None:
@@ -111,12 +116,8 @@ class Charts:
             x = np.where(missing, self._last, x)
         self._history[self.block % len(self._history)] = x
         gain = self._gain
-        np.multiply(x, self._precision, out=gain[_FLEET])
-        np.subtract(gain[_FLEET], self._own_scaled, out=gain[_ITSELF])
-        np.negative(gain[_ITSELF], out=gain[_FASTER])
-        gain[_FLEET] -= self._allowance
-        gain[_ITSELF] -= self._own_allowance
-        gain[_FASTER] -= self._own_allowance
+        np.multiply(x, self._slope, out=gain[:_BACK])
+        gain[:_BACK] -= self._offset
         used = len(gain) if self._any_slow else _BACK  # nobody is on the way back where nobody is slow
         if self._any_slow:
             back = (self.normal - x) * self._precision + self._allowance
@@ -156,7 +157,7 @@ class Charts:
         raised = over_any & ~self.slow
         # A worker that is slow against itself may become so against the fleet; what is normal for it stays.
         self.against_fleet = np.where(raised, over[_FLEET], self.against_fleet)
-        self.normal = np.where(raised, self._own * ~over[_FLEET], self.normal)
+        self.normal = np.where(raised, self.own * ~over[_FLEET], self.normal)
         cleared = self.slow & (self.sums[_BACK] >= BACK)
         self.slow = (self.slow | raised) & ~cleared
         self._any_slow = bool(self.slow.any())
@@ -171,13 +172,13 @@ class Charts:
         for worker in faster.tolist():
             blocks = min(self.block - int(self.since[_FASTER, worker]), len(self._history))
             rows = np.arange(self.block - blocks, self.block) % len(self._history)
-            self._own[worker] = self._history[rows, worker].mean()
+            self.own[worker] = self._history[rows, worker].mean()
             self._count[worker], self.sums[_FASTER, worker] = _LEAST_OWN, 0.0
         calm = there & ~self.slow & (self.sums[:2].max(axis=0) < THRESHOLD / 3)
         self._count += calm
         self._learn_noise(x, calm & np.isfinite(self._last))
         weights = (calm / np.minimum(np.maximum(self._count, 1), _HISTORY)).astype(np.float32)
-        self._own += np.where(calm, x - self._own, np.float32(0)) * weights
+        self.own += np.where(calm, x - self.own, np.float32(0)) * weights
         self._rescale()
 
     def _learn_noise(self, x: np.ndarray, calm: np.ndarray) -> None:
@@ -193,8 +194,8 @@ class Charts:
         self._spread += (of_differences(difference) - self._spread) * weights
         known = calm & (self._count > _LEAST_OWN)
         if known.any():
-            now = np.clip((x - self._own) * self._precision, -3, 3)[known]
-            before = np.clip((last - self._own) * self._precision, -3, 3)[known]
+            now = np.clip((x - self.own) * self._precision, -3, 3)[known]
+            before = np.clip((last - self.own) * self._precision, -3, 3)[known]
             self._products += (float((now * before).mean()) - self._products) / _HISTORY
             self._squares += (float((now * now).mean()) - self._squares) / _HISTORY
 
@@ -205,12 +206,14 @@ class Charts:
         # blocks that are alike are too small, by 1 - alike.
         sigma = np.maximum(self._pooled, own) * math.sqrt((1 + alike) / (1 - alike) / (1 - alike))
         sigma = sigma.astype(np.float32)
-        self._precision, self._own_scaled = 1.0 / sigma, self._own / sigma
-        self._allowance = np.maximum(_SHIFT / sigma, 0.5)
+        self._precision, self._allowance = 1.0 / sigma, np.maximum(_SHIFT / sigma, 0.5)
         uncertain = (0.5 + 2.5 / np.sqrt(np.maximum(self._count, 1))).astype(np.float32)
-        self._own_allowance = np.where(
-            self._count >= _LEAST_OWN, np.maximum(_SHIFT / sigma, uncertain), np.float32(np.inf)
-        )
+        known, normal = self._count >= _LEAST_OWN, self.own * self._precision
+        allowed = np.where(known, np.maximum(_SHIFT / sigma, uncertain), np.float32(np.inf))
+        # Of slower than the fleet, slower than itself, and faster than itself: what is gained is a line in x.
+        self._slope = np.stack([self._precision, self._precision, -self._precision])
+        fleet = self._allowance if self._has_fleet else np.full_like(allowed, np.inf)
+        self._offset = np.stack([fleet, allowed + normal, allowed - normal])
 
 
 def of_differences(mean: np.ndarray | float) -> np.ndarray | float:

@@ -170,7 +170,7 @@ class Follower:
         self._alarms += found
         self.counts.update((alarm.kind, alarm.event) for alarm in found)
         if end:
-            self.monitor.lost.settle(math.exp(self.monitor.common.normal), held=0)
+            self.monitor.lost.settle(self.monitor.normal, held=0)
         return found
 
     def _observed(self, steps: np.ndarray, runtimes: np.ndarray) -> list[Alarm]:

@@ -31,7 +31,7 @@ METRICS: dict[str, tuple[tuple[str, ...], str]] = {
     "sgdlab_goodput_seconds_total": ((), "Seconds of steps that were needed, about 50 steps later."),
     "sgdlab_badput_seconds_total": (("cause",), "Seconds of steps that a cause has cost, about 50 steps later."),
     "sgdlab_alarms_total": (("kind", "event"), "Alarms since the beginning of the trace."),
-    "sgdlab_standing_alarms": (("kind",), "Alarms that are not over."),
+    "sgdlab_standing_alarms": (("kind",), "Alarms that are not over; pauses never stand."),
     "sgdlab_straggler_factor_ratio": (
         ("worker", "node"),
         "A worker's compute time over the median of those without an alarm, in the last 100 steps.",
@@ -88,7 +88,7 @@ class Metrics(Collector):
             "sgdlab_goodput_seconds_total": [((), monitor.lost.good)],
             "sgdlab_badput_seconds_total": [((cause,), lost) for cause, lost in monitor.lost.lost.items()],
             "sgdlab_alarms_total": [(each, follower.counts[each]) for each in events],
-            "sgdlab_standing_alarms": [((kind,), kinds.count(kind)) for kind in KINDS],
+            "sgdlab_standing_alarms": [((kind,), kinds.count(kind)) for kind in KINDS if kind != PAUSES],
             "sgdlab_straggler_factor_ratio": self._of_workers(factors, standing),
             "sgdlab_undelivered_alarms_total": [((box.name,), box.lost) for box in self._outboxes],
         }

@@ -11,9 +11,9 @@ from sgdlab import arrays
 from sgdlab.stragglers.diagnosis import causes
 from sgdlab.stragglers.follow.alarms import CLEARED, NAMED, RAISED, Alarm
 from sgdlab.stragglers.follow.charts import Charts
-from sgdlab.stragglers.follow.common import PAUSE_FACTOR, Common, PauseCounter
 from sgdlab.stragglers.follow.lost_time import LostTime, StepBlock
 from sgdlab.stragglers.follow.naming import Naming
+from sgdlab.stragglers.follow.pause_counter import PAUSE_FACTOR, PauseCounter
 from sgdlab.stragglers.follow.recent import BLOCK, STEPS, WINDOW, Recent, RecentScores
 from sgdlab.stragglers.follow.silence import Silence
 
@@ -67,16 +67,17 @@ class Monitor:
         self.steps = 0
         self.newest: Any = None
         self.charts, self.recent = Charts(0), Recent(0)
-        self.common, self.pauses, self.lost = Common(), PauseCounter(), LostTime()
+        self.cluster = Charts(1, fleet=False)  # of the mean logarithms of the steps' medians
+        self.pauses, self.lost = PauseCounter(), LostTime()
         self.strip = np.zeros((STRIP, 0), np.float32)
         self.missing = 0
-        self._naming = Naming(self.charts, self.common, self.recent, self.start_of)
+        self._naming = Naming(self.charts, self.cluster, self.recent, self.start_of)
         self._held = np.zeros(0, np.int64), np.zeros((0, 0), np.float32)  # steps of the block that is not whole
         self.blocks = 0
         self._first: list[np.ndarray] | None = []  # x of the first blocks, before they are tested
         self._starts = np.zeros(max(STEPS // BLOCK, STRIP), np.int64)  # the first step of each of the last blocks
         self._silence = Silence(self._naming, self.recent)
-        self._waited = 0  # blocks since the cluster's median has become slower
+        self._slower, self._waited = 0, 0  # the block since which the cluster is slower, and for how many it has been
         self.grow(workers, nodes)
 
     def grow(self, workers: Sequence[str], nodes: Sequence[str] = ()) -> None:
@@ -132,6 +133,11 @@ class Monitor:
         """Return the seconds of a usual step, the median of its slowest worker's compute time; nan before a block."""
         longest = np.fmax.reduce(self.recent.rows(WINDOW)[1], axis=1, initial=np.nan)
         return float(arrays.known_medians(longest[None])[0])
+
+    @property
+    def normal(self) -> float:
+        """Return the median of a step while nothing is slow, seconds."""
+        return math.exp(self.cluster.own[0])
 
     @property
     def open(self) -> dict[tuple, Alarm]:
@@ -191,7 +197,7 @@ class Monitor:
         x: np.ndarray,
     ) -> list[Alarm]:
         self._starts[self.blocks % self._starts.size] = steps[0]
-        high, factors = self.common.pauses(levels)
+        high, factors = self.pauses.find(levels)
         slow = high
         if high.any():  # of few workers, half may be slow by chance
             usual = (medians / factors)[:, None]
@@ -207,12 +213,12 @@ class Monitor:
         last = int(steps[-1])
         found = self._pauses(last, steps, high, slow, factors)
         found += self._workers(last, x)
-        found += self._common(last, levels, left_out)
+        found += self._whole_cluster(last, self.pauses.level(levels, left_out))
         found += self._silence.observe(int(steps[0]), last, np.isfinite(x))
         self.blocks += 1
         self.lost.add(StepBlock(steps, runtimes, medians, medians / factors, slow), found, self._naming.index)
         if self._first is None:
-            self.lost.settle(math.exp(self.common.normal))
+            self.lost.settle(self.normal)
         return found if self.blocks % _LOOK else found + self._naming.worse(last)
 
     def _pauses(
@@ -233,17 +239,19 @@ class Monitor:
         words = f"{pauses.count} of them so far, since step {pauses.first}"
         return [dataclasses.replace(found, event=NAMED, evidence=words)]
 
-    def _common(self, last: int, levels: np.ndarray, left_out: np.ndarray) -> list[Alarm]:
-        common = self.common
-        common.observe(levels, left_out)
-        self._waited = self._waited + 1 if common.slow else 0
+    def _whole_cluster(self, last: int, level: float) -> list[Alarm]:
+        raised, _ = self.cluster.observe(np.array([level], np.float32))
+        slow = self.cluster.slow[0]
+        self._slower = self.cluster.began(0) if raised[0] else self._slower
+        self._waited = self._waited + 1 if slow else 0
         if self._naming.is_open(causes.ALL_SLOWER):
-            return [] if common.slow else [self._naming.alarm(CLEARED, causes.ALL_SLOWER, last, common.since)]
+            back = int(self.cluster.back_since[0])
+            return [] if slow else [self._naming.alarm(CLEARED, causes.ALL_SLOWER, last, back)]
         # Later it may be so for all workers, even if it is not now.
-        if common.slow and (self._waited <= _PATIENCE or not self._waited % _LOOK):
-            most, others = self._naming.is_of_all(self.start_of(common.since))
+        if slow and (self._waited <= _PATIENCE or not self._waited % _LOOK):
+            most, others = self._naming.is_of_all(self.start_of(self._slower))
             if others and (most or self._waited >= _PATIENCE):
-                return [self._naming.alarm(RAISED, causes.ALL_SLOWER, last, common.since)]
+                return [self._naming.alarm(RAISED, causes.ALL_SLOWER, last, self._slower)]
         return []
 
     def _workers(self, last: int, x: np.ndarray) -> list[Alarm]:

@@ -12,7 +12,6 @@ from sgdlab.stragglers.diagnosis import causes, change_points
 from sgdlab.stragglers.diagnosis.history import MOST_OF_NODE, of_nodes
 from sgdlab.stragglers.follow.alarms import CLEARED, RAISED, WORSE, Alarm
 from sgdlab.stragglers.follow.charts import LEAST_FACTOR, Charts
-from sgdlab.stragglers.follow.common import Common
 from sgdlab.stragglers.follow.recent import STEPS, WINDOW, Recent
 
 OF_ALL = 0.75
@@ -30,7 +29,7 @@ class Naming:
 
     Args:
       charts: the tests of workers.
-      common: the test of the whole cluster.
+      cluster: the test of the whole cluster.
       recent: the last steps.
       start_of: the first step of a block.
 
@@ -39,10 +38,10 @@ class Naming:
       index: worker -> its place.
     """
 
-    def __init__(self, charts: Charts, common: Common, recent: Recent, start_of: Callable[[int], int]):
+    def __init__(self, charts: Charts, cluster: Charts, recent: Recent, start_of: Callable[[int], int]):
         self.open: dict[tuple, Alarm] = {}
         self._of_nodes: dict[Any, np.ndarray] = {}
-        self._charts, self._common, self._recent, self._start_of = charts, common, recent, start_of
+        self._charts, self._cluster, self._recent, self._start_of = charts, cluster, recent, start_of
 
     def grow(self, workers: Sequence[str], nodes: Sequence[str]) -> None:
         """Adds workers: names of all of them, and the machine of each, or none if unknown.
@@ -161,7 +160,7 @@ class Naming:
         # Of a Gaussian: the deviation is 1.48 times the median absolute one, that of a median 1.25 times a mean's.
         error = 1.25 * 1.48 * float(np.median(np.abs(ratios - factor))) / math.sqrt(rows.size)
         if alarm.kind == causes.ALL_SLOWER:
-            before = math.exp(self._common.normal)
+            before = math.exp(self._cluster.own[0])
             words = f"the median of the workers was {before:.3g} s, and is {factor * before:.3g} s"
             return dataclasses.replace(alarm, factor=factor, evidence=words), error
         many = int((ratios >= LEAST_FACTOR).sum())
@@ -193,7 +192,7 @@ class Naming:
         """Return whether most workers are slower since a step, and whether those that are not blamed are."""
         numbers, runtimes, medians = self._recent.others(self._charts.elevated())
         now, before = numbers >= start, numbers < start
-        others = float(np.nanmedian(medians[now])) / math.exp(self._common.normal) >= LEAST_FACTOR
+        others = float(np.nanmedian(medians[now])) / math.exp(self._cluster.own[0]) >= LEAST_FACTOR
         if not before.any():
             return True, others
         each, usual = (arrays.known_medians(np.ascontiguousarray(runtimes[rows].T)) for rows in (now, before))
@@ -208,7 +207,7 @@ class Naming:
             return numbers, ratios / self._normal(members)
         numbers, _, medians = self._recent.rows()
         known = np.isfinite(medians)
-        return numbers[known], medians[known].astype(np.float64) / math.exp(self._common.normal)
+        return numbers[known], medians[known].astype(np.float64) / math.exp(self._cluster.own[0])
 
     def _normal(self, members: np.ndarray) -> float:
         """Return the usual ratio of workers that are slow against themselves; 1 of the others."""

@@ -13,7 +13,7 @@ import numpy as np
 from sgdlab.stragglers.follow.alarms import is_alarm
 from sgdlab.stragglers.follow.parsing import LiveLog, Parser
 from sgdlab.stragglers.follow.step_collector import WINDOW, StepCollector
-from sgdlab.traces import paths
+from sgdlab.traces import paths, text_tables
 from sgdlab.traces.options import Options
 from sgdlab.traces.paths import object_of
 from sgdlab.traces.problems import BadTrace
@@ -110,6 +110,7 @@ class _File(Growing):
 
     def __init__(self, path: pathlib.Path, worker: str):
         super().__init__(path)
+        self.series = paths.series(path)
         self.parser: Parser | LiveLog | None = None
         self.newest = int(np.iinfo(np.int64).min)
         self.worker = worker
@@ -190,7 +191,7 @@ class Tail:
           because of what `why` says: the job was started again, or files are read from their beginning again.
 
         Raises:
-          ValueError: where a file has not the columns of a trace.
+          ValueError: where a file has not the columns of a trace, or sgdlab-record has written it in a newer format.
         """
         if self.steps.restarted and any(file.parser and file.parser.has_epochs for file in self._files.values()):
             self.offset += self.steps.given + 1  # the next epoch
@@ -203,11 +204,10 @@ class Tail:
             return self._begin_anew("files of workers have the same numbers, so their whole names tell them apart")
         ahead, begun = self._newest_of_slowest(), set[str]()
         for file in self._files.values():
-            series = paths.series(file.path)
-            if series not in begun and (ahead is None or file.newest <= ahead + WINDOW // 2):
+            if file.series not in begun and (ahead is None or file.newest <= ahead + WINDOW // 2):
                 self._read(file, end=end)
             if file.unread:
-                begun.add(series)  # later files of it come when this one is read
+                begun.add(file.series)  # later files of it come when this one is read
             if file.generation:
                 return self._begin_anew("it was replaced or became shorter")
             if file.parser and file.parser.counts_on_nodes:
@@ -242,7 +242,7 @@ class Tail:
         first: dict[str, _File] = {}  # of each series of files
         for file in self._files.values():
             if file.unread and not file.is_other:
-                first.setdefault(paths.series(file.path), file)
+                first.setdefault(file.series, file)
         return min((file.newest for file in first.values()), default=None)
 
     def _read(self, file: _File, *, end: bool) -> None:
@@ -274,6 +274,7 @@ class Tail:
             if first.startswith(b"#"):
                 data = below
                 continue
+            text_tables.check_recorded(first, f"{file.path} ")
             try:
                 parser = file.parser = self._parser(first, file)
             except BadTrace as found:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab import arrays
 from sgdlab.report.words import counted, node_named, ordinal
 from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import history, periods
@@ -96,12 +95,11 @@ def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cau
     else:
         kind = WORKER if len(workers) == 1 else WORKERS
         title = f"{named(recording.workers, workers)}{' together' * (len(workers) > 1)}"
-    rows: slice | np.ndarray = slice(None)
     since, over = None, False
     if cause:
-        rows, since, over = cause.among(len(recording.steps)), cause.began(recording.steps), cause.over
+        since, over = cause.began(recording.steps), cause.over
         title += cause.when(recording.steps)
-    apply = mending(repairs.AtMedian(workers, rows))
+    apply = mending(repairs.AtMedian(workers) if cause is None or cause.repair is None else cause.repair)
     return Repair(kind, title, "as fast as the median of the others", apply, workers, since, over)
 
 
@@ -118,12 +116,9 @@ def of_fleet(
     recording: Recording, cause: Cause, who: str, operations: Sequence[int] | None = None, said: str = ""
 ) -> Iterator[Repair]:
     """Yield the repair of a cause, named `who`, if it is that all have become slower."""
-    if cause.kind in (ALL_SLOWER, DRIFT) and cause.factor > 1:
-        steps, rows = recording.steps, cause.among(len(recording.steps))
-        # What has become slower gradually has the factor at the end.
-        factor = np.linspace([1], [cause.factor], int(rows.sum())) if cause.kind == DRIFT else cause.factor
-        apply = mending(repairs.faster, operations, factor=factor, rows=rows)
-        title, since = who + cause.when(steps), cause.began(steps)
+    if cause.kind in (ALL_SLOWER, DRIFT) and cause.repair is not None:
+        title, since = who + cause.when(recording.steps), cause.began(recording.steps)
+        apply = mending(cause.repair, operations)
         yield Repair(ALL_SLOWER, title, "as fast as before", apply, since=since, over=cause.over, said=said)
 
 
@@ -138,8 +133,7 @@ def of_pauses(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
         (~periodic, STEPS, f"{counted(int((~periodic).sum()), 'slow step')}{' besides' if periodic.any() else ''}"),
     ):
         if chosen.any():
-            known = {"rows": pauses.rows[chosen], "extra": pauses.extra[chosen], "usual": pauses.usual}
-            yield Repair(kind, title, "as fast as a usual step", mending(repairs.pauses_removed, **known))
+            yield Repair(kind, title, "as fast as a usual step", mending(pauses.removed, chosen=chosen))
 
 
 def of_periods(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
@@ -148,8 +142,8 @@ def of_periods(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
     runtimes, steps = recording.runtimes[kept], recording.steps[kept]
     if len(steps) < 2:
         return
-    relative = runtimes / arrays.median(runtimes, axis=1, keepdims=True)
-    searched = np.argsort(-above_median(runtimes), kind="stable")
+    medians = recording.medians[kept]
+    relative, searched = runtimes / medians[:, None], np.argsort(-above_median(runtimes, medians), kind="stable")
     found = periods.of_workers(relative[:, searched[:_SEARCHED]], steps)
     lengths = sorted({period.every for period in found if period})
     if lengths and searched.size > _SEARCHED:  # of the other workers, only these periods are tried

@@ -79,7 +79,7 @@ def _pauses(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
 
 
 def _slower(job: PipelineJob, recording: Recording) -> Iterator[Repair]:
-    for cause, _ in blame.find_suspects(*_of_ranks(job, recording))[0]:
+    for cause in blame.find_suspects(*_of_ranks(job, recording))[0]:
         if not cause.workers:
             said = cause.headline(recording).replace("All workers", "All ranks")
             yield from of_fleet(recording, cause, "all ranks", _own(job), said)

@@ -75,7 +75,7 @@ def score_workers(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> W
     return WorkerScores(
         against_fleet=medians / np.median(medians),
         against_itself=_against_itself(runtimes),
-        slowdown=1 + above_median(runtimes) / ideal,
+        slowdown=1 + above_median(runtimes, step) / ideal,
         last=np.bincount(runtimes.argmax(axis=1), minlength=workers) / steps,
         waited=waited,
         repaired=seconds / (seconds - waited),
@@ -83,9 +83,10 @@ def score_workers(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> W
     )
 
 
-def above_median(runtimes: np.ndarray) -> np.ndarray:
-    """Seconds of each worker above the median of the step, summed over the steps: float64[N]."""
-    return np.maximum(runtimes - arrays.median(runtimes, axis=1, keepdims=True), 0.0).sum(axis=0)
+def above_median(runtimes: np.ndarray, medians: np.ndarray | None = None) -> np.ndarray:
+    """Seconds of each worker above the median of the step, which may be known, summed over the steps: float64[N]."""
+    excess = runtimes - (arrays.median(runtimes, axis=1) if medians is None else medians)[:, None]
+    return np.maximum(excess, 0.0, out=excess).sum(axis=0)
 
 
 def waited_for(runtimes: np.ndarray) -> np.ndarray:

@@ -119,7 +119,7 @@ def _slow(
     values = np.concatenate([own / np.median(np.median(own, axis=0)) for _, own in seconds], axis=1)
     values = np.maximum(values, _LEAST)  # a step in which an operation took no time
     units = Recording(values, recording.steps, tuple(map(str, range(values.shape[1]))))
-    suspects = [cause for cause, _ in blame.find_suspects(units, pauses.find_pauses(units))[0]]
+    suspects, _ = blame.find_suspects(units, pauses.find_pauses(units))
     causes = [cause for cause in suspects if cause.workers or (kind == LINK and cause.kind in (ALL_SLOWER, DRIFT))]
     blamed = {unit for cause in causes for unit in cause.workers}
     slow = []

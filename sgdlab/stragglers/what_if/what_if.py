@@ -25,7 +25,7 @@ from sgdlab import arrays
 from sgdlab.pipelines import slowdown
 from sgdlab.pipelines.slowdown import Slowdown
 from sgdlab.stragglers import repairs
-from sgdlab.stragglers.comparison.measured import LEVEL, Resamples
+from sgdlab.stragglers.comparison.measured import Resamples, ends_of
 from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis, find_causes
 from sgdlab.stragglers.diagnosis.pauses import Pauses
 from sgdlab.stragglers.what_if import candidates, in_turn, pipelines, scores
@@ -43,9 +43,6 @@ or more."""
 
 _LEAST_PRESENT = 10
 """Fewest steps since a change by which workers are left out; otherwise all steps count."""
-
-_DRAWS = 10_000_000
-"""Steps that are drawn in all resamples together; of long recordings there are fewer resamples."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,8 +141,7 @@ def try_repairs(
     times = Times(complete.runtimes, complete.transfer())
     before = times if job is None else job
     made = in_turn.order(complete, pauses, diagnosis, times) if job is None else pipelines.order(complete, job)
-    count = int(min(1000, max(100, _DRAWS // before.steps.size)))
-    resamples = Resamples(before.steps.size, seed=seed, count=count)
+    resamples = Resamples(before.steps.size, seed=seed)
     lines, last, rest, by_chance = [], before, before, 0.0
     for repair, after in made:
         first = 0 if repair.since is None else int(np.searchsorted(complete.steps, repair.since))
@@ -178,15 +174,14 @@ def _line(
 ) -> RepairRow:
     """The row of a repair: the steps as recorded, if it alone is made, what it saves in turn, and from which row on."""
     before, after = resamples.weights @ recorded, resamples.weights @ alone
-    interval = lambda values: tuple(np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist())
     return RepairRow(
         **vars(repair),
         alone=float((recorded - alone).sum()),
-        alone_interval=interval(before - after),
+        alone_interval=ends_of(before - after),
         times=float(recorded.sum() / alone.sum()),
-        times_interval=interval(before / after),
+        times_interval=ends_of(before / after),
         in_turn=float(saved.sum()),
-        in_turn_interval=interval(resamples.weights @ saved),
+        in_turn_interval=ends_of(resamples.weights @ saved),
         times_since=float(recorded[first:].sum() / alone[first:].sum()),
     )
 
@@ -209,7 +204,8 @@ def _slowest(times: Times) -> tuple[int, float]:
     if workers < _FEWEST:
         return count, math.nan
     recorded = runtimes.max(axis=1).sum()
-    waiting = recorded - arrays.median(runtimes, axis=1).sum()
-    slow = np.argsort(-scores.above_median(runtimes), kind="stable")[:count]
+    medians = arrays.median(runtimes, axis=1)
+    waiting = recorded - medians.sum()
+    slow = np.argsort(-scores.above_median(runtimes, medians), kind="stable")[:count]
     saved = recorded - repairs.AtMedian(slow.tolist())(runtimes).max(axis=1).sum()
     return count, float(saved / waiting) if waiting > 0 else math.nan

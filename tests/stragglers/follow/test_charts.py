@@ -110,3 +110,11 @@ def test_no_single_block_is_an_alarm():
     raised, _ = own.observe(np.array([100.0, 0.0, 0.0], np.float32))
     assert not raised.any()
     assert charts.CLIP < charts.THRESHOLD
+
+
+def test_who_has_become_faster_for_good_is_compared_with_what_it_is_since_then():
+    chart, noise = Charts(1, fleet=False), np.random.default_rng(0).normal(0.0, 0.01, 140)
+    levels = np.repeat([1.0, 0.5, 1.0], [60, 60, 20]) + noise
+    slow = [bool(chart.observe(np.array([level], np.float32))[0][0]) for level in levels]
+    assert chart.own[0] == pytest.approx(0.5, abs=0.02)
+    assert np.flatnonzero(slow).tolist() in ([121], [122])  # no block is enough by itself

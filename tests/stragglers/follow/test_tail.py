@@ -334,3 +334,14 @@ def test_a_directory_may_come_after_the_watch_has_begun(tmp_path):
     assert tail.unread == 0
     (path / "states" / "run" / "log.jsonl").write_text(logged([1.0, 1.0], 30))
     assert tail.poll(end=True)[0].size == 29
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_recorder_of_a_newer_format_is_refused_as_where_it_is_read_whole(tmp_path, folder):
+    file = tmp_path / "rank0.jsonl"
+    file.write_text('{"sgdlab_record": 9, "rank": 0}\n{"rank": 0, "step": 0, "phase": "data", "seconds": 1.0}\n')
+    message = r"rank0.jsonl is of format 9 of sgdlab-record; this sgdlab reads up to 1"
+    with pytest.raises(ValueError, match=message):
+        Tail(tmp_path if folder else file, Options()).poll()
+    with pytest.raises(ValueError, match="is of format 9 of sgdlab-record"):
+        traces.read(file)

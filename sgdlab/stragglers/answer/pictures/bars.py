@@ -50,17 +50,17 @@ def protocols(table: Measurements, verdict: Verdict) -> Figure:
         names.append(f"recommended: {name}" if verdict.is_of(protocol) else name)
     figure, axes, places = _rows(names, 1.6)
     for place, protocol in zip(places, shown, strict=True):
-        relative, low, high = table.relative(protocol.paper)
+        relative, low, high = table.relative(protocol.result)
         colour = style.GREEN if verdict.is_of(protocol) else _COLOURS.get(protocol.role, style.BLUE)
         axes.plot([low, high], 2 * [place], color=colour, linewidth=5, alpha=0.35, solid_capstyle="butt")
         axes.plot(relative, place, "o", color=colour, markersize=6)
         right = max(high, relative)
-        if protocol.has_objective:
-            by_rate = table.relative(protocol.measured["rate"])[0]
+        if protocol.by_rate is not None:
+            by_rate = table.relative(protocol.by_rate.result)[0]
             axes.plot(by_rate, place, "D", color=colour, markerfacecolor="none", markersize=8)
             right = max(right, by_rate)
         _beside(axes, f"{relative:.3f}", right, place)
-    ceiling = table.relative(table.comparison.by_role(CEILING)[0].paper)[0]
+    ceiling = table.relative(table.comparison.by_role(CEILING)[0].result)[0]
     axes.axvline(ceiling, color="black", linestyle="--", linewidth=1, zorder=0.9)
     axes.axvline(1, color=style.GREY, linewidth=1, zorder=0.9)
     left, right = axes.get_xlim()
@@ -73,7 +73,7 @@ def protocols(table: Measurements, verdict: Verdict) -> Figure:
         (True, style.GREEN, "recommended", dot),
         (DRAINED in roles, style.ORANGE, "fewer machines", dot),
         (roles & {HINDSIGHT, STALE}, style.GREY, "chosen afterwards, or gradients are stale", dot),
-        (any(p.has_objective for p in shown), style.BLUE, "the same, tuned for the rate of the run", diamond),
+        (any(p.by_rate for p in shown), style.BLUE, "the same, tuned for the rate of the run", diamond),
         (True, "black", "bound: best number in every step", {"linestyle": "--", "linewidth": 1}),
     ]
     handles = [Line2D([], [], color=colour, label=label, **kind) for drawn, colour, label, kind in key if drawn]

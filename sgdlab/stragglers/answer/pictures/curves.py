@@ -37,9 +37,9 @@ def numbers_waited_for(table: Measurements, verdict: Verdict) -> Figure:
         axes.plot(*curve(sweep.train), color=colour, linewidth=1, linestyle=":", label=f"{name}, tuning steps")
         waits, rate = workers - sweep.tuned, sweep.test[sweep.tuned].gradients_per_second
         axes.plot(waits, rate, "s", color=colour, markersize=6, label=f"the number chosen: {waits} of {workers}")
-    ceiling = comparison.by_role(CEILING)[0].paper.gradients_per_second
+    ceiling = comparison.by_role(CEILING)[0].result.gradients_per_second
     axes.axhline(ceiling, color="black", linestyle="--", linewidth=1, label="best number in every step")
-    chosen, ring = verdict.chosen.paper, {"markersize": 11, "markerfacecolor": "none", "markeredgewidth": 2}
+    chosen, ring = verdict.chosen.result, {"markersize": 11, "markerfacecolor": "none", "markeredgewidth": 2}
     label = "recommended (mean number)"
     axes.plot(chosen.waited_for, chosen.gradients_per_second, "o", color=style.GREEN, label=label, **ring)
     axes.set_xlabel(f"workers that an update waits for, of {workers}")

@@ -3,8 +3,8 @@
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy import ndimage
 
-from sgdlab import arrays
 from sgdlab.report.words import counted, some
 from sgdlab.stragglers.answer.pictures import heat, style
 from sgdlab.stragglers.diagnosis import causes
@@ -41,8 +41,7 @@ def histories(parts: SplitRecording, diagnosis: Diagnosis) -> Figure | None:
     if not shown:
         return None
     runtimes, steps = parts.complete.runtimes, parts.complete.steps
-    median = arrays.median(runtimes, axis=1)
-    ratios = [np.median(runtimes[:, workers], axis=1) / median for workers in shown]
+    ratios = [np.median(runtimes[:, workers], axis=1) / parts.complete.medians for workers in shown]
     figure, panels = style.panels(1.3 + 1.2 * len(shown), rows=len(shown))
     for axes, (name, stretches), ratio in zip(panels, shown.values(), ratios, strict=True):
         _draw(axes, ratio, stretches)
@@ -63,22 +62,6 @@ def _name(parts: SplitRecording, cause: causes.Cause) -> str:
     return f"workers {some(names)}" if cause.node is None else f"{style.short(cause.node)} ({len(names)} workers)"
 
 
-def smoothed(ratio: np.ndarray, window: int, every: int = 1) -> np.ndarray:
-    """Running median over an odd number of steps; at the ends, over those that there are.
-
-    Args:
-      ratio: float64[T].
-      window: number of steps, odd.
-      every: only for each such step, from the first on.
-
-    Example:
-      >>> smoothed(np.array([1.0, 9.0, 1.0, 1.0, 2.0, 2.0]), 3).tolist()
-      [5.0, 1.0, 1.0, 1.0, 2.0, 2.0]
-    """
-    padded = np.pad(ratio, window // 2, constant_values=np.nan)
-    return np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, window)[::every], axis=1)
-
-
 def _draw(axes: Axes, ratio: np.ndarray, stretches: tuple[Episode, ...]) -> None:
     rows = np.arange(ratio.size)
     every = max(1, -(-ratio.size // _DOTS))
@@ -86,8 +69,7 @@ def _draw(axes: Axes, ratio: np.ndarray, stretches: tuple[Episode, ...]) -> None
     axes.plot(rows[::every], dots, ".", color=style.GREY, markersize=3.5, alpha=0.6, markeredgewidth=0)
     window = max(3, ratio.size // 60) | 1
     every = max(1, -(-ratio.size // _POINTS))
-    line = smoothed(ratio, window, every) if ratio.size > window else ratio[::every]
-    axes.plot(rows[::every], line, color=style.BLUE)
+    axes.plot(rows[::every], ndimage.median_filter(ratio, window)[::every], color=style.BLUE)
     axes.axhline(1, color="black", linewidth=0.7)
     for stretch in stretches:
         axes.axvspan(stretch.first - 0.5, stretch.last + 0.5, color=style.RED, alpha=0.14, linewidth=0)
@@ -116,7 +98,7 @@ def step_medians(parts: SplitRecording, diagnosis: Diagnosis) -> Figure:
     runtimes = parts.complete.runtimes
     rows, pauses = np.arange(len(runtimes)), np.asarray(parts.pauses.rows, int)
     usual = np.setdiff1d(rows, pauses) if pauses.size < rows.size else rows
-    middle, longest = arrays.median(runtimes, axis=1), runtimes.max(axis=1)
+    middle, longest = parts.complete.medians, runtimes.max(axis=1)
     top = min(longest.max() * 1.05, _HEAD * np.quantile(longest[usual], 0.99))
     figure, (axes,) = style.panels(3.2)
     edges = style.cells(usual.size, _POINTS)

@@ -52,7 +52,7 @@ def schedule_window(
     window = runtimes[:steps]
     made = {"Full synchrony": rounds_in_arrays(window, at_least=workers, seconds=0.0, interrupt=False)}
     for one in others:
-        made[_name(one, workers)] = schedule(one, runtimes, one.paper.gradients[first : first + len(runtimes)])
+        made[_name(one, workers)] = schedule(one, runtimes, one.result.gradients[first : first + len(runtimes)])
     duration = min(drawn.wall_clock() for drawn in made.values())
     late = np.bincount(window.argmax(axis=1), minlength=workers)
     often = [int(worker) for worker in np.argsort(-late, kind="stable") if late[worker]]
@@ -63,7 +63,7 @@ def schedule_window(
         rows=timeline.WorkerRows(shown, [style.short(parts.workers[worker]) for worker in shown], named),
     )
     numbers = parts.test_steps[first : first + steps]
-    overall = others[0].paper.gradients_per_second / synchrony.gradients_per_second
+    overall = others[0].result.gradients_per_second / synchrony.gradients_per_second
     where = f"from {numbers[0]} to {numbers[-1]}, gain {gain:.2f} times (all: {overall:.2f} times)"
     figure.suptitle(f"Typical evaluation steps: {where}", fontsize="medium", x=0.01, ha="left")
     return figure
@@ -79,11 +79,11 @@ def _typical_window(
     parts: SplitRecording, synchrony: Measured, others: Sequence[Protocol]
 ) -> tuple[int, int, float, int]:
     """Row and length of the window that is typical of the first protocol; its gain, and how many rows all may need."""
-    recorded, fastest = len(parts.test), max(one.paper.updates_per_second for one in others)
+    recorded, fastest = len(parts.test), max(one.result.updates_per_second for one in others)
     ahead = _SPARE * max(1.0, fastest / synchrony.updates_per_second)
     steps = max(1, min(STEPS, int((recorded - 1) / ahead)))
     needed = int(np.ceil(ahead * steps))
-    first, gain = typical(others[0].paper, synchrony, parts.test_pauses, steps, last=max(0, recorded - needed))
+    first, gain = typical(others[0].result, synchrony, parts.test_pauses, steps, last=max(0, recorded - needed))
     return first, steps, gain, needed
 
 
@@ -148,7 +148,7 @@ def workers_shown(workers: int, named: Collection[int], most: int = MOST_WORKERS
 def _name(protocol: Protocol, workers: int) -> str:
     name = style.plain(f"{protocol.title}, {protocol.setting}" if protocol.setting else protocol.title)
     if not protocol.without:
-        name += f" (waits for {protocol.paper.waited_for:.3g} of {workers} on average)"
+        name += f" (waits for {protocol.result.waited_for:.3g} of {workers} on average)"
     return name[0].upper() + name[1:]
 
 
