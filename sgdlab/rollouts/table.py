@@ -16,8 +16,9 @@ from sgdlab.report.table import Column, Number, Table, in_csv, numbers
 from sgdlab.report.words import number
 from sgdlab.results import plots
 from sgdlab.results.panels import PALETTE
-from sgdlab.rollouts.compare import STARVED, Tried
+from sgdlab.rollouts.compare import Tried
 from sgdlab.rollouts.predict import ClosedForms
+from sgdlab.theory.participation import UNDER_USED
 
 _FIGURES = {
     "s a step": ("seconds_per_step", "seconds from one version at the engines to the next"),
@@ -99,7 +100,7 @@ def headline(found: Sequence[Tried], best: Tried | None, most: float, gpus: int 
       gpus: of engines and trainer, where other splits of them were tried.
     """
     worst, said = min(found, key=lambda one: one.figures["longest_tenth"]).figures, ""
-    starved = worst["longest_tenth"] < STARVED
+    starved = worst["longest_tenth"] < UNDER_USED
     if starved:
         title = next(one.candidate.title for one in found if one.figures is worst)
         said = (

@@ -142,7 +142,7 @@ def test_a_log_of_trained_rollouts_is_refused_with_the_reason(roll, tmp_path):
     ("arguments", "message"),
     [
         (["--policy=windows"], "--policy=windows must be one of synchronous, one_step_off, admission"),
-        (["--lengths=normal"], "--lengths=normal must be one of lognormal, recorded"),
+        (["--lengths=normal"], "--lengths=normal must be one of lognormal"),
         (["--eta=-1"], "--eta=-1.0 must be a finite number at least 0"),
         (["--eta=two"], "--eta=two must be numbers, separated by commas"),
         (["--requeue=top"], "--requeue='top' must be one of never, front, back"),
