@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "bias": ["LengthBias", "length_bias"],
         "engines": ["LoadedSpeed", "System"],
         "family": ["RATIO_RULES", "ROLLOUT_LENGTHS", "STALENESS_POLICIES"],
-        "learn": ["Learned", "TrainedOn", "replay"],
+        "learn": ["Learned", "TrainedOn", "replay", "tuned"],
         "policies": [
             "Discard", "StalenessPolicy", "admission", "budget", "in_order", "one_step_off", "queue_drop",
             "synchronous", "unbounded", "version_fifo", "window",
