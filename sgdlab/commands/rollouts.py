@@ -4,6 +4,7 @@
     sgdlab rollouts --policy=admission,window --eta=0,1,2,4 --lag=1,4 --group=8 --batch=64 --engines=24 --slots=32
     sgdlab rollouts --mean=2000 --sigma=1.2 --share=0.5 --cap=8192 --loop=0.03 --hold=both --train=9 --transfer=20
     sgdlab rollouts --log=rollouts.parquet --version=start --train=9 --gpus=64 --max_staleness=2
+    sgdlab rollouts --learn --rules=none,decoupled,truncated_is --policy=admission,window --eta=4,16
 
 Engines decode rollouts of prompts, several at a time; groups that are ready wait in a queue; a trainer takes batches of
 them; a transfer brings each new version to the engines. A staleness policy says which groups may begin, which are
@@ -14,6 +15,9 @@ A log has a row for each rollout, also for those that were thrown away or still 
 not over), tokens, version, group, step (empty if not trained on); --columns=start=t0,... names others. --version says
 which version it holds, since a rollout may span several. The workload is fitted to it, what other policies and, with
 --gpus, other splits of the GPUs would give is simulated, and one of them is recommended.
+
+With --learn, a small policy is trained on what each staleness policy lets through, with each rule for stale tokens: a
+toy with exact rewards, whose classes are those of the prompts by length. Rates are tuned alike, on other seeds.
 
 Leaves rollouts.html, a self-contained page, and rollouts.json, .csv, .md, .png, .svg in the work directory.
 """
@@ -29,10 +33,11 @@ from absl import flags
 
 from sgdlab import arguments
 from sgdlab.commands import launch
+from sgdlab.entries import described
 from sgdlab.errors import UsageError, said_of
 from sgdlab.report.table import WIDTH
 from sgdlab.report.words import number
-from sgdlab.rollouts import ROLLOUT_LENGTHS, STALENESS_POLICIES, LoadedSpeed, System, Workload, predict
+from sgdlab.rollouts import RATIO_RULES, ROLLOUT_LENGTHS, STALENESS_POLICIES, LoadedSpeed, System, Workload, predict
 from sgdlab.rollouts import compare as compared
 from sgdlab.rollouts import log as logs
 from sgdlab.rollouts import table as tables
@@ -43,6 +48,10 @@ DEFAULT_WORKDIR = "runs/rollouts"
 _SPLIT_ETAS = (0.0, 1.0, 2.0, 3.0, 4.0, 8.0)
 """Bounds of admission that are tried with each split of the GPUs, with half of the steps."""
 
+_RATE = 16.0
+"""The learning rate around which others of the toy are tried, over three decades."""
+
+_CHOICES = {"hold": HOLDS, "refresh": REFRESHES}
 _LISTS = {
     "policy": ("", f"Staleness policies, by default all: {', '.join(STALENESS_POLICIES)}."),
     "eta": ("2", "Bounds of admission, budget (theta), in_order and version_fifo, in versions."),
@@ -50,51 +59,51 @@ _LISTS = {
     "gate": ("", "Bounds of admission of window besides, in versions; without, its slots are always full."),
     "capacity": ("1", "Batches that the queue of queue_drop holds."),
     "requeue": ("never", f"When prompts of discarded groups are tried again: {', '.join(REQUEUES)}."),
+    "rules": ("none,decoupled,truncated_is", "With --learn, of none, ppo, decoupled, a3po, truncated_is, m2po."),
     "columns": ("", "Names of the log's columns that differ, as in start=t0,step=trained_at."),
 }
 _NUMBERS = {
-    "mean": (1000.0, "Mean tokens of a rollout, before cap and loops."),
-    "sigma": (1.0, "Standard deviation of the logarithm of the tokens."),
-    "share": (0.5, "Share of that variance that is the prompt's own, 0 to 1."),
-    "loop": (0.0, "Share of the rollouts that run until the cap."),
-    "speed": (None, "Tokens a second of a slot (default: 100, or fitted to the log)."),
     "halved_at": (None, "Busy slots of an engine at which each has half of --speed."),
-    "train": (None, "Seconds of a trainer step (default: 5; needed beside --log)."),
-    "train_token": (0.0, "Seconds more for each token in it."),
-    "transfer": (1.0, "Seconds from the end of a step until the version is at the engines."),
     "max_staleness": (2.0, "Mean staleness by rollout that a recommendation may have."),
+    "target": (0.5, "Mean reward to which seconds are counted, with --learn."),
 }
 _COUNTS = {
-    "cap": (None, 1, "Tokens at which a rollout is cut."),
-    "group": (4, 1, "Rollouts of a prompt."),
-    "prompts": (20_000, 1, "Number of prompts; they come again where all have been taken."),
-    "batch": (None, 1, "Groups of a trainer step (default: 32, or as in the log)."),
-    "engines": (None, 1, "Number of engines (default: 4, or as in the log)."),
-    "slots": (None, 1, "Rollouts that an engine decodes at a time (default: 64, or as in the log)."),
     "steps": (200, 2, "Trainer steps; the first tenth is not counted."),
-    "seed": (0, 0, "Seed of the lengths."),
     "draws": (4, 2, "Workloads drawn from the log, for intervals."),
     "gpus": (None, 2, "GPUs of engines (one each) and trainer: tries other splits of them."),
+    "minibatches": (1, 1, "Optimizer steps in a trainer step, with --learn."),
+    "trials": (8, 1, "Learning rates that are tried for each policy and rule, with --learn."),
+    "runs": (8, 3, "Seeds of what is learned, with --learn; the rates are tuned on half as many others."),
 }
-_KINDS = {
-    "hold": ("trainer", HOLDS, "Who waits for the transfer."),
-    "refresh": ("in_flight", REFRESHES, "Whether engines load versions at once, or when empty."),
-    "version": (None, logs.VERSIONS, "Which version the log holds: that at a rollout's start, its end, or by token."),
-}
+_OF_LOG = ("engines", "slots", "speed", "batch")
 
 
 def define_flags() -> None:
-    """Defines the flags of this command."""
+    """Defines the flags of this command; those of the lengths and of the machines are as their docstrings say."""
     for name, (usual, words) in _LISTS.items():
         flags.DEFINE_list(name, usual, words)
     for name, (usual, words) in _NUMBERS.items():
         flags.DEFINE_float(name, usual, words)
     for name, (usual, least, words) in _COUNTS.items():
         flags.DEFINE_integer(name, usual, words, lower_bound=least)
-    for name, (usual, known, words) in _KINDS.items():
-        flags.DEFINE_enum(name, usual, known, words)
+    part, machines = ROLLOUT_LENGTHS["lognormal"], {field.name: field.default for field in dataclasses.fields(System)}
+    words, usual = (
+        part.help() | described(System, machines),
+        {"prompts": 20_000, "group": 4, "seed": 0, **part.defaults},
+    )
+    for name, value in (usual | machines).items():
+        said = f" (default: {value}{', or as in the log' * (name in _OF_LOG)})" * (name in machines)
+        text = f"{words[name][:1].upper()}{words[name][1:].rstrip('.')}{said}."
+        left = None if name in machines else value
+        if name in _CHOICES:
+            flags.DEFINE_enum(name, left, _CHOICES[name], text)
+        else:
+            (flags.DEFINE_float if isinstance(value, float) else flags.DEFINE_integer)(name, left, text)
+    which = "Which version the log holds: that at a rollout's start, its end, or by token."
+    flags.DEFINE_enum("version", None, logs.VERSIONS, which)
     flags.DEFINE_string("lengths", "lognormal", "Law of the lengths: lognormal, or one of your own by --parts.")
-    flags.DEFINE_string("log", None, "A log of rollouts to fit: .parquet, .csv or .jsonl.")
+    flags.DEFINE_string("log", None, "A log of rollouts to fit: .parquet, .csv or .jsonl; it needs --train.")
+    flags.DEFINE_bool("learn", False, "Trains a small policy under each staleness policy and rule for stale tokens.")
     flags.DEFINE_bool("json", False, "Prints JSON instead of the table.")
 
 
@@ -115,10 +124,18 @@ def main(argv: Sequence[str]) -> None:
         ]
     best, prediction = compared.recommended(tried, given.max_staleness), predict(workloads[0], system)
     said = [tables.headline(found, best, given.max_staleness, given.gpus), *said]
-    as_json = tables.as_json(tried, prediction, recommended=None if best is None else best.as_dict(), **more)
     spread = " Intervals are two standard deviations over workloads drawn from the log." if more else ""
     counted = f"Numbers are from step {warmup} on; shares of slots and of waste are of the whole run.{spread}"
-    shown = tables.table(found, [f"Closed forms: {prediction}.", counted])
+    shown = {"Policies": tables.table(found, [f"Closed forms: {prediction}.", counted])}
+    printed = [tables.text(shown["Policies"], logged=bool(more)), *(textwrap.fill(one, WIDTH) for one in said)]
+    if given.learn:
+        learned = _learned(found, workloads[0])
+        more["learned"] = [
+            {name: np.asarray(value).tolist() for name, value in cell._asdict().items()} for cell in learned
+        ]
+        shown["Learning"] = tables.of_learning(learned, given.target)
+        printed.append(shown["Learning"].text())
+    as_json = tables.as_json(tried, prediction, recommended=None if best is None else best.as_dict(), **more)
     try:
         tables.write(workdir, tried, shown, as_json, said=said)
     except OSError as error:
@@ -126,8 +143,28 @@ def main(argv: Sequence[str]) -> None:
     if given.json:
         print(as_json, end="")
         return
-    print(tables.text(shown, logged=bool(more)), *(textwrap.fill(one, WIDTH) for one in said), sep="\n\n")
-    print(f"\nPage: {workdir / 'rollouts.html'}")
+    print(*printed, f"Page: {workdir / 'rollouts.html'}", sep="\n\n")
+
+
+def _learned(found: Sequence[compared.Tried], workload: Workload) -> list[tables.Cell]:
+    """Return what the toy learns under each policy that was simulated, with each rule of the flags."""
+    from sgdlab.rollouts import TrainedOn, toy, tuned  # noqa: PLC0415 (JAX takes a while to import, as this alone does)
+    from sgdlab.runs import space, tuning  # noqa: PLC0415 (likewise)
+
+    given, task, cells = flags.FLAGS, toy(), []
+    rates = (_RATE * 10 ** (space.DECADES * (space.points(given.trials)[:, 0] - 0.5))).tolist()
+    seeds = range(tuning.FIRST_SEED, tuning.FIRST_SEED + given.runs // 2), range(given.runs)
+    trained = [TrainedOn.of(one.schedule, workload, task) for one in found]
+    of_each = [([run] * len(seeds[0]), [run] * len(seeds[1])) for run in trained]
+    for name in given.rules:
+        ratio = RATIO_RULES.check(name, f"--rules={name}").make()
+        with said_of("--"):
+            chosen, learned = tuned(of_each, task, ratio, rates, seeds=seeds, minibatches=given.minibatches)
+        columns = np.split(learned.rewards[:, -1], len(found)), np.split(learned.seconds_to(given.target), len(found))
+        cells += [
+            tables.Cell(one.candidate.title, name, *own) for one, *own in zip(found, chosen, *columns, strict=True)
+        ]
+    return [cell for place in range(len(found)) for cell in cells[place :: len(found)]]
 
 
 def _candidates() -> list[compared.Candidate]:

@@ -7,7 +7,6 @@ newest parameters. Random numbers belong to prompt, attempt and rollout, and are
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -157,29 +156,39 @@ def replay(
 
 
 def tuned(
-    runs: Sequence[TrainedOn],
+    cells: Sequence[tuple[Sequence[TrainedOn], Sequence[TrainedOn]]],
     task: AnswerTask,
     ratio: RatioRule,
     rates: Sequence[float],
     *,
-    seeds: Sequence[int],
+    seeds: tuple[Sequence[int], Sequence[int]],
+    make: Callable[..., ServerRule] = asgd,
     **how: Any,
-) -> list[float]:
-    """Return the learning rate of SGD for each run with which the reward is highest, on average over steps and classes.
+) -> tuple[list[float], Learned]:
+    """Return the learning rate that is best for each cell on some seeds, and what is learned with it on others.
+
+    The best one has the highest reward on average over the steps of a run, classes and seeds.
 
     Args:
-      runs: as of `replay`, each tuned by itself.
+      cells: of each, such as a staleness policy, what is trained on with each of these seeds, and of those.
       task: as of `replay`.
       ratio: as of `replay`.
       rates: to choose from.
-      seeds: on which a choice rests, none of which is reported on.
+      seeds: those on which is chosen, and those that are reported, one after the other for each cell.
+      make: `(learning_rate=...) -> rule`.
       **how: other arguments of `replay`.
     """
-    lanes = list(itertools.product(runs, rates, seeds))
-    stepping = [asgd(learning_rate=rate) for _, rate, _ in lanes]
-    found = replay([run for run, *_ in lanes], task, ratio, stepping, seeds=[seed for *_, seed in lanes], **how)
-    reached = np.nan_to_num(found.rewards.mean(axis=(1, 2))).reshape(len(runs), len(rates), -1).mean(axis=2)
-    return [rates[best] for best in reached.argmax(axis=1)]
+
+    def learned(lanes: list[tuple[TrainedOn, float]], seeds: Sequence[int]) -> Learned:
+        runs, stepping = zip(*((run, make(learning_rate=rate)) for run, rate in lanes), strict=True)
+        return replay(runs, task, ratio, list(stepping), seeds=[*seeds] * (len(lanes) // len(seeds)), **how)
+
+    tried = learned([(run, rate) for tuning, _ in cells for rate in rates for run in tuning], seeds[0])
+    reward = np.nan_to_num(tried.rewards.mean(axis=(1, 2))).reshape(len(cells), len(rates), -1).mean(axis=2)
+    chosen = [rates[best] for best in reward.argmax(axis=1)]
+    return chosen, learned(
+        [(run, rate) for (_, reported), rate in zip(cells, chosen, strict=True) for run in reported], seeds[1]
+    )
 
 
 def _as_rule(rule: ServerRule | optax.GradientTransformation) -> ServerRule:

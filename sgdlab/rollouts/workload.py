@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from sgdlab import arrays
-from sgdlab.bounds import Count, NotNegative, Positive
+from sgdlab.bounds import Count, NotNegative, Positive, Whole
 from sgdlab.rollouts.family import ROLLOUT_LENGTHS
 
 
@@ -85,7 +85,7 @@ def lognormal(
     prompts: Count,
     group: Count = 8,
     attempts: Count = 4,
-    seed: int = 0,
+    seed: Whole = 0,
     mean: Positive = 1000.0,
     sigma: NotNegative = 1.0,
     share: NotNegative = 0.5,

@@ -255,6 +255,19 @@ def test_symbols_are_of_the_versions_that_made_their_tokens():
     assert (trained.lag()[..., 0] != trained.lag()[..., 1]).any()
 
 
+@pytest.mark.full
+def test_the_rate_with_the_highest_reward_of_the_run_is_chosen():
+    rates, ratio = [1e-3, 4.0, 1e4], rule("none")
+    cells = [([STALE] * 2, [FRESH] * 3), ([FRESH] * 2, [STALE] * 3)]
+    chosen, found = rollouts.tuned(cells, TASK, ratio, rates, seeds=([7, 8], [0, 1, 2]))
+    for (tuning, reported), rate, rewards in zip(cells, chosen, np.split(found.rewards, 2), strict=True):
+        of = functools.partial(rollouts.replay, task=TASK, ratio=ratio)
+        reached = [of(tuning[0], rules=rules.asgd(learning_rate=one), seeds=[7, 8]).rewards.mean() for one in rates]
+        assert rate == rates[np.argmax(reached)]
+        again = of(reported[0], rules=rules.asgd(learning_rate=rate), seeds=[0, 1, 2]).rewards
+        np.testing.assert_allclose(rewards, again, rtol=0, atol=1e-12)
+
+
 def test_seconds_to_a_target_by_hand():
     rewards = np.array([[[0.0, 0.2], [0.4, 0.6], [0.5, 0.7]], [[0.0, 0.0], [0.1, 0.1], [0.2, 0.2]]])
     found = rollouts.Learned(rewards, np.array([[0.0, 3.0, 7.0]] * 2), None)
