@@ -12,7 +12,7 @@ import pytest
 from sgdlab import rollouts, rules
 from sgdlab.rollouts.ratios import second_moment_mask
 
-TASK = rollouts.toy(classes=4, features=3, symbols=3)
+TASK = rollouts.toy(classes=4, features=3, symbols=2)
 WORK = rollouts.lognormal(prompts=200, group=2, attempts=3, seed=1)
 SYSTEM = rollouts.System(engines=2, slots=8, batch=4, train=4.0)
 NAMES = tuple(rollouts.RATIO_RULES)
@@ -56,14 +56,27 @@ def surrogate(name, now, prox, behaviour, advantage, lag):
         case "ppo":
             return clip(jnp.exp(now - behaviour))
         case "decoupled" | "a3po":
-            return min(np.exp(prox - behaviour), 2.0) * clip(jnp.exp(now - prox))
+            return jnp.minimum(jnp.exp(prox - behaviour), 2.0) * clip(jnp.exp(now - prox))
         case "truncated_is":
-            return min(np.exp(stop(now) - behaviour), 2.0) * now * advantage
+            return jnp.minimum(jnp.exp(stop(now) - behaviour), 2.0) * now * advantage
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "m2po"])
+def test_a_rule_is_its_formula_where_clips_and_caps_bind(name):
+    random = np.random.default_rng(0)
+    now, prox, behaviour = random.standard_normal((3, 40)) / 2 - 1
+    advantage = random.standard_normal(40)
+    lag = random.integers(0, 5, 40).astype(float)
+    of = lambda now: rule(name)(rollouts.Tokens(now, *map(jnp.asarray, (prox, behaviour, advantage, lag, lag * 0 + 1))))
+    values, slopes = of(jnp.asarray(now)), jax.grad(lambda now: of(now).sum())(jnp.asarray(now))
+    for place, fixed in enumerate(zip(prox, behaviour, advantage, lag, strict=True)):
+        value, slope = jax.value_and_grad(lambda now, fixed=fixed: surrogate(name, now, *fixed))(now[place])
+        np.testing.assert_allclose([values[place], slopes[place]], [value, slope], rtol=1e-12)
 
 
 def naively(run, work, name, rate, *, seed, minibatches):
     """Parameters after all steps: Python loops over steps and rollouts; every version is kept whole."""
-    versions, group = [np.zeros((2, 3, 3))], work.group
+    versions, group = [np.zeros((2, 3, 2))], work.group
     order = np.argsort(np.argsort(np.log(work.tokens).mean(axis=(0, 2))))
     for step in range(run.num_steps):
         batch = []
@@ -142,8 +155,8 @@ def test_the_exact_gradient_is_that_of_the_expected_reward():
     one = rollouts.TrainedOn(*(getattr(FRESH, n)[:1] for n in ("question", "draw", "version")), 2, FRESH.applied[:1])
     of = functools.partial(rollouts.replay, one, TASK, rule("none"), optax.sgd(1.0), normalise=False)
     step = np.asarray(of(seeds=[0], exact=True).params[0])
-    for place in np.ndindex(2, 3, 3):
-        moved = np.zeros((2, 3, 3))
+    for place in np.ndindex(2, 3, 2):
+        moved = np.zeros((2, 3, 2))
         moved[place] = 1e-5
         slope = (mean_reward(moved, one) - mean_reward(-moved, one)) / 2e-5
         assert step[place] == pytest.approx(slope, abs=1e-9)
@@ -253,6 +266,17 @@ def test_symbols_are_of_the_versions_that_made_their_tokens():
             assert trained.draw[step, number, 0] == run.prompt[run.group[row]]
     assert (trained.lag() >= 0).all()
     assert (trained.lag()[..., 0] != trained.lag()[..., 1]).any()
+
+
+def test_questions_are_of_the_prompts_classes_by_length():
+    task = rollouts.AnswerTask(None, None, None, np.zeros((5, 1), int), np.array([0, 1, 1, 0, 1]), 2)
+    asked = task.questions(np.array([0, 0, 1, 1, 1, 1]), np.array([0, 1, 0, 1, 2, 3]))
+    assert asked.tolist() == [0, 3, 1, 2, 4, 1]
+    _, trained = trained_on(rollouts.unbounded, 8)
+    order = np.argsort(np.log(WORK.tokens).mean(axis=(0, 2)))
+    longest = np.isin(trained.draw[..., 0], order[150:])  # of 200 prompts, in four classes
+    assert ((trained.question == 3) == longest).all()
+    assert longest.any()
 
 
 @pytest.mark.full
