@@ -52,7 +52,7 @@ QUANTITIES = {
     "Rules",
     scales={
         "smoke": Scale("1 min", steps=20, seeds=2, trials=2, rules=["none", "ppo", "decoupled", "truncated_is"]),
-        "laptop": Scale("8 min"),
+        "laptop": Scale("12 min"),
     },
     differs="Toys in place of language models: directions, not sizes.",
     stand_in="a toy and sums of two digits in place of mathematics and code",
@@ -158,7 +158,8 @@ def _drawn(cells: dict[tuple[str, str], dict[str, dict[str, list[float]]]]) -> F
     tasks = list(dict.fromkeys(task for task, _ in cells))
     drawn, panels = canvas(len(tasks), 2, width=13, height=4.2 * len(tasks))
     for line, task in zip(panels, tasks, strict=True):
-        for panel, name in zip(line, ("reward", "longest"), strict=True):
+        labels = {"reward": "reward in the end", "longest": "that of the longest prompts"}
+        for panel, (name, label) in zip(line, labels.items(), strict=True):
             own = {rule: of for (of_task, rule), of in cells.items() if of_task == task}
             for index, (rule, of) in enumerate(own.items()):
                 places = np.arange(len(POLICIES)) + (index - len(own) / 2 + 0.5) * 0.8 / len(own)
@@ -167,6 +168,6 @@ def _drawn(cells: dict[tuple[str, str], dict[str, dict[str, list[float]]]]) -> F
                 shade = PALETTE[index % len(PALETTE)]
                 panel.bar(places, [one.mean for one in found], 0.8 / len(own), yerr=halves, color=shade, label=rule)
             panel.set_xticks(range(len(POLICIES)), [name.replace(", ", ",\n") for name in POLICIES], fontsize=8)
-            panel.set(ylabel=QUANTITIES[name].partition(",")[0], title=task, ylim=(0, 1.05))
+            panel.set(ylabel=label, title=task, ylim=(0, 1.05))
     panels[0, 0].legend(fontsize=8, ncols=2)
     return drawn

@@ -25,7 +25,7 @@ Leaves rollouts.html, a self-contained page, and rollouts.json, .csv, .md, .png,
 import dataclasses
 import pathlib
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,6 @@ from absl import flags
 
 from sgdlab import arguments
 from sgdlab.commands import launch
-from sgdlab.entries import described
 from sgdlab.errors import UsageError, said_of
 from sgdlab.report.table import WIDTH
 from sgdlab.report.words import number
@@ -51,7 +50,6 @@ _SPLIT_ETAS = (0.0, 1.0, 2.0, 3.0, 4.0, 8.0)
 _RATE = 16.0
 """The learning rate around which others of the toy are tried, over three decades."""
 
-_CHOICES = {"hold": HOLDS, "refresh": REFRESHES}
 _LISTS = {
     "policy": ("", f"Staleness policies, by default all: {', '.join(STALENESS_POLICIES)}."),
     "eta": ("2", "Bounds of admission, budget (theta), in_order and version_fifo, in versions."),
@@ -63,46 +61,52 @@ _LISTS = {
     "columns": ("", "Names of the log's columns that differ, as in start=t0,step=trained_at."),
 }
 _NUMBERS = {
+    "mean": (1000.0, "Mean tokens of a rollout, before cap and loops."),
+    "sigma": (1.0, "Standard deviation of the logarithm of the tokens."),
+    "share": (0.5, "Share of that variance that is the prompt's own, 0 to 1."),
+    "loop": (0.0, "Share of the rollouts that run until the cap."),
+    "speed": (None, "Tokens a second of a slot (default: 100, or fitted to the log)."),
     "halved_at": (None, "Busy slots of an engine at which each has half of --speed."),
+    "train": (None, "Seconds of a trainer step (default: 5; needed beside --log)."),
+    "train_token": (0.0, "Seconds more for each token in it."),
+    "transfer": (1.0, "Seconds from the end of a step until the version is at the engines."),
     "max_staleness": (2.0, "Mean staleness by rollout that a recommendation may have."),
     "target": (0.5, "Mean reward to which seconds are counted, with --learn."),
 }
 _COUNTS = {
+    "cap": (None, 1, "Tokens at which a rollout is cut."),
+    "group": (4, 1, "Rollouts of a prompt."),
+    "prompts": (20_000, 1, "Number of prompts; they come again where all have been taken."),
+    "batch": (None, 1, "Groups of a trainer step (default: 32, or as in the log)."),
+    "engines": (None, 1, "Number of engines (default: 4, or as in the log)."),
+    "slots": (None, 1, "Rollouts that an engine decodes at a time (default: 64, or as in the log)."),
     "steps": (200, 2, "Trainer steps; the first tenth is not counted."),
+    "seed": (0, 0, "Seed of the lengths."),
     "draws": (4, 2, "Workloads drawn from the log, for intervals."),
     "gpus": (None, 2, "GPUs of engines (one each) and trainer: tries other splits of them."),
     "minibatches": (1, 1, "Optimizer steps in a trainer step, with --learn."),
     "trials": (8, 1, "Learning rates that are tried for each policy and rule, with --learn."),
     "runs": (8, 3, "Seeds of what is learned, with --learn; the rates are tuned on half as many others."),
 }
-_OF_LOG = ("engines", "slots", "speed", "batch")
+_KINDS = {
+    "hold": ("trainer", HOLDS, "Who waits for the transfer."),
+    "refresh": ("in_flight", REFRESHES, "Whether engines load versions at once, or when empty."),
+    "version": (None, logs.VERSIONS, "Which version the log holds: that at a rollout's start, its end, or by token."),
+}
 
 
 def define_flags() -> None:
-    """Defines the flags of this command; those of the lengths and of the machines are as their docstrings say."""
+    """Defines the flags of this command."""
     for name, (usual, words) in _LISTS.items():
         flags.DEFINE_list(name, usual, words)
     for name, (usual, words) in _NUMBERS.items():
         flags.DEFINE_float(name, usual, words)
     for name, (usual, least, words) in _COUNTS.items():
         flags.DEFINE_integer(name, usual, words, lower_bound=least)
-    part, machines = ROLLOUT_LENGTHS["lognormal"], {field.name: field.default for field in dataclasses.fields(System)}
-    words, usual = (
-        part.help() | described(System, machines),
-        {"prompts": 20_000, "group": 4, "seed": 0, **part.defaults},
-    )
-    for name, value in (usual | machines).items():
-        said = f" (default: {value}{', or as in the log' * (name in _OF_LOG)})" * (name in machines)
-        text = f"{words[name][:1].upper()}{words[name][1:].rstrip('.')}{said}."
-        left = None if name in machines else value
-        if name in _CHOICES:
-            flags.DEFINE_enum(name, left, _CHOICES[name], text)
-        else:
-            (flags.DEFINE_float if isinstance(value, float) else flags.DEFINE_integer)(name, left, text)
-    which = "Which version the log holds: that at a rollout's start, its end, or by token."
-    flags.DEFINE_enum("version", None, logs.VERSIONS, which)
+    for name, (usual, known, words) in _KINDS.items():
+        flags.DEFINE_enum(name, usual, known, words)
     flags.DEFINE_string("lengths", "lognormal", "Law of the lengths: lognormal, or one of your own by --parts.")
-    flags.DEFINE_string("log", None, "A log of rollouts to fit: .parquet, .csv or .jsonl; it needs --train.")
+    flags.DEFINE_string("log", None, "A log of rollouts to fit: .parquet, .csv or .jsonl.")
     flags.DEFINE_bool("learn", False, "Trains a small policy under each staleness policy and rule for stale tokens.")
     flags.DEFINE_bool("json", False, "Prints JSON instead of the table.")
 
@@ -111,9 +115,12 @@ def main(argv: Sequence[str]) -> None:
     """Simulates policies, prints and writes what they give."""
     given = flags.FLAGS
     chosen, workdir = _candidates(), launch.workdir(DEFAULT_WORKDIR)
+    ratios = {name: RATIO_RULES.check(name, f"--rules={name}").make() for name in given.rules if given.learn}
     with said_of("--"):
         workloads, system, said, more = _drawn() if given.log is None else _from_log()
         steps, warmup = given.steps, given.steps // 10
+        if given.learn and system.batch % given.minibatches:
+            raise ValueError(f"minibatches={given.minibatches} must divide the {system.batch} groups of a batch")
         others = [] if given.gpus is None else compared.splits(system, given.gpus)
         found = [compared.tried(workloads, system, one, steps=steps, warmup=warmup) for one in chosen]
         tried = found + [
@@ -129,7 +136,7 @@ def main(argv: Sequence[str]) -> None:
     shown = {"Policies": tables.table(found, [f"Closed forms: {prediction}.", counted])}
     printed = [tables.text(shown["Policies"], logged=bool(more)), *(textwrap.fill(one, WIDTH) for one in said)]
     if given.learn:
-        learned = _learned(found, workloads[0])
+        learned = _learned(found, workloads[0], ratios)
         more["learned"] = [
             {name: np.asarray(value).tolist() for name, value in cell._asdict().items()} for cell in learned
         ]
@@ -146,8 +153,8 @@ def main(argv: Sequence[str]) -> None:
     print(*printed, f"Page: {workdir / 'rollouts.html'}", sep="\n\n")
 
 
-def _learned(found: Sequence[compared.Tried], workload: Workload) -> list[tables.Cell]:
-    """Return what the toy learns under each policy that was simulated, with each rule of the flags."""
+def _learned(found: Sequence[compared.Tried], workload: Workload, ratios: Mapping[str, Callable]) -> list[tables.Cell]:
+    """Return what the toy learns under each policy that was simulated, with each rule."""
     from sgdlab.rollouts import TrainedOn, toy, tuned  # noqa: PLC0415 (JAX takes a while to import, as this alone does)
     from sgdlab.runs import space, tuning  # noqa: PLC0415 (likewise)
 
@@ -156,14 +163,12 @@ def _learned(found: Sequence[compared.Tried], workload: Workload) -> list[tables
     seeds = range(tuning.FIRST_SEED, tuning.FIRST_SEED + given.runs // 2), range(given.runs)
     trained = [TrainedOn.of(one.schedule, workload, task) for one in found]
     of_each = [([run] * len(seeds[0]), [run] * len(seeds[1])) for run in trained]
-    for name in given.rules:
-        ratio = RATIO_RULES.check(name, f"--rules={name}").make()
-        with said_of("--"):
-            chosen, learned = tuned(of_each, task, ratio, rates, seeds=seeds, minibatches=given.minibatches)
-        columns = np.split(learned.rewards[:, -1], len(found)), np.split(learned.seconds_to(given.target), len(found))
-        cells += [
-            tables.Cell(one.candidate.title, name, *own) for one, *own in zip(found, chosen, *columns, strict=True)
-        ]
+    for name, ratio in ratios.items():
+        chosen, learned = tuned(of_each, task, ratio, rates, seeds=seeds, minibatches=given.minibatches)
+        rewards, seconds = (
+            np.split(of, len(found)) for of in (learned.rewards[:, -1], learned.seconds_to(given.target))
+        )
+        cells += map(tables.Cell, [one.candidate.title for one in found], [name] * len(found), chosen, rewards, seconds)
     return [cell for place in range(len(found)) for cell in cells[place :: len(found)]]
 
 

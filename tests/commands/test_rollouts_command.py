@@ -189,7 +189,6 @@ def test_a_log_of_trained_rollouts_is_refused_with_the_reason(roll, tmp_path):
             "--rules=clip must be one of none, ppo, decoupled",
         ),
         (["--learn", "--minibatches=3", *SHORT, "--policy=synchronous"], "--minibatches=3 must divide the 4 groups"),
-        (["--seed=-1"], "--seed=-1 must be a whole number of at least 0"),
         (["--hold=all"], "--hold=all must be one of none, trainer, engines, both"),
     ],
 )
