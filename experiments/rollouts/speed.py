@@ -165,7 +165,7 @@ def _drawn(cells: dict[str, dict[float, dict[str, list[float]]]], enough: int) -
         panels[0], (f"seconds to a mean reward of {learning.TARGET:g}", "reward in the end"), strict=True
     ):
         panel.axvline(enough, color="black", linewidth=1, linestyle=":", label="trainer busy from here on")
-        panel.set(xlabel="bound eta, versions", ylabel=label, xscale="symlog")
+        panel.set(xlabel="bound eta, versions", ylabel=label, xscale="symlog", xlim=(-0.3, 1.5 * max(etas)))
         panel.legend(fontsize=9)
     panels[0, 0].set_yscale("log")
     return drawn

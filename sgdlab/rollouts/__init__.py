@@ -21,7 +21,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
             "synchronous", "unbounded", "version_fifo", "window",
         ],
         "predict": ["ClosedForms", "predict"],
-        "ratios": ["RatioRule", "Tokens"],
+        "ratios": ["RatioRule", "SampledTokens"],
         "schedule": ["FATES", "RolloutSchedule"],
         "simulate": ["RolloutRun", "simulate"],
         "workload": ["Workload", "lognormal"],

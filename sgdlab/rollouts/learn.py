@@ -17,7 +17,7 @@ import optax
 
 from sgdlab import arguments
 from sgdlab.rollouts.answers import AnswerTask
-from sgdlab.rollouts.ratios import RatioRule, Tokens
+from sgdlab.rollouts.ratios import RatioRule, SampledTokens
 from sgdlab.rollouts.schedule import RolloutSchedule
 from sgdlab.rollouts.workload import Workload
 from sgdlab.rules.asgd import asgd
@@ -230,7 +230,7 @@ def _run(
         at = lambda version: jax.tree.map(lambda ring: ring[version % of.ring], kept)
         parts = _minibatches(of, _sampled(of, key, at, params, update, *sampled))
 
-        def optimise(carry: tuple[Tree, Tree], part: tuple[jax.Array, jax.Array, Tokens]):
+        def optimise(carry: tuple[Tree, Tree], part: tuple[jax.Array, jax.Array, SampledTokens]):
             params, state = carry
             grads = jax.grad(_loss)(params, of, *part)
             lag = jnp.average(part[2].lag, weights=part[2].weight)
@@ -250,7 +250,7 @@ def _run(
 
 def _sampled(
     of: _Settings, key: jax.Array, at: Callable, params: Tree, update: jax.Array, *rows: jax.Array
-) -> tuple[jax.Array, jax.Array, Tokens]:
+) -> tuple[jax.Array, jax.Array, SampledTokens]:
     """Return questions [B], answers [B, M, T] and tokens of a batch: M is 1, or the number of all answers."""
     task, (question, _, version) = of.task, rows
 
@@ -278,7 +278,7 @@ def _sampled(
     whole = lambda leaf: jnp.broadcast_to(leaf, behaviour.shape)
     lag = whole((update - version)[:, None].astype(behaviour.dtype))
     advantage, weight = whole(advantage.reshape(weight.shape)[..., None]), whole(weight[..., None])
-    return question, answer, Tokens(behaviour, prox, behaviour, advantage, lag, weight)
+    return question, answer, SampledTokens(behaviour, prox, behaviour, advantage, lag, weight)
 
 
 def _minibatches(of: _Settings, batch: Tree) -> Tree:
@@ -297,7 +297,7 @@ def _log_probs(of: _Settings, params: Tree, question: jax.Array, answer: jax.Arr
     return jax.vmap(of_one, (None, 0, 0))(params, question, answer)
 
 
-def _loss(params: Tree, of: _Settings, question: jax.Array, answer: jax.Array, tokens: Tokens) -> jax.Array:
+def _loss(params: Tree, of: _Settings, question: jax.Array, answer: jax.Array, tokens: SampledTokens) -> jax.Array:
     """Return the negative surrogate, added up over the symbols of an answer, on average over rollouts."""
     surrogate = of.ratio(tokens._replace(now=_log_probs(of, params, question, answer)))
     return -(tokens.weight * surrogate).sum() / question.size

@@ -16,7 +16,7 @@ from sgdlab.bounds import Positive, Share
 from sgdlab.rollouts.family import RATIO_RULES
 
 
-class Tokens(NamedTuple):
+class SampledTokens(NamedTuple):
     """Holds what is known of the tokens of a minibatch, in arrays of one shape."""
 
     now: jax.Array  # log pi_theta, the only one that is differentiated
@@ -27,7 +27,7 @@ class Tokens(NamedTuple):
     weight: jax.Array  # how much the token counts; 0: not at all
 
 
-RatioRule = Callable[[Tokens], jax.Array]
+RatioRule = Callable[[SampledTokens], jax.Array]
 
 
 def _clipped(log_ratio: jax.Array, advantage: jax.Array, clip: float) -> jax.Array:
@@ -70,7 +70,7 @@ def decoupled(*, clip: Share = 0.2, cap: Positive = 2.0) -> RatioRule:
       cap: C. AReaL has the choice between this and leaving out tokens above it.
     """
 
-    def surrogate(tokens: Tokens) -> jax.Array:
+    def surrogate(tokens: SampledTokens) -> jax.Array:
         clipped = _clipped(tokens.now - tokens.prox, tokens.advantage, clip)
         return _truncated(tokens.prox - tokens.behaviour, cap) * clipped
 
@@ -90,7 +90,7 @@ def a3po(*, clip: Share = 0.2, cap: Positive = 2.0) -> RatioRule:
       cap: C.
     """
 
-    def surrogate(tokens: Tokens) -> jax.Array:
+    def surrogate(tokens: SampledTokens) -> jax.Array:
         share = 1 - 1 / jnp.maximum(tokens.lag, 1)
         prox = tokens.behaviour + share * (stop_gradient(tokens.now) - tokens.behaviour)
         return decoupled(clip=clip, cap=cap)(tokens._replace(prox=prox))
@@ -122,7 +122,7 @@ def m2po(*, threshold: Positive = 0.04) -> RatioRule:
       threshold: of the mean over the tokens of a minibatch.
     """
 
-    def surrogate(tokens: Tokens) -> jax.Array:
+    def surrogate(tokens: SampledTokens) -> jax.Array:
         log_ratio = tokens.now - tokens.behaviour
         kept = second_moment_mask(stop_gradient(log_ratio) ** 2, tokens.weight, threshold)
         return kept * jnp.exp(log_ratio) * tokens.advantage

@@ -67,7 +67,9 @@ def test_a_rule_is_its_formula_where_clips_and_caps_bind(name):
     now, prox, behaviour = random.standard_normal((3, 40)) / 2 - 1
     advantage = random.standard_normal(40)
     lag = random.integers(0, 5, 40).astype(float)
-    of = lambda now: rule(name)(rollouts.Tokens(now, *map(jnp.asarray, (prox, behaviour, advantage, lag, lag * 0 + 1))))
+    of = lambda now: rule(name)(
+        rollouts.SampledTokens(now, *map(jnp.asarray, (prox, behaviour, advantage, lag, lag * 0 + 1)))
+    )
     values, slopes = of(jnp.asarray(now)), jax.grad(lambda now: of(now).sum())(jnp.asarray(now))
     for place, fixed in enumerate(zip(prox, behaviour, advantage, lag, strict=True)):
         value, slope = jax.value_and_grad(lambda now, fixed=fixed: surrogate(name, now, *fixed))(now[place])
@@ -251,7 +253,9 @@ def test_the_mask_of_m2po_by_hand():
     assert second_moment_mask(moments, ones.at[1, 0].set(0.0), 0.051).tolist()[1][1]
     logs = jnp.log(jnp.array([[1.6, 1.1], [1.0, 1 / 1.3]]))
     fill = {"prox": ones, "behaviour": ones, "lag": ones, "weight": ones}
-    gradient = jax.grad(lambda now: rule("m2po")(rollouts.Tokens(now, advantage=2 * ones, **fill)).sum())(1 + logs)
+    gradient = jax.grad(lambda now: rule("m2po")(rollouts.SampledTokens(now, advantage=2 * ones, **fill)).sum())(
+        1 + logs
+    )
     np.testing.assert_allclose(gradient, [[0.0, 2.2], [2.0, 2 / 1.3]])
 
 
