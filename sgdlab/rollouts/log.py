@@ -3,15 +3,13 @@
 import dataclasses
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.dataset
 
 from sgdlab.predictors import censoring
 from sgdlab.rollouts.engines import LoadedSpeed
 from sgdlab.rollouts.workload import Workload
-from sgdlab.traces import cells
 
 COLUMNS = ("start", "end", "tokens", "version", "group", "step")
 """Names of the columns of a log."""
@@ -222,6 +220,8 @@ def read_log(path: pathlib.Path, *, version: str, columns: Mapping[str, str] | N
       ValueError: where the file is no such log; the message names the column or the row.
       FileNotFoundError: where there is no such file.
     """
+    from sgdlab.traces import cells  # noqa: PLC0415 (PyArrow takes a while to import, and only a log needs it)
+
     table = _table(path)
     names = {name: (columns or {}).get(name, name) for name in (*COLUMNS, *OTHERS)}
     for name in COLUMNS:
@@ -275,12 +275,14 @@ def _came(times: np.ndarray, versions: np.ndarray) -> np.ndarray:
     return times[order][np.searchsorted(newest, np.arange(1, newest[-1] + 1))]
 
 
-def _table(path: pathlib.Path) -> pa.Table:
+def _table(path: pathlib.Path) -> Any:
     """Read a file as a table of PyArrow."""
+    import pyarrow.dataset  # noqa: PLC0415 (as above)
+
     formats = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json"}
     if path.suffix not in formats:
         raise ValueError(f"its name must end in one of {', '.join(formats)}")
     try:
         return pyarrow.dataset.dataset(path, format=formats[path.suffix]).to_table()
-    except pa.ArrowException as error:
+    except pyarrow.ArrowException as error:
         raise ValueError(f"it cannot be read: {error}") from error

@@ -17,7 +17,6 @@ from sgdlab.report.table import Column, Number, Table, in_csv, numbers
 from sgdlab.report.words import number
 from sgdlab.results import plots, simultaneous
 from sgdlab.results.panels import PALETTE
-from sgdlab.results.standing import interval
 from sgdlab.rollouts.compare import Tried
 from sgdlab.rollouts.predict import ClosedForms
 from sgdlab.theory.participation import UNDER_USED
@@ -93,6 +92,8 @@ class Cell(NamedTuple):
 
 def of_learning(cells: Sequence[Cell], target: float) -> Table:
     """Return the table of what is learned."""
+    from sgdlab.results.standing import interval  # noqa: PLC0415 (SciPy's statistics take a while to import)
+
     standing = simultaneous.compare(np.array([cell.rewards.mean(axis=1) for cell in cells]), higher_is_better=True)
     behind = zip(standing.first, -standing.difference, standing.half, strict=True)
     shown = ["first" if first else f"{less:.3f} ± {half:.3f}" for first, less, half in behind]
