@@ -327,6 +327,7 @@ _HOMES = {
     "NETWORKS": "sgdlab.networks.family",
     "PREDICTORS": "sgdlab.predictors.family",
     "PROTOCOLS": "sgdlab.protocols.family",
+    "RATIO_RULES": "sgdlab.rollouts.family",
     "ROLLOUT_LENGTHS": "sgdlab.rollouts.family",
     "RULES": "sgdlab.rules.family",
     "STALENESS_POLICIES": "sgdlab.rollouts.family",

@@ -15,3 +15,13 @@ MARIN = Paper(
     "https://github.com/marin-community/marin/issues/8936",
     {"Pilots": "Seconds, stale tokens and waiting with the larger cap, from the numbers of the smaller one"},
 )
+
+AREAL = Paper(
+    "Fu et al. 2025",
+    "AReaL: A Large-Scale Asynchronous Reinforcement Learning System for Language Reasoning",
+    "https://arxiv.org/abs/2505.24298",
+    {
+        "Rules": "Rewards by rule for stale tokens and staleness policy, in kind",
+        "Speed": "Seconds to a reward by the bound of admission, in kind",
+    },
+)

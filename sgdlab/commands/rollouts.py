@@ -4,6 +4,7 @@
     sgdlab rollouts --policy=admission,window --eta=0,1,2,4 --lag=1,4 --group=8 --batch=64 --engines=24 --slots=32
     sgdlab rollouts --mean=2000 --sigma=1.2 --share=0.5 --cap=8192 --loop=0.03 --hold=both --train=9 --transfer=20
     sgdlab rollouts --log=rollouts.parquet --version=start --train=9 --gpus=64 --max_staleness=2
+    sgdlab rollouts --learn --rules=none,decoupled,truncated_is --policy=admission,window --eta=4,16
 
 Engines decode rollouts of prompts, several at a time; groups that are ready wait in a queue; a trainer takes batches of
 them; a transfer brings each new version to the engines. A staleness policy says which groups may begin, which are
@@ -15,13 +16,16 @@ not over), tokens, version, group, step (empty if not trained on); --columns=sta
 which version it holds, since a rollout may span several. The workload is fitted to it, what other policies and, with
 --gpus, other splits of the GPUs would give is simulated, and one of them is recommended.
 
+With --learn, a small policy is trained on what each staleness policy lets through, with each rule for stale tokens: a
+toy with exact rewards, whose classes are those of the prompts by length. Rates are tuned alike, on other seeds.
+
 Leaves rollouts.html, a self-contained page, and rollouts.json, .csv, .md, .png, .svg in the work directory.
 """
 
 import dataclasses
 import pathlib
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +36,7 @@ from sgdlab.commands import launch
 from sgdlab.errors import UsageError, said_of
 from sgdlab.report.table import WIDTH
 from sgdlab.report.words import number
-from sgdlab.rollouts import ROLLOUT_LENGTHS, STALENESS_POLICIES, LoadedSpeed, System, Workload, predict
+from sgdlab.rollouts import RATIO_RULES, ROLLOUT_LENGTHS, STALENESS_POLICIES, LoadedSpeed, System, Workload, predict
 from sgdlab.rollouts import compare as compared
 from sgdlab.rollouts import log as logs
 from sgdlab.rollouts import table as tables
@@ -43,6 +47,9 @@ DEFAULT_WORKDIR = "runs/rollouts"
 _SPLIT_ETAS = (0.0, 1.0, 2.0, 3.0, 4.0, 8.0)
 """Bounds of admission that are tried with each split of the GPUs, with half of the steps."""
 
+_RATE = 16.0
+"""The learning rate around which others of the toy are tried, over three decades."""
+
 _LISTS = {
     "policy": ("", f"Staleness policies, by default all: {', '.join(STALENESS_POLICIES)}."),
     "eta": ("2", "Bounds of admission, budget (theta), in_order and version_fifo, in versions."),
@@ -50,6 +57,7 @@ _LISTS = {
     "gate": ("", "Bounds of admission of window besides, in versions; without, its slots are always full."),
     "capacity": ("1", "Batches that the queue of queue_drop holds."),
     "requeue": ("never", f"When prompts of discarded groups are tried again: {', '.join(REQUEUES)}."),
+    "rules": ("none,decoupled,truncated_is", "With --learn, of none, ppo, decoupled, a3po, truncated_is, m2po."),
     "columns": ("", "Names of the log's columns that differ, as in start=t0,step=trained_at."),
 }
 _NUMBERS = {
@@ -63,6 +71,7 @@ _NUMBERS = {
     "train_token": (0.0, "Seconds more for each token in it."),
     "transfer": (1.0, "Seconds from the end of a step until the version is at the engines."),
     "max_staleness": (2.0, "Mean staleness by rollout that a recommendation may have."),
+    "target": (0.5, "Mean reward to which seconds are counted, with --learn."),
 }
 _COUNTS = {
     "cap": (None, 1, "Tokens at which a rollout is cut."),
@@ -75,6 +84,9 @@ _COUNTS = {
     "seed": (0, 0, "Seed of the lengths."),
     "draws": (4, 2, "Workloads drawn from the log, for intervals."),
     "gpus": (None, 2, "GPUs of engines (one each) and trainer: tries other splits of them."),
+    "minibatches": (1, 1, "Optimizer steps in a trainer step, with --learn."),
+    "trials": (8, 1, "Learning rates that are tried for each policy and rule, with --learn."),
+    "runs": (8, 3, "Seeds of what is learned, with --learn; the rates are tuned on half as many others."),
 }
 _KINDS = {
     "hold": ("trainer", HOLDS, "Who waits for the transfer."),
@@ -95,6 +107,7 @@ def define_flags() -> None:
         flags.DEFINE_enum(name, usual, known, words)
     flags.DEFINE_string("lengths", "lognormal", "Law of the lengths: lognormal, or one of your own by --parts.")
     flags.DEFINE_string("log", None, "A log of rollouts to fit: .parquet, .csv or .jsonl.")
+    flags.DEFINE_bool("learn", False, "Trains a small policy under each staleness policy and rule for stale tokens.")
     flags.DEFINE_bool("json", False, "Prints JSON instead of the table.")
 
 
@@ -102,9 +115,12 @@ def main(argv: Sequence[str]) -> None:
     """Simulates policies, prints and writes what they give."""
     given = flags.FLAGS
     chosen, workdir = _candidates(), launch.workdir(DEFAULT_WORKDIR)
+    ratios = {name: RATIO_RULES.check(name, f"--rules={name}").make() for name in given.rules if given.learn}
     with said_of("--"):
         workloads, system, said, more = _drawn() if given.log is None else _from_log()
         steps, warmup = given.steps, given.steps // 10
+        if given.learn and system.batch % given.minibatches:
+            raise ValueError(f"minibatches={given.minibatches} must divide the {system.batch} groups of a batch")
         others = [] if given.gpus is None else compared.splits(system, given.gpus)
         found = [compared.tried(workloads, system, one, steps=steps, warmup=warmup) for one in chosen]
         tried = found + [
@@ -115,10 +131,18 @@ def main(argv: Sequence[str]) -> None:
         ]
     best, prediction = compared.recommended(tried, given.max_staleness), predict(workloads[0], system)
     said = [tables.headline(found, best, given.max_staleness, given.gpus), *said]
-    as_json = tables.as_json(tried, prediction, recommended=None if best is None else best.as_dict(), **more)
     spread = " Intervals are two standard deviations over workloads drawn from the log." if more else ""
     counted = f"Numbers are from step {warmup} on; shares of slots and of waste are of the whole run.{spread}"
-    shown = tables.table(found, [f"Closed forms: {prediction}.", counted])
+    shown = {"Policies": tables.table(found, [f"Closed forms: {prediction}.", counted])}
+    printed = [tables.text(shown["Policies"], logged=bool(more)), *(textwrap.fill(one, WIDTH) for one in said)]
+    if given.learn:
+        learned = _learned(found, workloads[0], ratios)
+        more["learned"] = [
+            {name: np.asarray(value).tolist() for name, value in cell._asdict().items()} for cell in learned
+        ]
+        shown["Learning"] = tables.of_learning(learned, given.target)
+        printed.append(shown["Learning"].text())
+    as_json = tables.as_json(tried, prediction, recommended=None if best is None else best.as_dict(), **more)
     try:
         tables.write(workdir, tried, shown, as_json, said=said)
     except OSError as error:
@@ -126,8 +150,26 @@ def main(argv: Sequence[str]) -> None:
     if given.json:
         print(as_json, end="")
         return
-    print(tables.text(shown, logged=bool(more)), *(textwrap.fill(one, WIDTH) for one in said), sep="\n\n")
-    print(f"\nPage: {workdir / 'rollouts.html'}")
+    print(*printed, f"Page: {workdir / 'rollouts.html'}", sep="\n\n")
+
+
+def _learned(found: Sequence[compared.Tried], workload: Workload, ratios: Mapping[str, Callable]) -> list[tables.Cell]:
+    """Return what the toy learns under each policy that was simulated, with each rule."""
+    from sgdlab.rollouts import TrainedOn, toy, tuned  # noqa: PLC0415 (JAX takes a while to import, as this alone does)
+    from sgdlab.runs import space, tuning  # noqa: PLC0415 (likewise)
+
+    given, task, cells = flags.FLAGS, toy(), []
+    rates = (_RATE * 10 ** (space.DECADES * (space.points(given.trials)[:, 0] - 0.5))).tolist()
+    seeds = range(tuning.FIRST_SEED, tuning.FIRST_SEED + given.runs // 2), range(given.runs)
+    trained = [TrainedOn.of(one.schedule, workload, task) for one in found]
+    of_each = [([run] * len(seeds[0]), [run] * len(seeds[1])) for run in trained]
+    for name, ratio in ratios.items():
+        chosen, learned = tuned(of_each, task, ratio, rates, seeds=seeds, minibatches=given.minibatches)
+        rewards, seconds = (
+            np.split(of, len(found)) for of in (learned.rewards[:, -1], learned.seconds_to(given.target))
+        )
+        cells += map(tables.Cell, [one.candidate.title for one in found], [name] * len(found), chosen, rewards, seconds)
+    return [cell for place in range(len(found)) for cell in cells[place :: len(found)]]
 
 
 def _candidates() -> list[compared.Candidate]:

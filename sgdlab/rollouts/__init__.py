@@ -1,33 +1,29 @@
 """Rollouts: staleness in asynchronous reinforcement learning of language models, exactly.
 
 Engines decode rollouts, a queue holds the groups that are ready, a trainer takes batches of them, and a staleness
-policy says which may begin, which are thrown away, and which are next.
+policy says which may begin, which are thrown away, and which are next. A run can be replayed: a policy is trained on
+answers of the versions that it read, by a rule for the ratio of probabilities.
 """
 
-from sgdlab.rollouts.bias import LengthBias, length_bias
-from sgdlab.rollouts.engines import LoadedSpeed, System
-from sgdlab.rollouts.family import ROLLOUT_LENGTHS, STALENESS_POLICIES
-from sgdlab.rollouts.policies import (
-    Discard,
-    StalenessPolicy,
-    admission,
-    budget,
-    in_order,
-    one_step_off,
-    queue_drop,
-    synchronous,
-    unbounded,
-    version_fifo,
-    window,
-)
-from sgdlab.rollouts.predict import ClosedForms, predict
-from sgdlab.rollouts.schedule import FATES, RolloutSchedule
-from sgdlab.rollouts.simulate import RolloutRun, simulate
-from sgdlab.rollouts.workload import Workload, lognormal, recorded
+from sgdlab import lazy
 
-__all__ = [
-    "FATES", "ROLLOUT_LENGTHS", "STALENESS_POLICIES", "ClosedForms", "Discard", "LengthBias", "LoadedSpeed",
-    "RolloutRun", "RolloutSchedule", "StalenessPolicy", "System", "Workload", "admission", "budget", "in_order",
-    "length_bias", "lognormal", "one_step_off", "predict", "queue_drop", "recorded", "simulate", "synchronous",
-    "unbounded", "version_fifo", "window",
-]  # fmt: skip
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    modules=("engines",),
+    names={
+        "answers": ["AnswerTask", "toy"],
+        "bias": ["LengthBias", "length_bias"],
+        "engines": ["LoadedSpeed", "System"],
+        "family": ["RATIO_RULES", "ROLLOUT_LENGTHS", "STALENESS_POLICIES"],
+        "learn": ["Learned", "TrainedOn", "replay", "tuned"],
+        "policies": [
+            "Discard", "StalenessPolicy", "admission", "budget", "in_order", "one_step_off", "queue_drop",
+            "synchronous", "unbounded", "version_fifo", "window",
+        ],
+        "predict": ["ClosedForms", "predict"],
+        "ratios": ["RatioRule", "SampledTokens"],
+        "schedule": ["FATES", "RolloutSchedule"],
+        "simulate": ["RolloutRun", "simulate"],
+        "workload": ["Workload", "lognormal"],
+    },
+)  # fmt: skip

@@ -58,7 +58,7 @@ def length_bias(schedule: RolloutSchedule, workload: Workload, *, warmup: int = 
     groups = schedule.step >= warmup
     begun = np.unique(schedule.prompt)
     return LengthBias(
-        shares=participation.shares(np.bincount(workload.tenths()[schedule.prompt[groups]], minlength=10)),
+        shares=participation.shares(np.bincount(workload.classes()[schedule.prompt[groups]], minlength=10)),
         trained=float(schedule.tokens[schedule.trained(warmup)].mean()),
         offered=float(workload.tokens[0, begun].mean()),
     )

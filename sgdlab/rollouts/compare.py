@@ -16,9 +16,7 @@ from sgdlab.rollouts.predict import predict
 from sgdlab.rollouts.schedule import RolloutSchedule
 from sgdlab.rollouts.simulate import simulate
 from sgdlab.rollouts.workload import Workload
-
-STARVED = 0.5
-"""Share of an equal one below which the longest tenth of the prompts is starved."""
+from sgdlab.theory.participation import UNDER_USED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +161,7 @@ def recommended(found: Sequence[Tried], max_staleness: float, tolerance: float =
     allowed = [
         one
         for one in found
-        if one.figures["staleness"] <= (1 + tolerance) * max_staleness and one.figures["longest_tenth"] >= STARVED
+        if one.figures["staleness"] <= (1 + tolerance) * max_staleness and one.figures["longest_tenth"] >= UNDER_USED
     ]
     if not allowed:
         return None

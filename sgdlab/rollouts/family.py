@@ -16,3 +16,6 @@ STALENESS_POLICIES = Registry(
     "staleness policy", given={"batch": ""}, listed=LISTED, modules=("sgdlab.rollouts.policies",)
 )
 """Rules that say which groups begin, are discarded and are trained on: `(*, batch, **own) -> StalenessPolicy`."""
+
+RATIO_RULES = Registry("ratio rule", given={}, listed=LISTED, modules=("sgdlab.rollouts.ratios",))
+"""Rules for tokens that another version than the trained one has sampled: `(**own) -> RatioRule`."""

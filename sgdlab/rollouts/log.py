@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -134,12 +135,8 @@ class RolloutLog:
             last = np.nanmax(np.append(self.end, self.start.max()))
             started, ended = np.sort(self.start[here]), np.sort(np.where(self.over, self.end, last)[here])
             begin, until = self.start[rows][inside], self.end[rows][inside]
-            busy[inside] = (
-                _integral(started, until)
-                - _integral(ended, until)
-                - _integral(started, begin)
-                + _integral(ended, begin)
-            ) / (until - begin)
+            spent = [_integral(started, at) - _integral(ended, at) for at in (begin, until)]
+            busy[inside] = (spent[1] - spent[0]) / (until - begin)
         each = seconds / self.tokens[rows]
         slope, alone = 0.0, 1.0
         if np.ptp(busy) > _NARROW * busy.max():
@@ -223,65 +220,52 @@ def read_log(path: pathlib.Path, *, version: str, columns: Mapping[str, str] | N
       ValueError: where the file is no such log; the message names the column or the row.
       FileNotFoundError: where there is no such file.
     """
+    from sgdlab.traces import cells  # noqa: PLC0415 (PyArrow takes a while to import, and only a log needs it)
+
     table = _table(path)
     names = {name: (columns or {}).get(name, name) for name in (*COLUMNS, *OTHERS)}
     for name in COLUMNS:
         if names[name] not in table.column_names:
             there = ", ".join(table.column_names)
             raise ValueError(f"it must have a column {names[name]!r} ({name}); it has {there}")
+    there = {name: table[called].to_pylist() for name, called in names.items() if called in table.column_names}
     size = table.num_rows
 
-    def codes(name: str) -> np.ndarray:
-        if names[name] not in table.column_names:
-            return np.zeros(size, np.int64)
-        return np.unique(np.array(table[names[name]].to_pylist(), dtype=str), return_inverse=True)[1].astype(np.int64)
-
     def plain(name: str) -> np.ndarray:
-        try:
-            return _numbers(table[names[name]].to_pylist())
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"its column {names[name]!r} must hold numbers: {error}") from error
+        found = [cells.number(cell) for cell in there.get(name, [0] * size)]
+        if None in found:
+            raise ValueError(f"its column {names[name]!r} must hold numbers, not {there[name][found.index(None)]!r}")
+        return np.array(found, np.float64)
 
-    start, end, tokens, step = plain("start"), plain("end"), plain("tokens"), plain("step")
-    for name, bad in (
-        ("start", ~np.isfinite(start)),
-        ("end", end < start),
-        ("tokens", np.isfinite(end) & ~(tokens >= 0)),
-    ):
+    start, end, tokens, step = map(plain, ("start", "end", "tokens", "step"))
+    over = np.isfinite(end)
+    for name, bad in (("start", ~np.isfinite(start)), ("end", end < start), ("tokens", over & ~(tokens >= 0))):
         if bad.any():
             raise ValueError(f"row {int(np.argmax(bad)) + 1} must have a {names[name]!r} that fits the others")
     step = np.where(np.isnan(step), -1, step).astype(np.int64)
-    attempt = plain("attempt") if names["attempt"] in table.column_names else np.zeros(size)
     if not size or (step < 0).all():
         raise ValueError(f"it must have rows with a {names['step']!r}: nothing was trained on")
-    read, lag = _reads(start, end, step, table[names["version"]].to_pylist(), version, names["version"])
+    lag = np.full(size, np.nan)
+    if version == "tokens":
+        lists = [cell if isinstance(cell, list) and cell else [cell] for cell in there["version"]]
+        lag = step - np.array([np.mean(np.array([cells.number(one) for one in made], np.float64)) for made in lists])
+        there["version"] = [made[0] for made in lists]
+    read = plain("version")
+    if np.isnan(read[over if version == "end" else slice(None)]).any():
+        raise ValueError(f"its column {names['version']!r} must hold a version in every row")
+    if version == "end":
+        # A version has come between the last rollout that ended without it and the first that ended with it.
+        read = np.searchsorted(_came(end[over], read[over]), start, side="right")
     if (step[step >= 0] < read[step >= 0]).any():
         raise ValueError(
             f"{names['step']!r} must be no smaller than the version on which a rollout began; is it counted from 0, "
             f"and is {names['version']!r} that of the {version}?"
         )
-    return RolloutLog(start, end, tokens, read, lag, codes("group"), step, codes("engine"), attempt.astype(np.int64))
-
-
-def _reads(
-    start: np.ndarray, end: np.ndarray, step: np.ndarray, cells: list, version: str, name: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the version on which each rollout began, and the staleness of its tokens where that is known."""
-    unknown = np.full(start.size, np.nan)
-    try:
-        if version == "tokens":
-            known = [cell if isinstance(cell, list) and cell else [cell] for cell in cells]
-            return np.array([int(row[0]) for row in known]), step - np.array([np.mean(row) for row in known])
-        found = _numbers(cells)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"its column {name!r} must hold versions, of {version}: {error}") from error
-    over = np.isfinite(end)
-    if np.isnan(found[over]).any() or (version == "start" and np.isnan(found).any()):
-        raise ValueError(f"its column {name!r} must hold a version in every row")
-    if version == "start":
-        return found.astype(np.int64), unknown
-    # A version has come between the last rollout that ended without it and the first that ended with it.
-    return np.searchsorted(_came(end[over], found[over]), start, side="right"), unknown
+    group, engine = (
+        cells.Names.of(names[name], there.get(name, [0] * size)).codes.astype(np.int64) for name in ("group", "engine")
+    )
+    attempt = plain("attempt").astype(np.int64)
+    return RolloutLog(start, end, tokens, read.astype(np.int64), lag, group, step, engine, attempt)
 
 
 def _came(times: np.ndarray, versions: np.ndarray) -> np.ndarray:
@@ -291,23 +275,14 @@ def _came(times: np.ndarray, versions: np.ndarray) -> np.ndarray:
     return times[order][np.searchsorted(newest, np.arange(1, newest[-1] + 1))]
 
 
-def _numbers(cells: list) -> np.ndarray:
-    """Return the numbers of cells, NaN of empty ones; ValueError or TypeError where one is no number."""
-    return np.array([np.nan if cell in (None, "") else float(cell) for cell in cells])
+def _table(path: pathlib.Path) -> Any:
+    """Read a file as a table of PyArrow."""
+    import pyarrow.dataset  # noqa: PLC0415 (as above)
 
-
-def _table(path: pathlib.Path):
-    """Read a file as a table of PyArrow, which takes a while to import."""
-    import pyarrow.csv  # noqa: PLC0415 (as above)
-    import pyarrow.json  # noqa: PLC0415
-    import pyarrow.parquet  # noqa: PLC0415
-
-    readers = {
-        ".parquet": pyarrow.parquet.read_table, ".csv": pyarrow.csv.read_csv, ".jsonl": pyarrow.json.read_json,
-    }  # fmt: skip
-    if path.suffix not in readers:
-        raise ValueError(f"its name must end in one of {', '.join(readers)}")
+    formats = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json"}
+    if path.suffix not in formats:
+        raise ValueError(f"its name must end in one of {', '.join(formats)}")
     try:
-        return readers[path.suffix](path)
+        return pyarrow.dataset.dataset(path, format=formats[path.suffix]).to_table()
     except pyarrow.ArrowException as error:
         raise ValueError(f"it cannot be read: {error}") from error

@@ -30,19 +30,26 @@ class Discard(NamedTuple):
 
 @dataclasses.dataclass
 class StalenessPolicy:
-    """No gate: slots are always full. Ready groups are trained first come, first served, and none is discarded.
+    """Group n, counted from 0, may begin where n < (eta + v + 1) B; ready groups are trained on as they come.
+
+    None is discarded; where one is, by a policy that is made of this one, it gives its place back.
 
     Attributes:
       batch: B, groups of a trainer step.
+      eta: bound of the gate in versions; without one, slots are always full.
       requeue: when the prompt of a discarded group is tried again: "never", "front" or "back".
     """
 
     batch: int
+    eta: float = dataclasses.field(default=math.inf, kw_only=True)
     requeue: str = dataclasses.field(default="never", kw_only=True)
+
+    def __post_init__(self) -> None:
+        arguments.one_of("requeue", self.requeue, REQUEUES)
 
     def admit(self, run: "RolloutRun") -> bool:
         """Return True if another group may begin now; it is asked only where a slot is free."""
-        return True
+        return run.begun - run.discarded < (self.eta + run.version + 1) * self.batch
 
     def evict(self, run: "RolloutRun") -> Sequence[Discard]:
         """Return the ready groups that are thrown away now."""
@@ -54,17 +61,6 @@ class StalenessPolicy:
 
     def published(self, run: "RolloutRun") -> None:
         """Takes note of a version that has just come to the engines."""
-
-
-@dataclasses.dataclass
-class Admission(StalenessPolicy):
-    """Group n, counted from 0 as they begin, may begin where n < (eta + v + 1) B; discarded ones give places back."""
-
-    eta: float = dataclasses.field(kw_only=True)
-
-    def admit(self, run: "RolloutRun") -> bool:
-        """Return True if a place is free."""
-        return run.begun - run.discarded < (self.eta + run.version + 1) * self.batch
 
 
 @dataclasses.dataclass
@@ -87,7 +83,7 @@ class Budget(StalenessPolicy):
 
 
 @dataclasses.dataclass
-class InOrder(Admission):
+class InOrder(StalenessPolicy):
     """Group n is of step n // B."""
 
     def select(self, run: "RolloutRun") -> Sequence[int] | None:
@@ -99,7 +95,7 @@ class InOrder(Admission):
 
 
 @dataclasses.dataclass
-class VersionFifo(Admission):
+class VersionFifo(StalenessPolicy):
     """The oldest version first: a group waits for all that began on an older one."""
 
     def select(self, run: "RolloutRun") -> Sequence[int] | None:
@@ -112,7 +108,7 @@ class VersionFifo(Admission):
 
 
 @dataclasses.dataclass
-class LagWindow(Admission):
+class LagWindow(StalenessPolicy):
     """Discards ready groups that would be staler than `lag` in the next step."""
 
     lag: float = dataclasses.field(kw_only=True)
@@ -163,7 +159,7 @@ def admission(*, batch: Count, eta: NotNegative = 2.0) -> StalenessPolicy:
       batch: B, groups of a trainer step.
       eta: bound of the mean staleness in versions (rounded up to a whole group); single rollouts can be far staler.
     """
-    return Admission(batch, eta=eta)
+    return StalenessPolicy(batch, eta=eta)
 
 
 @STALENESS_POLICIES.register(
@@ -221,7 +217,6 @@ def window(
       requeue: when the prompt of a discarded group is tried again: never, front (before new prompts) or back.
       freshest: whether the freshest ready groups are taken, not the first.
     """
-    arguments.one_of("requeue", requeue, REQUEUES)
     bound, eta = (math.inf if value is None else float(value) for value in (lag, gate))
     return LagWindow(batch, requeue=requeue, eta=eta, lag=bound, freshest=freshest)
 
@@ -235,7 +230,6 @@ def queue_drop(*, batch: Count, capacity: Count | None = 1, requeue: str = "neve
       capacity: q, batches that the queue holds. None: any number.
       requeue: when the prompt of a discarded group is tried again: never, front or back.
     """
-    arguments.one_of("requeue", requeue, REQUEUES)
     return QueueDrop(batch, requeue=requeue, capacity=math.inf if capacity is None else capacity * batch)
 
 

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from sgdlab.rollouts.engines import System
-from sgdlab.rollouts.policies import Admission, Budget, LagWindow, QueueDrop, StalenessPolicy
+from sgdlab.rollouts.policies import Budget, LagWindow, QueueDrop, StalenessPolicy
 from sgdlab.rollouts.workload import Workload
 
 
@@ -86,17 +86,6 @@ class ClosedForms:
         """Return the bound of the mean staleness under admission: eta, rounded up to a whole group of the batch."""
         return math.ceil(eta * self.system.batch) / self.system.batch if math.isfinite(eta) else math.inf
 
-    def token_staleness(self, *, in_flight: bool) -> float:
-        r"""Return the staleness before the queue of a token, for single rollouts and far more slots than B.
-
-        .. math:: \frac{C}{B} \frac{E L^2}{(E L)^2}
-
-        by the version on which its rollout began, and half of that by the version that made it. Ours.
-        """
-        lengths = self.workload.tokens[0].astype(float)
-        whole = self.system.all_slots / self.rollouts_per_step * float((lengths**2).mean()) / lengths.mean() ** 2
-        return float(whole / max(1.0, self.rho) / (2 if in_flight else 1))
-
     def smallest_eta(self) -> int:
         r"""Return the smallest bound of admission that keeps the trainer busy, or one more.
 
@@ -106,32 +95,18 @@ class ClosedForms:
         """
         return math.ceil(self.workload.longest() / (self.system.rates()[-1] * self.step_seconds)) + 1
 
-    def synchronous_seconds(self, num_steps: int) -> float | None:
-        """Return the seconds of synchronous steps: the longest rollout of each, training and transfer, added up.
-
-        None where slots are fewer than rollouts of a step, or slots of a busier engine are slower: then a step is not
-        its longest rollout.
-        """
-        system, rates = self.system, self.system.rates()
-        if system.all_slots < self.rollouts_per_step or len(set(rates[1:])) > 1:
-            return None
-        attempt, prompt = np.divmod(np.arange(num_steps * system.batch), self.workload.prompts)
-        steps = self.workload.tokens[attempt % self.workload.attempts, prompt].reshape(num_steps, -1)
-        seconds = steps.max(axis=1) / rates[-1] + system.train + system.train_token * steps.sum(axis=1)
-        return float((seconds + system.transfer).sum())
-
     def staleness(self, policy: StalenessPolicy) -> tuple[str, float]:
         """Return what is known of the mean staleness under a policy: a relation ("=", "<=" or "") and a number."""
         waits = self.system.trainer_waits
         match policy:
-            case Admission(eta=0.0):
+            case StalenessPolicy(eta=0.0):
                 return "=", 0.0
             case LagWindow(lag=lag, eta=eta):
                 return "<=", min(lag, self.admitted(eta)) if waits else lag
-            case Admission(eta=bound) | Budget(theta=bound):
-                return ("<=", self.admitted(bound)) if waits else ("", math.nan)
             case QueueDrop(capacity=capacity) if math.isfinite(capacity):
                 return "=", self.queue_staleness(capacity / policy.batch)
+            case Budget(theta=bound) | StalenessPolicy(eta=bound) if math.isfinite(bound):
+                return ("<=", self.admitted(bound)) if waits else ("", math.nan)
             case _:
                 return ("=", self.queue_staleness()) if self.rho < 1 else ("", math.inf)
 

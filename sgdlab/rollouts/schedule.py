@@ -118,12 +118,10 @@ class RolloutSchedule:
           in_flight: against the version that made each token; else against that on which its rollout began.
           warmup: steps before this one do not count.
         """
-        rows = self.trained(warmup)
-        if not in_flight:
-            return float((self.staleness(warmup) * self.tokens[rows]).sum() / max(self.tokens[rows].sum(), 1))
-        spans = rows[self.span_rollout]
-        lag = self.step[self.group[self.span_rollout]] - self.span_version
-        return float((lag * self.span_tokens)[spans].sum() / max(self.span_tokens[spans].sum(), 1))
+        spans = self.trained(warmup)[self.span_rollout]
+        version = self.span_version if in_flight else self.read[self.span_rollout]
+        lag = self.step[self.group[self.span_rollout]] - version
+        return float(np.average(lag[spans], weights=self.span_tokens[spans]))
 
     def in_system(self) -> np.ndarray:
         """int[U]: rollouts, trained in the end, begun before version v = 1 ... U came and by then in no step, by times.

@@ -3,10 +3,11 @@
 import json
 import math
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.figure import Figure
 
 from sgdlab import files
@@ -14,10 +15,11 @@ from sgdlab.report import pages
 from sgdlab.report.finite import finite
 from sgdlab.report.table import Column, Number, Table, in_csv, numbers
 from sgdlab.report.words import number
-from sgdlab.results import plots
+from sgdlab.results import plots, simultaneous
 from sgdlab.results.panels import PALETTE
-from sgdlab.rollouts.compare import STARVED, Tried
+from sgdlab.rollouts.compare import Tried
 from sgdlab.rollouts.predict import ClosedForms
+from sgdlab.theory.participation import UNDER_USED
 
 _FIGURES = {
     "s a step": ("seconds_per_step", "seconds from one version at the engines to the next"),
@@ -78,6 +80,46 @@ def table(found: Sequence[Tried], notes: Sequence[str]) -> Table:
     return Table.of(columns(), found, notes, obvious=["policy"])
 
 
+class Cell(NamedTuple):
+    """Holds what is learned under a policy with a rule for stale tokens, from S seeds."""
+
+    policy: str
+    rule: str  # name of the ratio rule
+    rate: float  # learning rate that was chosen
+    rewards: np.ndarray  # float64[S, K], expected reward of each class in the end, the longest prompts last
+    seconds: np.ndarray  # float64[S], until the mean reward reached the target; infinite: never
+
+
+def of_learning(cells: Sequence[Cell], target: float) -> Table:
+    """Return the table of what is learned."""
+    from sgdlab.results.standing import interval  # noqa: PLC0415 (SciPy's statistics take a while to import)
+
+    standing = simultaneous.compare(np.array([cell.rewards.mean(axis=1) for cell in cells]), higher_is_better=True)
+    behind = zip(standing.first, -standing.difference, standing.half, strict=True)
+    shown = ["first" if first else f"{less:.3f} ± {half:.3f}" for first, less, half in behind]
+
+    def seconds(cell: Cell) -> str:
+        found = (np.median(cell.seconds), *interval(cell.seconds.tolist()))
+        middle, low, high = (number(second) if math.isfinite(second) else "never" for second in found)
+        return middle if low == high else f"{middle} ({low}-{high})"
+
+    columns = [
+        Column("policy", lambda row: row[0].policy),
+        Column("rule", lambda row: row[0].rule, "what is done with stale tokens"),
+        Column("rate", lambda row: number(row[0].rate), "learning rate of SGD, the best for the cell on other seeds"),
+        Column("reward", lambda row: f"{row[0].rewards.mean():.3f}", "expected reward in the end, mean of all classes"),
+        Column("behind", lambda row: row[1], "the best by so much; first: paired seeds do not tell it apart from that"),
+        Column("longest", lambda row: f"{row[0].rewards[:, -1].mean():.3f}", "of the class with the longest prompts"),
+        Column("seconds", lambda row: seconds(row[0]), f"median until the reward is {target:g}, with a 95 % interval"),
+    ]
+    seeds, classes = cells[0].rewards.shape
+    note = (
+        f"Trained: a linear softmax policy with one right answer for each of {classes} classes of prompts by length; "
+        f"{seeds} seeds."
+    )
+    return Table.of(columns, list(zip(cells, shown, strict=True)), [note], obvious=["policy"], left=2)
+
+
 def text(shown: Table, *, logged: bool) -> str:
     """Return the table for a terminal, without the columns that a page alone has room for."""
     return shown.without(_ON_PAGE + _BUSY * logged).text()
@@ -99,7 +141,7 @@ def headline(found: Sequence[Tried], best: Tried | None, most: float, gpus: int 
       gpus: of engines and trainer, where other splits of them were tried.
     """
     worst, said = min(found, key=lambda one: one.figures["longest_tenth"]).figures, ""
-    starved = worst["longest_tenth"] < STARVED
+    starved = worst["longest_tenth"] < UNDER_USED
     if starved:
         title = next(one.candidate.title for one in found if one.figures is worst)
         said = (
@@ -145,11 +187,13 @@ def picture(found: Sequence[Tried]) -> Figure:
     return figure
 
 
-def write(workdir: pathlib.Path, found: Sequence[Tried], shown: Table, as_json: str, *, said: Sequence[str]) -> None:
-    """Writes rollouts.json, .csv, .md, .png, .svg and .html, a self-contained page."""
+def write(
+    workdir: pathlib.Path, found: Sequence[Tried], shown: Mapping[str, Table], as_json: str, *, said: Sequence[str]
+) -> None:
+    """Writes rollouts.json, .csv, .md, .png, .svg and .html, a self-contained page of tables by heading."""
     plots.save(picture(found), workdir / "rollouts")
     values = {"said": said, "shown": shown, "picture": pages.embedded(workdir / "rollouts.svg")}
     rows = [{"policy": one.candidate.title, "engines": one.system.engines, **numbers(columns(), one)} for one in found]
-    contents = {"json": as_json, "csv": in_csv(rows), "md": shown.markdown()}
+    contents = {"json": as_json, "csv": in_csv(rows), "md": "\n".join(one.markdown() for one in shown.values())}
     for ending, content in (contents | {"html": pages.render("sgdlab.rollouts", "page.html", **values)}).items():
         files.write_text(workdir / f"rollouts.{ending}", content)

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from sgdlab import arrays
-from sgdlab.bounds import Count, NotNegative, Positive
+from sgdlab.bounds import Count, NotNegative, Positive, Whole
 from sgdlab.rollouts.family import ROLLOUT_LENGTHS
 
 
@@ -68,15 +68,15 @@ class Workload:
         """
         return self.longest() / self.mean()
 
-    def tenths(self) -> np.ndarray:
-        """int64[P]: the tenth of the prompts, from 0 (shortest) to 9, by the geometric mean of all their rollouts.
+    def classes(self, number: int = 10) -> np.ndarray:
+        """int64[P]: the class of each prompt, from 0 (the shortest), by the geometric mean of all its rollouts.
 
         Prompts that are equal are distributed at random, always in the same way, since they may begin in order.
         """
         own = np.log(self.tokens).mean(axis=(0, 2))
         rank = np.empty(self.prompts, np.int64)
         rank[np.lexsort((np.random.default_rng(0).permutation(self.prompts), own))] = np.arange(self.prompts)
-        return rank * 10 // self.prompts
+        return rank * number // self.prompts
 
 
 @ROLLOUT_LENGTHS.register(title="log-normal lengths, of which a share of the variance is the prompt's own")
@@ -85,7 +85,7 @@ def lognormal(
     prompts: Count,
     group: Count = 8,
     attempts: Count = 4,
-    seed: int = 0,
+    seed: Whole = 0,
     mean: Positive = 1000.0,
     sigma: NotNegative = 1.0,
     share: NotNegative = 0.5,
@@ -124,40 +124,6 @@ def lognormal(
         shape
     )
     tokens = np.ceil(mean * np.exp(sigma * normal - sigma**2 / 2))
-    return Workload(_cut(tokens, cap, loops.random(shape) < loop))
-
-
-@ROLLOUT_LENGTHS.register(title="lengths that were recorded")
-def recorded(
-    *,
-    prompts: Count,
-    group: Count = 8,
-    attempts: Count = 4,
-    seed: int = 0,
-    lengths: tuple = (),
-    cap: Count | None = None,
-) -> Workload:
-    """Draws each rollout from lengths that were recorded, with replacement; prompts are alike.
-
-    Args:
-      prompts: P.
-      group: G.
-      attempts: A.
-      seed: of the draws.
-      lengths: tokens of rollouts.
-      cap: tokens at which a rollout is cut. None: never.
-
-    Example:
-      >>> int(recorded(prompts=5, group=2, lengths=(7, 9), cap=8).tokens.max())
-      8
-    """
-    if not len(lengths):
-        raise ValueError(f"lengths={lengths!r} must hold the tokens of at least one rollout")
-    drawn = np.random.default_rng([seed, 3]).choice(np.asarray(lengths, np.float64), (prompts, attempts, group))
-    return Workload(_cut(drawn, cap, np.zeros(drawn.shape, bool)))
-
-
-def _cut(tokens: np.ndarray, cap: int | None, loops: np.ndarray) -> np.ndarray:
-    """Return lengths [A, P, G] of those [P, A, G], cut at the cap, where loops are."""
-    tokens = tokens if cap is None else np.where(loops, cap, np.minimum(tokens, cap))
-    return np.maximum(tokens, 1).astype(np.int64).swapaxes(0, 1)
+    if cap is not None:
+        tokens = np.where(loops.random(shape) < loop, cap, np.minimum(tokens, cap))
+    return Workload(np.maximum(tokens, 1).astype(np.int64).swapaxes(0, 1))

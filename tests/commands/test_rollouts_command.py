@@ -6,6 +6,7 @@ import json
 import re
 
 import numpy as np
+import optax
 import pytest
 
 from sgdlab import rollouts
@@ -129,6 +130,29 @@ def test_a_log_is_fitted_and_others_are_predicted(roll, tmp_path):
         assert said in words
 
 
+@pytest.mark.long("the command as users run it")
+def test_what_is_learned_is_what_the_library_learns(roll, tmp_path):
+    small = (*SHORT, "--policy=synchronous,admission", "--runs=4", "--trials=2", "--minibatches=2", "--target=0.1")
+    code, output, errors = roll(*small, "--learn", "--rules=decoupled", "--workdir=found")
+    assert code == 0, errors
+    words = " ".join(output.split())
+    for said in ("median until the reward is 0.1", "what is done with stale tokens", "8 classes of prompts by length"):
+        assert said in words
+    assert "Learning" in (tmp_path / "found/rollouts.html").read_text()
+    cells = json.loads((tmp_path / "found/rollouts.json").read_text())["learned"]
+    names = [(cell["policy"], cell["rule"]) for cell in cells]
+    assert names == [("synchronous", "decoupled"), ("admission, eta 2", "decoupled")]
+    work, system, task = rollouts.lognormal(prompts=500, group=4), rollouts.System(2, 16, batch=4), rollouts.toy()
+    run = rollouts.simulate(work, system, rollouts.admission, num_steps=20)
+    trained = rollouts.TrainedOn.of(run, work, task)
+    cell = cells[1]
+    own = {"rules": optax.sgd(cell["rate"]), "seeds": range(4), "minibatches": 2}
+    found = rollouts.replay(trained, task, rollouts.RATIO_RULES["decoupled"].make(), **own)
+    np.testing.assert_allclose(cell["rewards"], found.rewards[:, -1], atol=1e-6)
+    reached = [second for second in cell["seconds"] if second is not None]
+    assert reached == [second for second in found.seconds_to(0.1) if np.isfinite(second)]
+
+
 def test_a_log_of_trained_rollouts_is_refused_with_the_reason(roll, tmp_path):
     work, system = rollouts.lognormal(prompts=300, group=4), rollouts.System(batch=4)
     run = rollouts.simulate(work, system, rollouts.window, num_steps=20)
@@ -142,7 +166,7 @@ def test_a_log_of_trained_rollouts_is_refused_with_the_reason(roll, tmp_path):
     ("arguments", "message"),
     [
         (["--policy=windows"], "--policy=windows must be one of synchronous, one_step_off, admission"),
-        (["--lengths=normal"], "--lengths=normal must be one of lognormal, recorded"),
+        (["--lengths=normal"], "--lengths=normal must be one of lognormal"),
         (["--eta=-1"], "--eta=-1.0 must be a finite number at least 0"),
         (["--eta=two"], "--eta=two must be numbers, separated by commas"),
         (["--requeue=top"], "--requeue='top' must be one of never, front, back"),
@@ -160,6 +184,11 @@ def test_a_log_of_trained_rollouts_is_refused_with_the_reason(roll, tmp_path):
             ["--log=a.csv", "--version=start", "--columns=begin=t0"],
             "--columns='begin' must be one of start, end, tokens",
         ),
+        (
+            ["--learn", "--rules=clip", *SHORT, "--policy=synchronous"],
+            "--rules=clip must be one of none, ppo, decoupled",
+        ),
+        (["--learn", "--minibatches=3", *SHORT, "--policy=synchronous"], "--minibatches=3 must divide the 4 groups"),
         (["--hold=all"], "--hold=all must be one of none, trainer, engines, both"),
     ],
 )

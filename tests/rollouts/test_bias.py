@@ -37,12 +37,12 @@ def test_shares_by_hand():
 
 
 def test_the_tenth_of_a_prompt_is_by_all_its_rollouts():
-    equal = rollouts.Workload(np.full((1, 2000, 4), 7)).tenths()
+    equal = rollouts.Workload(np.full((1, 2000, 4), 7)).classes()
     assert np.bincount(equal).tolist() == [200] * 10
     assert np.bincount(equal[:500], minlength=10).min() > 30
     tokens = np.full((2, 10, 2), 7)
     tokens[1, :, 1] = [30, 10, 20, 60, 50, 40, 100, 70, 90, 80]
-    assert rollouts.Workload(tokens).tenths().tolist() == [2, 0, 1, 5, 4, 3, 9, 6, 8, 7]
+    assert rollouts.Workload(tokens).classes().tolist() == [2, 0, 1, 5, 4, 3, 9, 6, 8, 7]
 
 
 def test_discarding_starves_the_longest_prompts_and_requeueing_the_longest_answers():

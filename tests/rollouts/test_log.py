@@ -168,7 +168,7 @@ GOOD = {
         ({"tokens": [400, None, 20]}, "row 2 must have a 'tokens' that fits the others"),
         ({"start": [0.0, None, 5.0]}, "row 2 must have a 'start' that fits the others"),
         ({"step": [None, None, None]}, "it must have rows with a 'step': nothing was trained on"),
-        ({"step": ["a", "b", "c"]}, "its column 'step' must hold numbers: could not convert"),
+        ({"step": ["a", "b", "c"]}, "its column 'step' must hold numbers, not 'a'"),
         ({"version": [0, None, 1]}, "its column 'version' must hold a version in every row"),
         ({"version": [0, 2, 1]}, "'step' must be no smaller than the version on which a rollout began"),
         ({}, "it has 3 groups, and at least 10 are needed"),
