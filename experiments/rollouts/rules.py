@@ -20,6 +20,7 @@ from experiments.harness import (
     Sweep,
     above,
     all_of,
+    bars,
     below,
     canvas,
     figure,
@@ -158,16 +159,15 @@ def _drawn(cells: dict[tuple[str, str], dict[str, dict[str, list[float]]]]) -> F
     tasks = list(dict.fromkeys(task for task, _ in cells))
     drawn, panels = canvas(len(tasks), 2, width=13, height=4.2 * len(tasks))
     for line, task in zip(panels, tasks, strict=True):
-        labels = {"reward": "reward in the end", "longest": "that of the longest prompts"}
+        labels = {"reward": "reward in the end", "longest": "reward of the longest prompts"}
         for panel, (name, label) in zip(line, labels.items(), strict=True):
             own = {rule: of for (of_task, rule), of in cells.items() if of_task == task}
             for index, (rule, of) in enumerate(own.items()):
                 places = np.arange(len(POLICIES)) + (index - len(own) / 2 + 0.5) * 0.8 / len(own)
                 found = [interval(of[policy][name], resolution=1e-3) for policy in POLICIES]
-                halves = np.nan_to_num([one.half for one in found], posinf=0.0)  # one seed has no interval
                 shade = PALETTE[index % len(PALETTE)]
-                panel.bar(places, [one.mean for one in found], 0.8 / len(own), yerr=halves, color=shade, label=rule)
+                bars(panel, places, found, color=shade, label=rule, fmt="o", capsize=2)
             panel.set_xticks(range(len(POLICIES)), [name.replace(", ", ",\n") for name in POLICIES], fontsize=8)
-            panel.set(ylabel=label, title=task, ylim=(0, 1.05))
-    panels[0, 0].legend(fontsize=8, ncols=2)
+            panel.set(ylabel=label, title=task, ylim=(-0.03, 1.05))
+    panels[0, 1].legend(fontsize=8, ncols=2, loc="center left")  # where all is learned
     return drawn

@@ -22,6 +22,7 @@ from experiments.harness import (
     Sweep,
     above,
     all_of,
+    bars,
     below,
     canvas,
     figure,
@@ -155,17 +156,22 @@ def claims(cells: dict[str, dict[float, dict[str, list[float]]]], enough: int) -
 
 def _drawn(cells: dict[str, dict[float, dict[str, list[float]]]], enough: int) -> Figure:
     drawn, panels = canvas(1, 2, width=11, height=4.4)
-    for shade, mark, (rule, of) in zip(PALETTE, "os", cells.items(), strict=False):
-        etas = list(of)
-        for panel, name in zip(panels[0], ("to target", "reward"), strict=True):
-            found = [interval(own[name]) for own in of.values()]
-            halves = np.nan_to_num([one.half for one in found], posinf=0.0)  # one seed has no interval
-            panel.errorbar(etas, [one.mean for one in found], halves, color=shade, marker=mark, label=rule, capsize=3)
-    for panel, label in zip(
-        panels[0], (f"seconds to a mean reward of {learning.TARGET:g}", "reward in the end"), strict=True
-    ):
+    labels = {
+        "to target": f"seconds to a mean reward of {learning.TARGET:g}, geometric mean",
+        "reward": "reward in the end",
+    }
+    for panel, (name, label) in zip(panels[0], labels.items(), strict=True):
+        logarithmic = name == "to target"
+        for shade, mark, (rule, of) in zip(PALETTE, "os", cells.items(), strict=False):
+            found = [interval(np.log(own[name]) if logarithmic else own[name]) for own in of.values()]
+            style = {"color": shade, "marker": mark, "label": rule, "capsize": 3}
+            bars(panel, list(of), found, logarithmic=logarithmic, **style)
         panel.axvline(enough, color="black", linewidth=1, linestyle=":", label="trainer busy from here on")
-        panel.set(xlabel="bound eta, versions", ylabel=label, xscale="symlog", xlim=(-0.3, 1.5 * max(etas)))
+        bounds = sorted(cells[RULES[0]])
+        panel.set_xscale("symlog")
+        panel.set_xticks(bounds, [f"{eta:g}" for eta in bounds])
+        panel.set(xlabel="bound eta, versions", ylabel=label, xlim=(-0.3, 1.5 * max(bounds)))
+        panel.minorticks_off()
         panel.legend(fontsize=9)
     panels[0, 0].set_yscale("log")
     return drawn
