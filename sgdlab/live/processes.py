@@ -26,7 +26,7 @@ from sgdlab.hosts.messages import BufferedSocket
 from sgdlab.live import environment
 from sgdlab.live.messages import Lost, Message
 from sgdlab.live.shared_arrays import Pieces, Versions
-from sgdlab.live.transport import Link, Workers
+from sgdlab.live.transport import WorkerLink, Workers
 from sgdlab.types import Tree
 
 PATIENCE = 0.5
@@ -42,7 +42,7 @@ _SPARE_AFTER = 2.0
 """Seconds after a worker has joined in which no spare is started: its start is not to be slower for it."""
 
 
-class Process(Link):
+class Process(WorkerLink):
     """A worker's process, the way to it, and the memory in which its gradients lie; OSError if it cannot be started.
 
     It is a spare until `becomes` says which worker's it is.

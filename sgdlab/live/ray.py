@@ -21,7 +21,7 @@ from sgdlab.live import environment
 from sgdlab.live.messages import Lost, Message
 from sgdlab.live.ray_cluster import Cluster
 from sgdlab.live.shared_arrays import own
-from sgdlab.live.transport import ANEW, Link, Workers
+from sgdlab.live.transport import ANEW, WorkerLink, Workers
 from sgdlab.live.worker import Actor
 from sgdlab.types import Tree
 
@@ -39,7 +39,7 @@ _AHEAD = 2
 """Gradients that an actor is asked for at once: each keeps its parameters in memory, also of one that is stopped."""
 
 
-class _Worker(Link):
+class _Worker(WorkerLink):
     """One actor of a worker, from its start to its end."""
 
     def __init__(self, actor: Any, end: Callable[["_Worker"], None], node: str = ""):

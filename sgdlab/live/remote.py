@@ -23,7 +23,7 @@ from sgdlab.live.frames import FORMAT, FrameError, Frames, header, whole, words
 from sgdlab.live.messages import Lost, Message, usable
 from sgdlab.live.settings import Endpoint, grpc_or_error, token_of
 from sgdlab.live.shared_arrays import MemoryLayout, aligned, numbered
-from sgdlab.live.transport import Link, Workers
+from sgdlab.live.transport import WorkerLink, Workers
 from sgdlab.types import Tree
 
 HELLO_SECONDS = 10.0
@@ -40,7 +40,7 @@ MOST_UNREAD = 20_000
 """Messages that wait for a worker that does not read, at most: more than it can have been asked for in good order."""
 
 
-class WorkerStream(Link):
+class WorkerStream(WorkerLink):
     """One worker's stream, from its beginning to its end.
 
     Threads of gRPC change the last three, the server's thread all else.

@@ -150,7 +150,7 @@ class Clock:
         self.last = last
 
 
-class Link:
+class WorkerLink:
     """The way to one process of a worker, from its start to its end, and what it was asked for: the base class of ways.
 
     Attributes:
@@ -244,7 +244,7 @@ class Workers:
         self.at_once = 2 * environment.own_cores() if own else num_workers
         self._params = MemoryLayout(params_like)
         self._answer = MemoryLayout({"params": params_like if sent_like is None else sent_like, "aux": aux_like})
-        self._workers: dict[int, Any] = {}  # worker -> its `Link`
+        self._workers: dict[int, Any] = {}  # worker -> its `WorkerLink`
         self._said: list[Message] = []  # what is known without a process having said it
 
     def __enter__(self) -> Self:
@@ -308,7 +308,7 @@ class Workers:
         """Start a process of a worker that has none."""
         raise NotImplementedError
 
-    def _forget(self, worker: int) -> Link | None:
+    def _forget(self, worker: int) -> WorkerLink | None:
         """Let a worker have no process any more, and return the way to the one that it had."""
         raise NotImplementedError
 
@@ -328,7 +328,7 @@ class Workers:
             "layout": self._answer.described(),
         }
 
-    def _message(self, worker: int, of: Link, said: dict[str, Any], memory: Callable[[], np.ndarray]) -> Message:
+    def _message(self, worker: int, of: WorkerLink, said: dict[str, Any], memory: Callable[[], np.ndarray]) -> Message:
         """Return the message of what a worker has said.
 
         Args:
