@@ -102,7 +102,7 @@ def predicted(parts: recordings.SplitRecording) -> list[tuple[str, dict[str, obj
     (oracle,) = found.by_role(protocol.CEILING)
     rows = []
     for one in found.by_role(protocol.DEPLOYABLE):
-        share, inside = 100 * one.paper.gradients_per_second / oracle.paper.gradients_per_second, None
+        share, inside = 100 * one.result.gradients_per_second / oracle.result.gradients_per_second, None
         if one.predictor is not None:
             record = predictors.run_online(parts.test, one.predictor, history=one.history)
             inside = contenders.errors(record)["within"] if np.isfinite(record.std).all() else None
