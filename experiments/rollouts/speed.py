@@ -86,7 +86,7 @@ def speed(
     enough = found.enough.max()
     notes = [
         f"Means over {seeds} seeds, of seconds to a reward geometric ones. The smallest bound that keeps the trainer "
-        f"busy is {enough} by the closed form. A run that misses the reward counts as one of {MISS:g} times its seconds."
+        f"busy is {enough} by the closed form. A run that misses it counts as one of {MISS:g} times its seconds."
     ]
     return Output(pd.DataFrame(rows), _drawn(cells, enough), claims(cells, int(enough)), notes)
 
