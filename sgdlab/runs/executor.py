@@ -50,8 +50,7 @@ def finish(sweeps: Iterable["Sweep"], session: "Session") -> dict[str, Records]:
       Stopped: over a mesh, where a signal asked to stop.
       Unfinished: where this command does a share of the runs, or none, and others are missing.
     """
-    asked = {point.key: (sweep, point) for sweep in sweeps for point in sweep.runs}
-    code = {key: works.code_of(sweep.work, point.settings) for key, (sweep, point) in asked.items()}
+    asked, code = _asked(sweeps)
     there: dict[str, Records] = {}
     changed: dict[str, list[str]] = {}
     if session.store.writes:
@@ -79,6 +78,17 @@ def finish(sweeps: Iterable["Sweep"], session: "Session") -> dict[str, Records]:
         whose = "to do" if session.noted is not None else "left to other shards"
         raise Unfinished(f"{left} of {len(asked)} runs are {whose}")
     return there
+
+
+def find_finished(sweeps: Iterable["Sweep"], session: "Session") -> dict[str, Records]:
+    """Return the records of those runs of sweeps, by key, that need not be done any more; nothing is done."""
+    return _found(*_asked(sweeps), session)[0] if session.store.writes else {}
+
+
+def _asked(sweeps: Iterable["Sweep"]) -> tuple[dict[str, _Asked], dict[str, dict[str, str]]]:
+    """Return the runs of sweeps, and the code of each, by key."""
+    asked = {point.key: (sweep, point) for sweep in sweeps for point in sweep.runs}
+    return asked, {key: works.code_of(sweep.work, point.settings) for key, (sweep, point) in asked.items()}
 
 
 def _found(

@@ -16,7 +16,7 @@ from sgdlab import files
 from sgdlab.errors import UsageError
 from sgdlab.results import ranking
 from sgdlab.runs import space
-from sgdlab.runs.executor import finish
+from sgdlab.runs.executor import find_finished, finish
 from sgdlab.runs.experiment import resolve
 from sgdlab.runs.ledger import NAMES, Row, RunLedger, row_of
 from sgdlab.runs.plan import make_plan
@@ -203,8 +203,15 @@ class Tuning:
             sweep = self._sweep(left)
             named = list(zip(sweep.runs, left, strict=True))
             if missing := [(point, one) for point, one in named if point.key not in ledger.rows]:
-                found = finish([dataclasses.replace(sweep, over=[point.varied for point, _ in missing])], session)
-                ledger.add(row_of(point.key, found[point.key], **one.facts) for point, one in missing)
+                sweeps, found = [dataclasses.replace(sweep, over=[point.varied for point, _ in missing])], {}
+                try:
+                    found = finish(sweeps, session)
+                except BaseException:  # the ledger goes on elsewhere, where what was done before is not at hand
+                    found = find_finished(sweeps, session)
+                    raise
+                finally:
+                    done = [(point, one) for point, one in missing if point.key in found]
+                    ledger.add(row_of(point.key, found[point.key], **one.facts) for point, one in done)
             rows |= {one.name: ledger.rows[point.key] for point, one in named}
         return [rows[one.name] for one in asked]
 

@@ -106,6 +106,10 @@ def tuned_once(tmp_path_factory):
     return one, session, tuning.tune(one, session)
 
 
+def interrupted(*asked):
+    raise KeyboardInterrupt
+
+
 class TestTuning:
     @pytest.mark.long("a whole tuning of two methods")
     def test_stages(self, tuned):
@@ -296,6 +300,14 @@ class TestTuning:
     def test_a_check_is_of_the_folds_that_are_reported(self):
         with pytest.raises(UsageError, match=r"--config.split must be own with --config.data.kind=stdlib_text"):
             compare.check(compare.comparison(tiny.config(data__kind="stdlib_text"), ["asgd"], [4], 1, tuned={}))
+
+    def test_what_was_done_before_an_interrupt_is_in_the_ledger(self, tuned, tmp_path, monkeypatch):
+        one, session, outcome = tuned
+        monkeypatch.setattr(tuning, "finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            one.run(session, RunLedger.read(tmp_path / "ledger.csv"))
+        trials = [row["key"] for row in outcome.rows if row["stage"] == "trial"]
+        assert sorted(RunLedger.read(tmp_path / "ledger.csv").rows) == sorted(trials)
 
     @pytest.mark.full
     def test_shards_tune_whole_methods(self, tuned, tmp_path):
