@@ -261,6 +261,8 @@ def stored(folder: pathlib.Path) -> list[Fleet]:
             recording = traces.read(folder / known["file"]).complete()
             recording = dataclasses.replace(recording, nodes=tuple(known["nodes"]))
             given = {name: known[name] for name in ("workers", "since", "until", "cost") if name in known}
+            if known["fault"] is not None and not set(known["workers"]) <= set(range(len(recording.workers))):
+                raise ValueError(f"workers={known['workers']} of {known['file']} must be numbers from 0 on")
             found.append(recorded(known["file"], known["fault"], recording, law=known["law"], **given))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} must say of each fleet what --write does: {error!r}") from error
@@ -358,6 +360,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     draws = (WRITTEN if given.write or given.answers else DRAWS) if given.draws is None else given.draws
     if draws < 1:
         parser.error(f"--draws={draws} must be at least 1")
+    if given.store and (given.answers or given.fleets):
+        parser.error("--store keeps the scores of drawn fleets: it must be left out beside --answers and --fleets")
     if given.write:
         write(given.write, draws, given.seed)
         print(f"Written: {len(asked(draws, given.seed))} fleets and truth.json in {given.write}")
@@ -380,7 +384,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         said = trials.pooled(answered, wanted)
         scores = {name: scored(fleets, [one[name] for one in said]) for name in RULES}
     print(table(scores).grid())
-    if given.store and not given.answers and not given.fleets:
+    if given.store:
         store(scores, f"python -m experiments.benchmarks.diagnosis --draws={draws} --seed={given.seed} --store")
     return 0
 

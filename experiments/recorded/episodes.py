@@ -44,7 +44,16 @@ PACED = "the worker sends 4 kB at a time, with pauses"
 CYCLE = (None, GRADIENT, LOADER, NEIGHBOUR, None, DISK, LINK, FROZEN)
 """Faults of consecutive episodes, again and again; None: nothing is done."""
 
-_SPIN = "import os; os.sched_setaffinity(0, [{core}]); print('spins', flush=True)\nwhile True: pass"
+_SPIN = """
+import os
+parent = os.getppid()
+os.sched_setaffinity(0, [{core}])
+print('spins', flush=True)
+while os.getppid() == parent:
+    for _ in range(100_000):
+        pass
+"""
+"""The program of a neighbour, which ends with the process that has started it."""
 _RUNS = (0.01, 0.04)
 """Seconds, at least and at most, that a frozen worker runs between two stops."""
 

@@ -38,7 +38,11 @@ def record(folder: pathlib.Path, count: int, *, steps: int, workers: int, seed: 
     machine = {"cores": cores, "system": platform.system(), "python": platform.python_version()}
     truth, path = {"version": 1, "settings": settings, "machine": machine, "fleets": []}, folder / diagnosis.TRUTH
     if path.exists():
-        truth = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            truth = {**json.loads(path.read_text(encoding="utf-8"))}
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"--workdir={folder}: {path} must be what an earlier call has left: {error}") from error
+        truth["fleets"] = [known for known in truth.get("fleets", []) if (folder / known["file"]).exists()]
     if truth.get("settings") != settings:
         raise UsageError(f"--workdir={folder} was begun with {truth.get('settings')}, and not with {settings}")
     there = {known["file"] for known in truth["fleets"]}

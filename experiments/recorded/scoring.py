@@ -52,22 +52,25 @@ def main(folders: Sequence[pathlib.Path], *, store: bool) -> None:
     """Print the table of some folders, and keep it."""
     if len({folder.name for folder in folders}) < len(folders):
         raise UsageError(f"--traces={','.join(map(str, folders[1:]))} must have names that differ, also from 'sample'")
-    found = pd.concat([pd.DataFrame(of_folder(folder)) for folder in folders])
+    read = [traces_of(folder) for folder in folders]  # a mistake is said before minutes of scores
+    found = pd.concat([pd.DataFrame(scores_of(folder.name, *of)) for folder, of in zip(folders, read, strict=True)])
     shown = table(found)
     print(shown.text())
     if store:
-        made = f"python -m experiments.recorded --score --traces={','.join(found.data.unique()[1:])} --store"
+        made = f"python -m experiments.recorded --score --traces={','.join(map(str, folders[1:]))} --store"
         files.write_text(RESULTS / "README.md", f"Made by `{made}`.\n\n{shown.markdown()}")
         files.write_text(RESULTS / "scores.csv", found.to_csv(index=False, float_format="%.6g"))
         print(f"Written: README.md and scores.csv in {RESULTS}")
 
 
-def of_folder(folder: pathlib.Path) -> list[dict[str, object]]:
-    """Score all tools on each trace of a folder: a row for each trace and tool.
+def traces_of(folder: pathlib.Path) -> tuple[list[diagnosis.Fleet], list[recordings.SplitRecording], bool]:
+    """Read the traces of a folder, as fleets and split for tuning, and say whether it is known what is true of them.
 
     Raises:
       UsageError: where there is no trace, or one cannot be read.
     """
+    if not folder.is_dir():
+        raise UsageError(f"--traces={folder} must be a folder of traces")
     try:
         known = diagnosis.stored(folder) if (folder / diagnosis.TRUTH).exists() else None
         names = [path.name for path in paths.files(folder, _ENDINGS)] if known is None else [one.name for one in known]
@@ -77,12 +80,18 @@ def of_folder(folder: pathlib.Path) -> list[dict[str, object]]:
     except (OSError, ValueError) as error:
         raise UsageError(f"--traces={folder}: {error}") from error
     fleets = known or [diagnosis.recorded(name, None, part.complete) for name, part in zip(names, parts, strict=True)]
-    rows = [
-        {"data": folder.name, "trace": fleet.name, "tool": tool, **scores}
+    return fleets, parts, known is not None
+
+
+def scores_of(
+    data: str, fleets: Sequence[diagnosis.Fleet], parts: Sequence[recordings.SplitRecording], is_known: bool
+) -> list[dict[str, object]]:
+    """Score all tools on each trace of a folder of this name: a row for each trace and tool."""
+    return [
+        {"data": data, "trace": fleet.name, "tool": tool, **scores, "truth": is_known}
         for fleet, part in tqdm(list(zip(fleets, parts, strict=True)), unit="trace", leave=False, disable=None)
         for tool, scores in [*predicted(part), *((rule, judged(rule, fleet)) for rule in RULES)]
     ]
-    return [{**row, "truth": known is not None} for row in rows]
 
 
 def judged(rule: str, fleet: diagnosis.Fleet) -> dict[str, object]:
@@ -119,7 +128,13 @@ def table(found: pd.DataFrame) -> Table:
             told = (_of_rule, OURS) if tool in RULES else (_of_protocol, FIXED)
             row |= told[0](here, of_data[of_data.tool == told[1]])
             rows.append([row.get(heading, "") for heading in COLUMNS])
-    return Table(COLUMNS, rows, [f"Faults in order: {', '.join(KINDS)}."], left=2)
+    return Table(COLUMNS, rows, [f"Faults in order: {', '.join(_kinds(found))}."], left=2)
+
+
+def _kinds(found: pd.DataFrame) -> list[str]:
+    """Return the faults that there are, those of this data set first."""
+    there = set(found.fault.dropna()) if "fault" in found else set()
+    return [*(kind for kind in KINDS if kind in there), *sorted(there - set(KINDS))]
 
 
 def _of_protocol(here: pd.DataFrame, fixed: pd.DataFrame) -> dict[str, str]:
@@ -135,7 +150,7 @@ def _of_rule(here: pd.DataFrame, ours: pd.DataFrame) -> dict[str, str]:
     if faulty.any():
         right, by = here[faulty].right.astype(int), here[faulty].groupby("fault").right
         row["named first"] = diagnosis.share_of(int(right.sum()), len(right))
-        row["by fault"] = ", ".join(f"{by.sum()[kind]:.0f}/{by.size()[kind]}" for kind in KINDS if kind in by.groups)
+        row["by fault"] = ", ".join(f"{by.sum()[kind]:.0f}/{by.size()[kind]}" for kind in _kinds(here))
         if here.since.notna().any():
             row["since, off by"] = f"{here.since.median():g}"
         if (here.tool != OURS).all():

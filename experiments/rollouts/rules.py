@@ -39,6 +39,7 @@ POLICIES = {
     "discard": functools.partial(rollouts.window, lag=1),
     "discard, again at the back": functools.partial(rollouts.window, lag=1, requeue="back"),
 }
+COMPARED = {"ppo", "decoupled", "truncated_is"}
 QUANTITIES = {
     "reward": "reward in the end, mean of the classes",
     "longest": "reward in the end of the class with the longest prompts",
@@ -75,6 +76,10 @@ def rules(
       trials: learning rates that are tried for each policy and rule.
       minibatches: optimizer steps in a trainer step.
     """
+    for name in rules:
+        rollouts.RATIO_RULES.check(name, f"rules={name}")
+    if not {*rules} >= COMPARED:
+        raise ValueError(f"rules={rules} must hold {', '.join(sorted(COMPARED))}, which the claims compare")
     points = [{"task": task, "rule": rule} for task in learning.TASKS for rule in rules]
     common = {"steps": steps, "seeds": seeds, "trials": trials, "minibatches": minibatches}
     found = Sweep(common, points, work=trained).table()

@@ -23,7 +23,9 @@ Leaves rollouts.html, a self-contained page, and rollouts.json, .csv, .md, .png,
 """
 
 import dataclasses
+import math
 import pathlib
+import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -86,8 +88,9 @@ _COUNTS = {
     "gpus": (None, 2, "GPUs of engines (one each) and trainer: tries other splits of them."),
     "minibatches": (1, 1, "Optimizer steps in a trainer step, with --learn."),
     "trials": (8, 1, "Learning rates that are tried for each policy and rule, with --learn."),
-    "runs": (8, 3, "Seeds of what is learned, with --learn; the rates are tuned on half as many others."),
+    "runs": (8, 6, "Seeds of what is learned, with --learn; the rates are tuned on half as many others."),
 }
+_OF_LEARNING = ("rules", "minibatches", "trials", "runs", "target")
 _KINDS = {
     "hold": ("trainer", HOLDS, "Who waits for the transfer."),
     "refresh": ("in_flight", REFRESHES, "Whether engines load versions at once, or when empty."),
@@ -115,7 +118,7 @@ def main(argv: Sequence[str]) -> None:
     """Simulates policies, prints and writes what they give."""
     given = flags.FLAGS
     chosen, workdir = _candidates(), launch.workdir(DEFAULT_WORKDIR)
-    ratios = {name: RATIO_RULES.check(name, f"--rules={name}").make() for name in given.rules if given.learn}
+    ratios = _ratios()
     with said_of("--"):
         workloads, system, said, more = _drawn() if given.log is None else _from_log()
         steps, warmup = given.steps, given.steps // 10
@@ -136,7 +139,8 @@ def main(argv: Sequence[str]) -> None:
     shown = {"Policies": tables.table(found, [f"Closed forms: {prediction}.", counted])}
     printed = [tables.text(shown["Policies"], logged=bool(more)), *(textwrap.fill(one, WIDTH) for one in said)]
     if given.learn:
-        learned = _learned(found, workloads[0], ratios)
+        with said_of("--"):
+            learned = _learned(found, workloads[0], ratios)
         more["learned"] = [
             {name: np.asarray(value).tolist() for name, value in cell._asdict().items()} for cell in learned
         ]
@@ -151,6 +155,25 @@ def main(argv: Sequence[str]) -> None:
         print(as_json, end="")
         return
     print(*printed, f"Page: {workdir / 'rollouts.html'}", sep="\n\n")
+
+
+def _ratios() -> dict[str, Callable]:
+    """Return the rules for stale tokens of the flags; none where nothing is to be learned."""
+    given = flags.FLAGS
+    if not given.learn:
+        if unused := [name for name in _OF_LEARNING if given[name].present]:
+            raise UsageError(f"--{unused[0]} must be left out without --learn")
+        return {}
+    if not given.rules:
+        raise UsageError(f"--rules must name some of {', '.join(RATIO_RULES)}")
+    for name, right, low, high in (
+        ("group", "at least 2: an advantage is against the others of the group", 2, math.inf),
+        ("target", "above 0 and below 1, a mean reward", sys.float_info.min, 1 - sys.float_info.epsilon),
+        ("runs", "at most 1,000, the first seed that rates are tuned with", 1, 1000),
+    ):
+        if not low <= given[name].value <= high:
+            raise UsageError(f"--{name}={given[name].value:g} must be {right}")
+    return {name: RATIO_RULES.check(name, f"--rules={name}").make() for name in given.rules}
 
 
 def _learned(found: Sequence[compared.Tried], workload: Workload, ratios: Mapping[str, Callable]) -> list[tables.Cell]:

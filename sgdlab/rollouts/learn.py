@@ -54,7 +54,10 @@ class TrainedOn:
         group, begin = schedule.group[rows], np.cumsum(schedule.tokens) - schedule.tokens
         middle = begin[rows, None] + (np.arange(length) + 0.5) / length * schedule.tokens[rows, None]
         span = np.searchsorted(np.cumsum(schedule.span_tokens), middle, side="right")
-        classes = workload.classes(task.classes.max() + 1)[schedule.prompt]
+        count = int(task.classes.max()) + 1
+        if workload.prompts < count:
+            raise ValueError(f"prompts={workload.prompts} must be at least {count}, the classes of the task")
+        classes = workload.classes(count)[schedule.prompt]
         number = rows - np.searchsorted(schedule.group, group)
         shape = (schedule.num_steps, -1)
         return cls(

@@ -276,13 +276,17 @@ def _came(times: np.ndarray, versions: np.ndarray) -> np.ndarray:
 
 
 def _table(path: pathlib.Path) -> Any:
-    """Read a file as a table of PyArrow."""
-    import pyarrow.dataset  # noqa: PLC0415 (as above)
+    """Read a file as a table of PyArrow, whose data sets would take the types of columns from the first rows alone."""
+    import pyarrow.csv  # noqa: PLC0415 (as above)
+    import pyarrow.json  # noqa: PLC0415
+    import pyarrow.parquet  # noqa: PLC0415
 
-    formats = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json"}
-    if path.suffix not in formats:
-        raise ValueError(f"its name must end in one of {', '.join(formats)}")
+    readers = {
+        ".parquet": pyarrow.parquet.read_table, ".csv": pyarrow.csv.read_csv, ".jsonl": pyarrow.json.read_json,
+    }  # fmt: skip
+    if path.suffix not in readers:
+        raise ValueError(f"its name must end in one of {', '.join(readers)}")
     try:
-        return pyarrow.dataset.dataset(path, format=formats[path.suffix]).to_table()
+        return readers[path.suffix](path)
     except pyarrow.ArrowException as error:
         raise ValueError(f"it cannot be read: {error}") from error

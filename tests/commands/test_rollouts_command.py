@@ -132,7 +132,7 @@ def test_a_log_is_fitted_and_others_are_predicted(roll, tmp_path):
 
 @pytest.mark.long("the command as users run it")
 def test_what_is_learned_is_what_the_library_learns(roll, tmp_path):
-    small = (*SHORT, "--policy=synchronous,admission", "--runs=4", "--trials=2", "--minibatches=2", "--target=0.1")
+    small = (*SHORT, "--policy=synchronous,admission", "--runs=6", "--trials=2", "--minibatches=2", "--target=0.1")
     code, output, errors = roll(*small, "--learn", "--rules=decoupled", "--workdir=found")
     assert code == 0, errors
     words = " ".join(output.split())
@@ -146,7 +146,7 @@ def test_what_is_learned_is_what_the_library_learns(roll, tmp_path):
     run = rollouts.simulate(work, system, rollouts.admission, num_steps=20)
     trained = rollouts.TrainedOn.of(run, work, task)
     cell = cells[1]
-    own = {"rules": optax.sgd(cell["rate"]), "seeds": range(4), "minibatches": 2}
+    own = {"rules": optax.sgd(cell["rate"]), "seeds": range(6), "minibatches": 2}
     found = rollouts.replay(trained, task, rollouts.RATIO_RULES["decoupled"].make(), **own)
     np.testing.assert_allclose(cell["rewards"], found.rewards[:, -1], atol=1e-6)
     reached = [second for second in cell["seconds"] if second is not None]
@@ -165,6 +165,14 @@ def test_a_log_of_trained_rollouts_is_refused_with_the_reason(roll, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--rules=none"], "--rules must be left out without --learn"),
+        (["--learn", "--rules="], "--rules must name some of none, ppo"),
+        (["--learn", "--rules=foo"], "--rules=foo must be one of none, ppo"),
+        (["--learn", "--group=1"], "--group=1 must be at least 2: an advantage"),
+        (["--learn", "--target=2"], "--target=2 must be above 0 and below 1"),
+        (["--learn", "--target=nan"], "--target=nan must be above 0 and below 1"),
+        (["--learn", "--runs=1001"], "--runs=1001 must be at most 1,000"),
+        (["--learn", "--prompts=5", "--steps=4", "--policy=admission"], "--prompts=5 must be at least 8"),
         (["--policy=windows"], "--policy=windows must be one of synchronous, one_step_off, admission"),
         (["--lengths=normal"], "--lengths=normal must be one of lognormal"),
         (["--eta=-1"], "--eta=-1.0 must be a finite number at least 0"),

@@ -75,6 +75,12 @@ def test_a_recording_goes_on_where_it_was_and_labels_are_read_back(tmp_path, cap
     assert known["loss"][1] < 2 < known["loss"][0] < 2.6  # of ten classes, log 10 before the first step
     assert record(tmp_path, "--episodes=2", "--seed=1") == 2
     assert "'seed': 0, 'namespaces': False}, and not with" in capsys.readouterr().err
+    (tmp_path / known["file"]).unlink()
+    assert record(tmp_path, "--episodes=2") == 0
+    assert [fleet.name for fleet in diagnosis.stored(tmp_path)] == ["000-clean.parquet", known["file"]]
+    (tmp_path / "truth.json").write_text("[]")
+    assert record(tmp_path, "--episodes=2") == 2
+    assert "truth.json must be what an earlier call has left" in capsys.readouterr().err
 
 
 @pytest.mark.full

@@ -1,6 +1,7 @@
 """A log of rollouts: read in three forms, what it says, and what it predicts of other policies."""
 
 import functools
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -82,6 +83,22 @@ def test_csv_and_json_lines_are_the_same_log(run, tmp_path):
     ):
         for name in ("start", "end", "tokens", "read", "group", "step", "engine"):
             np.testing.assert_allclose(getattr(log, name), getattr(first, name), rtol=1e-9)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_types_of_columns_are_those_of_all_rows(ending, tmp_path):
+    """Seconds are whole for longer than a reader looks at first, and the first rollouts were not trained on."""
+    names, lines = ("start", "end", "tokens", "version", "group", "step"), []
+    for row in range(60_000):
+        start = row if row < 50_000 else row + 0.5
+        lines.append((start, row + 2, 1, 0, row, "" if row < 50_000 else 0))
+    shown = {
+        ".csv": [",".join(names), *(",".join(map(str, line)) for line in lines)],
+        ".jsonl": [json.dumps({k: v for k, v in zip(names, line, strict=True) if v != ""}) for line in lines],
+    }
+    path = tmp_path / f"log{ending}"
+    path.write_text("\n".join(shown[ending]) + "\n")
+    assert read_log(path, version="start").start[-1] == 59_999.5
 
 
 def test_a_speed_that_falls_with_load_is_fitted(tmp_path):
