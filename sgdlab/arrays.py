@@ -19,7 +19,7 @@ _DAMAGE = (KeyError, TypeError, AttributeError, NotImplementedError, OSError, EO
 
 
 def frozen_copy(name: str, values: np.ndarray, dtype: type[np.generic] | str) -> np.ndarray:
-    """Return a read-only copy in a dtype, or an array itself that has it and that nobody can write.
+    """Return a read-only copy in a dtype; an array that has it, and is read-only with what it is a view of, as it is.
 
     Raises:
       ValueError: where an integer dtype cannot hold the numbers.

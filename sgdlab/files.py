@@ -30,11 +30,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
       >>> path.read_text()
       'whole'
     """
-    path = pathlib.Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():
+    path = pathlib.Path(path)
+    if path.exists() and not path.is_file():  # before its link is followed: that of /dev/stdout may lead to no name
         with path.open("wb") as stream:
             yield stream
         return
+    path = pathlib.Path(os.path.realpath(path))
     make_folder(path.parent)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:

@@ -42,6 +42,11 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path):
     files.write_text(tmp_path / "pipe", "new")
     assert os.read(reader, 10) == b"new"
     os.close(reader)
+    beyond, end = os.pipe()  # which has no name, as that of /dev/stdout
+    files.write_text(f"/proc/self/fd/{end}", "new")
+    assert os.read(beyond, 10) == b"new"
+    for each in (beyond, end):
+        os.close(each)
     assert os.listdir(tmp_path) == ["pipe"]
     assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
 

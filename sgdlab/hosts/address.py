@@ -4,11 +4,15 @@ import dataclasses
 import errno
 import ipaddress
 import os
+import re
 import socket
 
 from sgdlab.errors import UsageError
 from sgdlab.hosts import jax_private
 
+_ADDRESS = re.compile(
+    r"((?P<name>[A-Za-z0-9_.-]+)|\[(?P<number>[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?)\]):(?P<port>[0-9]{1,5})"
+)
 _LARGEST_PORT = 65535
 _BACKLOG = 1024
 """Processes of a run that call at the same moment."""
@@ -66,12 +70,10 @@ def parse(text: str, *, least_port: int = 1, wrong: str = "--hosts={} must be no
       ...
       sgdlab.errors.UsageError: --hosts=node7 must be none, auto or HOST:PORT, such as 10.0.0.5:4321
     """
-    host, colon, port = text.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    usable = colon and bare and port.isdecimal() and least_port <= int(port) <= _LARGEST_PORT
-    if not usable or (":" in bare and bare == host) or set(bare) & set(" /"):
+    found = _ADDRESS.fullmatch(text)
+    if found is None or not least_port <= int(found["port"]) <= _LARGEST_PORT:
         raise UsageError(f"{wrong.format(text)} HOST:PORT, such as 10.0.0.5:4321")
-    return Address(bare, int(port))
+    return Address(found["name"] or found["number"], int(found["port"]))
 
 
 @dataclasses.dataclass(frozen=True)

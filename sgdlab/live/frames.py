@@ -127,7 +127,7 @@ class Frames:
         """
         message = self._next()
         try:
-            return messages.read(message[:HEADER], {"kind": str})
+            return messages.read(message if len(message) <= HEADER else b"", {"kind": str})
         except ValueError:
             raise FrameError(f"a message of {len(message):,} bytes was no header of sgdlab") from None
 

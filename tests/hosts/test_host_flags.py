@@ -59,6 +59,10 @@ def test_the_first_page_has_one_of_them_and_all_have_all(call, name):
     [
         ("--hosts=node7", {}, "--hosts=node7 must be none, auto or HOST:PORT"),
         ("--coordinator_address=node7", {}, "--hosts=node7 must be none, auto or HOST:PORT"),
+        *(
+            (f"--hosts={wrong}", {}, f"--hosts={wrong} must be none, auto or HOST:PORT")
+            for wrong in ("a,b:80", "user@host:3", "[]x:3", "node7:٣", "node7:" + "9" * 5000, "::1:80")
+        ),
         ("--hosts=127.0.0.1:4321", {}, "--hosts=127.0.0.1:4321 needs --num_processes"),
         ("--num_processes=2", {}, "--num_processes=2 needs --hosts=HOST:PORT"),
         ("", {"SGDLAB_PROCESS_ID": "0"}, "--process_id=0 needs --hosts=HOST:PORT"),

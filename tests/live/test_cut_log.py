@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import errno
 import functools
+import io
 import json
 import os
 import pathlib
@@ -287,6 +288,11 @@ def test_a_damaged_record_is_noticed_when_it_is_read(tmp_path):
     for read in (lambda: finished(tmp_path), seen):
         with pytest.raises(LogError, match=r"record\.bin is damaged after \d+ bytes"):
             read()
+
+
+def test_a_record_that_ends_before_its_next_part_is_damaged(tmp_path):
+    with pytest.raises(LogError, match="is damaged after 0 bytes"):
+        next(checkpoint._parts(io.BytesIO(), 10, tmp_path / "record.bin"))
 
 
 def test_a_directory_that_is_deleted_when_its_log_was_cut_is_written_again(tmp_path):

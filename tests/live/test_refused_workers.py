@@ -151,6 +151,7 @@ def test_another_version_is_refused_and_both_are_named(transport, said, monkeypa
     [
         (b"\x80\x04garbage", "a message of 9 bytes was no header of sgdlab"),
         (b"[" * 60_000, "a message of 60,000 bytes was no header of sgdlab"),
+        (b'{"kind":"hello"}'.ljust(1 << 16) + b"garbage", "a message of 65,543 bytes was no header of sgdlab"),
         (b'{"kind":"hello","more":"' + b"x" * 70_000 + b'"}', "a message of 70,026 bytes was no header of sgdlab"),
         (header("came"), "the first message must be a hello"),
         (header("hello", format="1"), "hello: format='1' must be a whole number from 0 to"),
