@@ -10,7 +10,10 @@ from fakes import SCRIPTS
 from sgdlab.commands import compare, train
 
 ROOT = SCRIPTS.parent
-FILES = [ROOT / "docs/many_hosts.md", *(path for path in sorted(SCRIPTS.rglob("*")) if path.is_file())]
+FILES = [
+    ROOT / "docs/many_hosts.md",
+    *(path for path in sorted(SCRIPTS.rglob("*")) if path.is_file() and path.suffix != ".pyc"),
+]
 MODULES = {"train": train, "compare": compare}
 # ml_collections loads a configuration's file by an importer's method that Python is about to drop.
 pytestmark = pytest.mark.filterwarnings(
