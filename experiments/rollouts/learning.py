@@ -39,14 +39,14 @@ def learned(
     """
     make, step, centre = TASKS[task]
     asked, ratio = make(), rollouts.RATIO_RULES[rule].make()
-    rates = (centre * 10 ** (space.DECADES * (space.points(trials)[:, 0] - 0.5))).tolist()
     numbers = [*range(seeds), *range(tuning.FIRST_SEED, tuning.FIRST_SEED + TUNING)]
     cells = []
     for policy in policies.values():
         runs = [trained_on(asked, policy, steps, seed) for seed in numbers]
         cells.append((runs[seeds:], runs[:seeds]))
     split = numbers[seeds:], numbers[:seeds]
-    chosen, found = rollouts.tuned(cells, asked, ratio, rates, seeds=split, make=step, minibatches=minibatches)
+    rates, how = space.rates(centre, trials), {"make": step, "minibatches": minibatches}
+    chosen, found = rollouts.tuned(cells, asked, ratio, rates, seeds=split, **how)
     columns = {
         "reward": found.rewards[:, -1].mean(axis=1),
         "longest": found.rewards[:, -1, -1],

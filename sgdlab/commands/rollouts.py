@@ -23,9 +23,7 @@ Leaves rollouts.html, a self-contained page, and rollouts.json, .csv, .md, .png,
 """
 
 import dataclasses
-import math
 import pathlib
-import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -164,14 +162,16 @@ def _ratios() -> dict[str, Callable]:
         if unused := [name for name in _OF_LEARNING if given[name].present]:
             raise UsageError(f"--{unused[0]} must be left out without --learn")
         return {}
+    from sgdlab.runs import tuning  # noqa: PLC0415 (JAX takes a while to import)
+
     if not given.rules:
         raise UsageError(f"--rules must name some of {', '.join(RATIO_RULES)}")
-    for name, right, low, high in (
-        ("group", "at least 2: an advantage is against the others of the group", 2, math.inf),
-        ("target", "above 0 and below 1, a mean reward", sys.float_info.min, 1 - sys.float_info.epsilon),
-        ("runs", "at most 1,000, the first seed that rates are tuned with", 1, 1000),
+    for name, is_right, right in (
+        ("group", given.group >= 2, "at least 2: an advantage is against the others of the group"),
+        ("target", 0 < given.target < 1, "above 0 and below 1, a mean reward"),
+        ("runs", given.runs <= tuning.FIRST_SEED, f"at most {tuning.FIRST_SEED:,}, where seeds of tuning begin"),
     ):
-        if not low <= given[name].value <= high:
+        if not is_right:
             raise UsageError(f"--{name}={given[name].value:g} must be {right}")
     return {name: RATIO_RULES.check(name, f"--rules={name}").make() for name in given.rules}
 
@@ -182,7 +182,7 @@ def _learned(found: Sequence[compared.Tried], workload: Workload, ratios: Mappin
     from sgdlab.runs import space, tuning  # noqa: PLC0415 (likewise)
 
     given, task, cells = flags.FLAGS, toy(), []
-    rates = (_RATE * 10 ** (space.DECADES * (space.points(given.trials)[:, 0] - 0.5))).tolist()
+    rates = space.rates(_RATE, given.trials)
     seeds = range(tuning.FIRST_SEED, tuning.FIRST_SEED + given.runs // 2), range(given.runs)
     trained = [TrainedOn.of(one.schedule, workload, task) for one in found]
     of_each = [([run] * len(seeds[0]), [run] * len(seeds[1])) for run in trained]

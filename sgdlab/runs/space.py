@@ -40,6 +40,22 @@ def points(number: int) -> np.ndarray:
     return sequence.random(max(32, power_of_two(number)))[:number]
 
 
+def rates(centre: float, number: int) -> list[float]:
+    """Return the learning rates of the first points, where nothing but the rate is searched.
+
+    Example:
+      >>> found = rates(0.1, 24)
+      >>> len(found), bool(0.1 / 10**1.5 < min(found) < max(found) < 0.1 * 10**1.5)
+      (24, True)
+    """
+    return _rate_at(centre, points(number)[:, 0]).tolist()
+
+
+def _rate_at(centre: float, share: Any) -> Any:
+    """Return the rate at shares of `DECADES`, of which the centre is one half."""
+    return centre * 10 ** (DECADES * (share - 0.5))
+
+
 def settings(experiment: Experiment, point: Sequence[float]) -> dict[str, Any]:
     r"""Return the entries of an experiment that a point of the unit cube (`COORDINATES`) stands for.
 
@@ -67,7 +83,7 @@ def settings(experiment: Experiment, point: Sequence[float]) -> dict[str, Any]:
         name, centre = "local.learning_rate", experiment.local.learning_rate
     if name == "optimizer.learning_rate" and (of_sgd := momentum(experiment)) is not None:
         centre *= (1 - found.get("optimizer.momentum", of_sgd)) / (1 - OF_THE_RATE)
-    found = {name: centre * 10 ** (DECADES * (at["rate"] - 0.5)), **found}
+    found = {name: _rate_at(centre, at["rate"]), **found}
     if (knob := own(experiment)) is not None:
         found[knob.entry] = knob.value(at["own"], num_workers=experiment.num_workers)
     if not experiment.rule.facts.own_schedule:

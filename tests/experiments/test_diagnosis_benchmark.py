@@ -10,6 +10,7 @@ from experiments.benchmarks import diagnosis
 from experiments.benchmarks.planted import rules
 from experiments.benchmarks.planted.rules import Answer
 from experiments.benchmarks.planted.trials import NOTHING
+from sgdlab.traces import Recording
 
 
 def fleet(steps=600, workers=8, noise=0.02, seed=0):
@@ -97,6 +98,24 @@ def test_fleets_for_other_tools_and_their_answers(tmp_path, capsys):
         (tmp_path / "mine.json").write_text(text)
         assert diagnosis.main([f"--answers={tmp_path / 'mine.json'}", "--draws=1"]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_workers_of_a_truth_are_numbers_of_its_file(tmp_path):
+    Recording(fleet(20, 3), np.arange(20), ("a", "b", "c")).save(tmp_path / "one.parquet")
+    known = {"file": "one.parquet", "nodes": [], "law": "recorded", "fault": "hot", "since": 5, "until": None}
+    for workers in (["a"], [3], [-1]):
+        (tmp_path / diagnosis.TRUTH).write_text(json.dumps({"fleets": [{**known, "workers": workers}]}))
+        with pytest.raises(ValueError, match=r"of one\.parquet must be numbers from 0 on"):
+            diagnosis.stored(tmp_path)
+    (tmp_path / diagnosis.TRUTH).write_text(json.dumps({"fleets": [{**known, "workers": [2]}]}))
+    assert diagnosis.stored(tmp_path)[0].plant.workers == (2,)
+
+
+def test_scores_of_files_are_not_stored_as_those_of_draws(capsys):
+    with pytest.raises(SystemExit) as end:
+        diagnosis.main(["--fleets=recorded", "--store"])
+    assert end.value.code == 2
+    assert "--store keeps the scores of drawn fleets" in capsys.readouterr().err
 
 
 def test_clean_fleets_have_every_law():

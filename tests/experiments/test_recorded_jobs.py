@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from experiments.recorded import __main__ as command
 from experiments.recorded import episodes, recording, scoring, worker
 from experiments.recorded.episodes import KINDS, Episode
 from sgdlab import traces
+from sgdlab.errors import UsageError
 from sgdlab.stragglers import recording as recordings
 from sgdlab.stragglers.diagnosis import find_causes
 from sgdlab.traces import Recording
@@ -117,6 +119,17 @@ def test_a_process_is_stopped_and_kept_beside_others_until_the_end():
         assert not any(other.is_running() for other in beside)
 
 
+def test_a_neighbour_ends_with_its_recorder_however_that_ends():
+    spin = episodes._SPIN.format(core=min(os.sched_getaffinity(0)))
+    begin = "import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', sys.argv[1]]).wait()"
+    with subprocess.Popen([sys.executable, "-c", begin, spin], stdout=subprocess.PIPE, text=True) as recorder:
+        assert recorder.stdout.readline() == "spins\n"
+        (beside,) = psutil.Process(recorder.pid).children()
+        assert beside.is_running()
+        recorder.kill()
+    assert wait_for(lambda: not beside.is_running() or beside.status() == psutil.STATUS_ZOMBIE)
+
+
 def wait_for(seen):
     ends = time.monotonic() + 20
     while not (found := seen()) and time.monotonic() < ends:
@@ -166,6 +179,31 @@ def test_scores_of_a_perfect_and_of_a_blind_tool(monkeypatch):
         ", ".join(["0/1"] * 6),
     ]
     assert [shown["late"][key] for key in keys[1:4]] == ["tie: 0 to 0", "20", "5 of 5"]
+
+
+def test_faults_that_others_have_named_have_their_place():
+    rows = [
+        {
+            "data": "mine",
+            "trace": trace,
+            "tool": scoring.OURS,
+            "fault": fault,
+            "named": True,
+            "right": right,
+            "since": 0,
+        }
+        for trace, (fault, right) in enumerate([("hot GPU", True), ("slow loader", True), ("hot GPU", False)])
+    ]
+    table = scoring.table(pd.DataFrame(rows))
+    assert dict(zip(table.columns, table.rows[0], strict=True))["by fault"] == "1/1, 1/2"
+    assert table.notes == ["Faults in order: slow loader, hot GPU."]
+
+
+def test_a_folder_without_traces_is_refused_before_any_is_scored(tmp_path, monkeypatch):
+    monkeypatch.setattr(scoring, "predicted", None)
+    for wrong in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(UsageError, match=f"--traces={wrong}"):
+            scoring.main([scoring.SAMPLE, wrong], store=False)
 
 
 def test_shares_of_the_oracle_are_those_by_hand():

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.harness import command
 from experiments.rollouts import learning, marin, policies, rules, speed
 from experiments.rollouts.arithmetic import addition
 
@@ -136,6 +137,17 @@ def of_speed(**changed):
 )
 def test_claims_on_speed_fail_where_their_numbers_are_others(changed, places):
     assert of_speed(**changed) == ["fails" if index in places else "holds" for index in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [("none", "rules=['none'] must hold decoupled, ppo"), ("foo", "rules=foo must be one of none")],
+)
+def test_rules_that_the_claims_need_are_asked_for_before_anything_is_trained(given, message, tmp_path, capsys):
+    flags = ["rollouts.rules", f"--rules={given}", "--scale=smoke", f"--workdir={tmp_path}"]
+    assert command.answer(flags) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
 
 
 def test_sums_of_digits_are_asked():

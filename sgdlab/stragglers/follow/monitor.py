@@ -137,7 +137,7 @@ class Monitor:
     @property
     def normal(self) -> float:
         """Return the median of a step while nothing is slow, seconds."""
-        return math.exp(self.cluster.own[0])
+        return self._naming.usual
 
     @property
     def open(self) -> dict[tuple, Alarm]:

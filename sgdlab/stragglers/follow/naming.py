@@ -43,6 +43,11 @@ class Naming:
         self._of_nodes: dict[Any, np.ndarray] = {}
         self._charts, self._cluster, self._recent, self._start_of = charts, cluster, recent, start_of
 
+    @property
+    def usual(self) -> float:
+        """Return the median of a step while nothing is slow, seconds."""
+        return math.exp(self._cluster.own[0])
+
     def grow(self, workers: Sequence[str], nodes: Sequence[str]) -> None:
         """Adds workers: names of all of them, and the machine of each, or none if unknown.
 
@@ -160,7 +165,7 @@ class Naming:
         # Of a Gaussian: the deviation is 1.48 times the median absolute one, that of a median 1.25 times a mean's.
         error = 1.25 * 1.48 * float(np.median(np.abs(ratios - factor))) / math.sqrt(rows.size)
         if alarm.kind == causes.ALL_SLOWER:
-            before = math.exp(self._cluster.own[0])
+            before = self.usual
             words = f"the median of the workers was {before:.3g} s, and is {factor * before:.3g} s"
             return dataclasses.replace(alarm, factor=factor, evidence=words), error
         many = int((ratios >= LEAST_FACTOR).sum())
@@ -192,7 +197,7 @@ class Naming:
         """Return whether most workers are slower since a step, and whether those that are not blamed are."""
         numbers, runtimes, medians = self._recent.others(self._charts.elevated())
         now, before = numbers >= start, numbers < start
-        others = float(np.nanmedian(medians[now])) / math.exp(self._cluster.own[0]) >= LEAST_FACTOR
+        others = float(np.nanmedian(medians[now])) / self.usual >= LEAST_FACTOR
         if not before.any():
             return True, others
         each, usual = (arrays.known_medians(np.ascontiguousarray(runtimes[rows].T)) for rows in (now, before))
@@ -207,7 +212,7 @@ class Naming:
             return numbers, ratios / self._normal(members)
         numbers, _, medians = self._recent.rows()
         known = np.isfinite(medians)
-        return numbers[known], medians[known].astype(np.float64) / math.exp(self._cluster.own[0])
+        return numbers[known], medians[known].astype(np.float64) / self.usual
 
     def _normal(self, members: np.ndarray) -> float:
         """Return the usual ratio of workers that are slow against themselves; 1 of the others."""
