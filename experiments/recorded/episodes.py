@@ -28,13 +28,13 @@ GRADIENT, LOADER, NEIGHBOUR, DISK, LINK, FROZEN = (
 )  # fmt: skip
 KINDS = {
     GRADIENT: Kind(40, 150, "% more examples", "gradient", "the worker computes gradients of more examples"),
-    LOADER: Kind(8, 24, "times", "data", "the worker decodes each batch so many times"),
+    LOADER: Kind(8, 24, "times", "data", "the worker decodes each batch several times"),
     NEIGHBOUR: Kind(2, 6, "processes", "all", "the worker is kept on a core on which others compute all the time"),
     DISK: Kind(
-        1, 3, "writes of 256 kB", "data", "fsync of so many writes before each batch, which comes from the disk"
+        1, 3, "writes of 256 kB", "data", "writes with fsync before each batch, which is then read from the disk"
     ),
     LINK: Kind(40, 120, "Mbit/s", "upload", "tc tbf on the worker's interface in a network namespace"),
-    FROZEN: Kind(20, 50, "ms", "all", "SIGSTOP for so long, after every 10 to 40 ms"),
+    FROZEN: Kind(20, 50, "ms", "all", "SIGSTOP, after every 10 to 40 ms of running"),
 }
 """Fault -> its kind."""
 
@@ -116,7 +116,7 @@ def begin(
 
 
 def _keep_beside(stack: contextlib.ExitStack, pid: int, count: int, core: int) -> None:
-    """Keep a process on one core of the processor, on which so many others compute all the time."""
+    """Keep a process on one core of the processor, on which others compute all the time."""
     for _ in range(count):
         command = [sys.executable, "-S", "-c", _SPIN.format(core=core)]
         process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
@@ -128,7 +128,7 @@ def _keep_beside(stack: contextlib.ExitStack, pid: int, count: int, core: int) -
 
 
 def _stop_again_and_again(stack: contextlib.ExitStack, pid: int, seconds: float, draw: np.random.Generator) -> None:
-    """Stop a process for so many seconds each time, by SIGSTOP and SIGCONT."""
+    """Stop a process again and again, for these seconds each time, by SIGSTOP and SIGCONT."""
     over = threading.Event()
 
     def strike() -> None:

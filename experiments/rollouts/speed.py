@@ -130,21 +130,21 @@ def claims(cells: dict[str, dict[float, dict[str, list[float]]]], enough: int) -
         Claim(
             "training on stale rollouts reaches a reward in less time than synchronous training",
             "arXiv 2505.24298, in kind",
-            ours=f"synchronous training takes so many times as long as eta {busy:g}: {in_words(first)}",
+            ours=f"seconds of synchronous training over those with eta {busy:g}: {in_words(first)}",
             holds=all_of(above(value, 0.0) for value in first.values()),
         ),
         Claim(
             "a bound beyond the one that keeps the trainer busy makes learning slower where stale tokens are not "
             "corrected for",
             "ours",
-            ours=f"eta {bounds[-1]:g} takes so many times as long as eta {busy:g}: {in_words({'none': more['none']})}",
+            ours=f"seconds with eta {bounds[-1]:g} over those with eta {busy:g}: {in_words({'none': more['none']})}",
             holds=above(more["none"], 0.0),
         ),
         Claim(
             "no larger bound than that learns faster, whatever the rule (here: by more than "
             f"{100 * LEARNS_FASTER:g} %)",
             "ours",
-            ours=f"eta {bounds[-1]:g} takes so many times as long as eta {busy:g}: {in_words(more)}",
+            ours=f"seconds with eta {bounds[-1]:g} over those with eta {busy:g}: {in_words(more)}",
             holds=all_of(above(value, math.log(1 - LEARNS_FASTER)) for value in more.values()),
         ),
         Claim(
