@@ -24,7 +24,7 @@ from sgdlab.stragglers.comparison import halves, learned, measured, sweeps, tuni
 from sgdlab.stragglers.comparison.measured import Resamples
 
 STEPS, WORKERS, NODES = 10_000, 1000, 125
-MOST_SECONDS, MOST_GIGABYTES = 180.0, 6.0
+MOST_SECONDS, MOST_GIGABYTES = 60.0, 2.0
 
 
 def figures() -> Iterator[Figure]:

@@ -1,4 +1,4 @@
-"""`DeepMarkov`: the deep Markov model as a predictor, one compiled call from the last window to its `Forecast`."""
+"""`DeepMarkov`: the deep Markov model as a predictor, from the last window to its `Forecast`."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ _SHORTEST = 1e-6
 
 
 class Forecast(NamedTuple):
-    """The result of the compiled call, in seconds.
+    """A prediction of the next compute times, in seconds.
 
     Attributes:
       cutoff: int32[], c.
@@ -131,10 +131,10 @@ class DeepMarkov:
         if rate not in state.made:
             number = np.float64(np.nan if rate is None else rate)  # another type would be another program
             index = (np.uint32(state.seed % 2**32), np.uint32(state.step))
-            state.made[rate] = self.compiled(self._parameters, state.window, state.divisor, index, number)
+            state.made[rate] = self.forecast(self._parameters, state.window, state.divisor, index, number)
         return state.made[rate]
 
-    def compiled(
+    def forecast(
         self,
         parameters: dict,
         window: jax.typing.ArrayLike,
@@ -152,13 +152,15 @@ class DeepMarkov:
           rate: gradients per second; NaN for the objective of the paper.
         """
         trained, literal = self.trained, np.bool_(self._literal_draws)
-        return _compiled(
-            trained.num_workers, trained.widths, self._samples, parameters, window, divisor, index, rate, literal
+        runtimes, *of_workers = _drawn(
+            trained.num_workers, trained.widths, self._samples, parameters, window, divisor, index, literal
         )
+        # By NumPy: XLA takes eight times as long to sort on a CPU, and that is most of a forecast.
+        return Forecast(*_chosen(np.sort(np.asarray(runtimes), axis=1), divisor, rate), *of_workers)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _compiled(
+def _drawn(
     num_workers: int,
     widths: Architecture,
     samples: int,
@@ -166,10 +168,9 @@ def _compiled(
     window: jax.Array,
     divisor: jax.Array,
     index: tuple[jax.Array, jax.Array],
-    rate: jax.Array,
     literal_draws: jax.Array,
-) -> Forecast:
-    """Compute a forecast: one program for all models of a shape, whose parameters are data."""
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Draw compute times, float[K, N], normalised, and return the laws of workers: one program for all of a shape."""
     # Inside the program: outside of it, making a key takes longer than all networks.
     key = jax.random.fold_in(jax.random.key(index[0]), index[1])
     networks = WindowModel(num_workers, widths, seed=0).networks(parameters)
@@ -191,23 +192,14 @@ def _compiled(
     runtimes = mean + std * jax.random.normal(for_runtimes, mean.shape, mean.dtype)
     # Normal compute times can be near zero or negative, where c / x is unbounded: at least the shortest of the window.
     least = jnp.where(literal_draws, -jnp.inf, window.min())
-    runtimes = _sorted(jnp.maximum(runtimes, least)) * divisor
+    return jnp.maximum(runtimes, least), mean * divisor, std * divisor
+
+
+@jax.jit
+def _chosen(ordered: jax.Array, divisor: jax.Array, rate: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the cutoff and the moments of the order statistics, from sorted draws, float[K, N], normalised."""
+    runtimes = ordered * divisor
     expected, spread = runtimes.mean(axis=0), runtimes.std(axis=0)
     count = jnp.arange(1, expected.size + 1)
     gain = jnp.where(jnp.isnan(rate), count / expected, count - rate * expected)
-    return Forecast(jnp.argmax(gain) + 1, expected, spread, mean * divisor, std * divisor)
-
-
-def _sorted(values: jax.Array) -> jax.Array:
-    """Return the rows of a matrix of floats, each in ascending order.
-
-    Floats are sorted by their bits as whole numbers, with the bits of negative numbers inverted: XLA's own order of
-    floats takes 3.6 times as long on a CPU.
-    """
-    whole = jnp.int64 if values.dtype == jnp.float64 else jnp.int32
-
-    def ordered(bits: jax.Array) -> jax.Array:
-        return jnp.where(bits < 0, bits ^ jnp.iinfo(whole).max, bits)
-
-    bits = ordered(jax.lax.bitcast_convert_type(values, whole))
-    return jax.lax.bitcast_convert_type(ordered(jax.lax.sort(bits, dimension=1, is_stable=False)), values.dtype)
+    return jnp.argmax(gain) + 1, expected, spread

@@ -5,7 +5,6 @@ import math
 import re
 
 import jax
-import jax.numpy as jnp
 import naive_model as naive
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from naive_model import LAG, WIDTHS, WORKERS
 
 from sgdlab.deep_markov import DeepMarkov, TrainedModel
 from sgdlab.deep_markov.model import WindowModel
-from sgdlab.deep_markov.predictor import _sorted
 from sgdlab.predictors import best_cutoff
 
 SAMPLES, DIVISOR = 5, 2.5
@@ -76,7 +74,7 @@ class TestForecast:
             literal=literal,
         )
         samples, mean, std = (np.asarray(values) * DIVISOR for values in draws)
-        forecast = predictor(literal=literal).compiled(model.parameters, window, DIVISOR, (seed, 3), np.nan)
+        forecast = predictor(literal=literal).forecast(model.parameters, window, DIVISOR, (seed, 3), np.nan)
         ordered = np.sort(np.maximum(samples, window.min()), axis=1)  # none is expected sooner than the fastest seen
         np.testing.assert_allclose(forecast.mean, ordered.mean(axis=0), rtol=1e-12)
         np.testing.assert_allclose(forecast.std, ordered.std(axis=0), rtol=1e-10)
@@ -175,7 +173,7 @@ class TestObserving:
         for seed in range(300):
             state = predictor().start(runtimes(), seed=seed)
             filled.append(predictor().observe(state, np.full(WORKERS, np.nan), -1e6).window[-1])
-            forecast = predictor().compiled(trained(False).parameters, runtimes(), DIVISOR, (1000 + seed, 0), np.nan)
+            forecast = predictor().forecast(trained(False).parameters, runtimes(), DIVISOR, (1000 + seed, 0), np.nan)
             means.append(np.mean(forecast.worker_mean, axis=0))
             squares.append(np.mean(np.square(forecast.worker_mean) + np.square(forecast.worker_std), axis=0))
         mean = np.mean(means, axis=0)
@@ -242,18 +240,6 @@ class TestErrors:
     def test_a_number_of_samples_that_is_none(self, samples):
         with pytest.raises(ValueError, match=f"^samples={samples} must be a whole number"):
             DeepMarkov(trained(False), samples=samples)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_numbers_of_both_signs_and_all_sizes_are_sorted(dtype):
-    generator = np.random.default_rng(0)
-    values = generator.normal(size=(20, 13)) * 10.0 ** generator.integers(-30, 30, (20, 13))
-    tiny, huge = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
-    row = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, tiny, -tiny, huge, -huge, 1.0, 0.0, -1.0]
-    values = np.array([*values, row, row[::-1]], dtype)
-    found = np.asarray(_sorted(jnp.asarray(values)))
-    assert found.dtype == dtype
-    np.testing.assert_array_equal(found, np.sort(values, axis=1))
 
 
 def test_at_least_so_many_are_waited_for():

@@ -58,7 +58,7 @@ def deep_markov(trained, runtimes) -> np.ndarray:
 
     @jax.jit
     def density(window, row, step):
-        forecast = predictor.compiled(trained.parameters, window, trained.divisor, (0, step), np.nan)
+        forecast = predictor.forecast(trained.parameters, window, trained.divisor, (0, step), np.nan)
         by_sample = jax.scipy.stats.norm.logpdf(row, forecast.worker_mean, forecast.worker_std).sum(axis=1)
         return jax.scipy.special.logsumexp(by_sample) - jnp.log(SAMPLES)
 

@@ -58,7 +58,7 @@ class TestRoundTrip:
         window = np.random.default_rng(0).uniform(0.5, 2.0, (LAG, WORKERS))
         predictor = DeepMarkov(TrainedModel.load(saved), samples=8)
         loaded = predictor.predict(predictor.start(window, seed=0))
-        before = predictor.compiled(trained().parameters, window, trained().divisor, (0, 0), np.nan)
+        before = predictor.forecast(trained().parameters, window, trained().divisor, (0, 0), np.nan)
         assert loaded.cutoff == before.cutoff
         np.testing.assert_array_equal(loaded.mean, before.mean)
         np.testing.assert_array_equal(loaded.std, before.std)
