@@ -75,6 +75,7 @@ def build_and_install(tmp_path_factory):
     return Installation(directory, wheel)
 
 
+@pytest.mark.full
 def test_the_wheel_holds_every_module_template_and_configuration_and_says_that_it_is_typed(installed):
     with zipfile.ZipFile(installed.wheel) as wheel:
         names = set(wheel.namelist())
@@ -149,6 +150,7 @@ def metadata_of(installed):
     return lines, [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
 
 
+@pytest.mark.full
 @pytest.mark.long("every file of the package is read")
 def test_what_the_package_imports_it_requires_and_the_other_way_round(installed):
     """Less optional requirements, each in one file, which says what to install."""

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("first", ["import sgdlab.tasks.evaluation", "from sgdlab.tasks import evaluate", ""])
 def test_the_name_is_the_function(first):
     script = f"{first}\nimport sgdlab\nprint(callable(sgdlab.tasks.evaluation), 'evaluate' in dir(sgdlab.tasks))"

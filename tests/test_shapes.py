@@ -79,6 +79,7 @@ def test_fields_have_the_types_that_they_are_declared_with(checked, kind):
         np.testing.assert_array_equal(getattr(again, name), value)
 
 
+@pytest.mark.sample(60)
 @pytest.mark.parametrize(("kind", "name"), FIELDS)
 @pytest.mark.parametrize("wrong", [lambda a: a.astype(np.float32), lambda a: a[..., None]], ids=["dtype", "axes"])
 def test_an_array_of_another_type_is_none_of_the_field(checked, kind, name, wrong):

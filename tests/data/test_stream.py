@@ -104,6 +104,7 @@ def test_seeds_numbers_and_places_differ():
     assert len(drawn) == 2 * ORDER.size
 
 
+@pytest.mark.full
 @pytest.mark.long("starts readers in processes of their own")
 def test_processes_give_the_same_and_end():
     assert_same(read(3, 12, workers=2), naive(3)[3:])

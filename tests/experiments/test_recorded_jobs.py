@@ -57,6 +57,7 @@ def test_a_worker_has_the_fault_of_its_episode_alone():
     assert not episode.strength_of("throttled disk", 1, 6)
 
 
+@pytest.mark.full
 @pytest.mark.long("three processes each of two jobs")
 def test_a_recording_goes_on_where_it_was_and_labels_are_read_back(tmp_path, capsys):
     assert record(tmp_path, "--episodes=1") == 0

@@ -148,6 +148,7 @@ def shares(found):
 class TestPlanted:
     """Known effects are found as often as theory says."""
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("effect", EFFECTS)
     def test_one_comparison(self, tested, effect):
         """The noncentral t-distribution; of no effect 2.5 % hold and 2.5 % fail."""

@@ -89,6 +89,7 @@ def the_stored_results():
     return board.assemble(figures.figures(apart=True), STORED)
 
 
+@pytest.mark.full
 def test_the_pages_are_what_the_stored_results_say(whole):
     """Verdicts, sentences and pictures, one by one, and the counts of all."""
     found, stored = articles(scoreboard.as_html(whole)), {}

@@ -102,6 +102,7 @@ def test_a_comparison_is_run_over_two_processes(tmp_path, monkeypatch):
     assert names == {"nag_asgd-n1-seed0", "all_reduce-n2-seed0"}
 
 
+@pytest.mark.full
 def test_processes_of_different_configurations_refuse_to_begin(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     commands = over_two("main", f"--workdir={tmp_path}/runs")

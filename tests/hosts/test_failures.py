@@ -56,6 +56,7 @@ def test_those_that_are_there_go_on_with_all_their_devices(begin, there, counts)
         assert f"sum {float(sum(range(2 * len(there))))}" in lines
 
 
+@pytest.mark.full
 def test_slurms_variables_are_enough(begin, tmp_path):
     port = free_port()
     variables = {"SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}

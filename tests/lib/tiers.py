@@ -24,7 +24,7 @@ import pytest
 
 def examples(number):
     """Return how many cases a test draws that draws this number where all is tested."""
-    return number if os.environ.get("SGDLAB_TESTS") == "all" else max(number // 5, 10)
+    return number if os.environ.get("SGDLAB_TESTS") == "all" else max(number // 5, 5)
 
 
 # Where a change is decided upon, the cases are the same each time; elsewhere new ones are drawn.

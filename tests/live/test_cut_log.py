@@ -119,7 +119,7 @@ def spoiled(folder, newest):
     path.write_bytes(path.read_bytes()[:-40])
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("lines_later", [0, 2])
 @pytest.mark.parametrize("name", POLICIES)
 def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(name, lines_later, tmp_path, monkeypatch):

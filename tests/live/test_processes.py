@@ -125,6 +125,7 @@ def test_what_a_killed_worker_had_sent_is_whole(pool):
     assert_answers(came, pool.params, ticket)
 
 
+@pytest.mark.full
 def test_a_process_that_dies_between_two_runs(pool):
     pool.transport.spawn(0)
     os.kill(pool.processes[0], signal.SIGKILL)
@@ -138,6 +139,7 @@ def test_a_process_that_dies_between_two_runs(pool):
     assert pool.processes[0] != before
 
 
+@pytest.mark.full
 def test_an_event_of_a_worker_that_is_gone_by_then_is_passed_over(pool, monkeypatch):
     transport, heard_of = pool.transport, pool.transport._heard
 
@@ -203,6 +205,7 @@ def with_spare(transport):
     return transport._spares[0].child.pid
 
 
+@pytest.mark.full
 @pytest.mark.long("workers and a spare are processes")
 def test_a_spare_takes_the_place_of_a_worker_that_is_lost(monkeypatch, tmp_path):
     monkeypatch.setattr(processes, "_SPARE_AFTER", 0.0)

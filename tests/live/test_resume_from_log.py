@@ -57,7 +57,7 @@ def fates(recording):
     return {ticket: facts for ticket, *facts in rows if facts[0] != "pending"}
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", ["cutoff", *POLICIES])
 def test_killed_at_every_line_nothing_is_lost_or_doubled(name, tmp_path):
     predicting = functools.partial(policies.cutoff, predictor=predictors.RunningMean(window=3), window=2)

@@ -115,7 +115,7 @@ def updates_that_use(schedule: Schedule, num_gradients: int) -> int | None:
     return longest
 
 
-@pytest.mark.representatives("synchronous", "interrupting timeout", "cutoff", "partial")
+@pytest.mark.representatives("synchronous", "partial")
 @pytest.mark.parametrize("name", ROUNDS)
 @check
 @given(runtimes=RUNTIMES, data=st.data())

@@ -73,6 +73,7 @@ def test_few_rounds_and_late_workers_leave_a_deadline_open():
     assert dropping.least_deadline(np.zeros((0, 2)), 0.5).tolist() == [np.inf, np.inf]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", ["deadline", "kalman"])
 @pytest.mark.parametrize("share", [0.01, 0.05])
 def test_no_worker_is_dropped_in_more_rounds_than_was_allowed(name, share):

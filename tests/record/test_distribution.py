@@ -65,6 +65,7 @@ def test_the_wheel_is_small_and_needs_nothing(wheel):
     assert sorted(own) == sorted([*(f"sgdlab_record/{path.name}" for path in SOURCES), "sgdlab_record/py.typed"])
 
 
+@pytest.mark.representatives("this")
 @pytest.mark.parametrize("version", ["this", "3.9"])
 def test_it_is_the_only_package_of_an_environment_and_records_there(wheel, tmp_path, version):
     python = sys.executable

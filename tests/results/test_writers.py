@@ -105,6 +105,7 @@ def test_tensorboard_has_every_number_at_its_gradient(tmp_path):
     assert json.dumps(RUN["config"], indent=2).encode() in texts[0].tensor.string_val[0]
 
 
+@pytest.mark.full
 def test_wandb_has_every_number_at_its_gradient(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")

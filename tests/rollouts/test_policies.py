@@ -115,6 +115,7 @@ def test_the_mean_is_the_bound_where_the_gate_binds_and_single_rollouts_are_far_
     assert made("in_order", WORK, SYSTEM, 100, eta=2.0).staleness().max() == 2
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("group", [1, 8])
 @pytest.mark.parametrize("batches_held", [1, 2, 4])
 @pytest.mark.parametrize("rho", [0.6, 0.7, 1.5, 2.0])

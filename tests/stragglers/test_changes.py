@@ -117,7 +117,7 @@ def test_workers_of_one_trace_alone_are_told_and_the_others_compared_by_name():
 
 @pytest.mark.long("400 traces, each diagnosed")
 @pytest.mark.parametrize("law", ["gamma", "one slow", "unequal", "steps vary", "lognormal", "pauses", "tails"])
-@pytest.mark.representatives("one slow", "tails")
+@pytest.mark.representatives("tails")
 def test_of_pairs_of_one_law_at_most_a_twentieth_claims_a_change(law):
     claims = [bool(compared(drawn([one, 0], law), drawn([one, 1], law)).changed) for one in range(200)]
     assert sum(claims) <= 10

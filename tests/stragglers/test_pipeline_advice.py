@@ -44,6 +44,7 @@ def written(rows: OperationRows, path: pathlib.Path) -> str:
     return str(path)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", [*planted.PLANTS, "nothing"])
 @pytest.mark.parametrize("draw", range(len(planted._SHAPES)))
 def test_a_planted_cause_comes_first(name, draw):

@@ -97,6 +97,7 @@ def one_late_in_each_step():
     return times
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("rejoin", "waits_for"), [(0.0, 3), (4.0, 3), (6.0, 4), (600.0, 4)])
 def test_a_cutoff_is_recommended_where_it_saves_more_than_healing_costs(rejoin, waits_for):
     """3 / (1 + R / 4) and 4 / 3 gradients per second are equal for R = 5."""
