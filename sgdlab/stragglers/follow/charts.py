@@ -32,7 +32,7 @@ BACK = 6.0
 
 _FLEET, _ITSELF, _FASTER, _BACK = range(4)
 _SHIFT = math.log(LEAST_FACTOR)
-_HISTORY, _NOISE_HISTORY, _KEPT = 200, 50, 16
+_HISTORY, _NOISE_HISTORY, _KEPT = 200, 50, 64
 _LEAST_OWN = 10
 """A worker is compared with itself after so many blocks."""
 
@@ -72,7 +72,7 @@ class Charts:
         self._history = np.zeros((_KEPT, 0), np.float32)
         self._pooled: Any = LEAST_SIGMA
         self._pooled_count = 0
-        self._products, self._squares = 0.0, 0.0
+        self._products, self._squares = [0.0, 0.0], [0.0, 0.0]  # around two levels, of which the lesser counts
         self.grow(workers)
 
     def grow(self, workers: int) -> None:
@@ -194,14 +194,20 @@ class Charts:
         self._spread += (of_differences(difference) - self._spread) * weights
         known = calm & (self._count > _LEAST_OWN)
         if known.any():
-            now = np.clip((x - self.own) * self._precision, -3, 3)[known]
-            before = np.clip((last - self.own) * self._precision, -3, 3)[known]
-            self._products += (float((now * before).mean()) - self._products) / _HISTORY
-            self._squares += (float((now * now).mean()) - self._squares) / _HISTORY
+            pairs = [np.stack([x, last]) - self.own]
+            if not self._has_fleet and self.block >= _KEPT:
+                # Blocks of a drift seem alike around a level that lags behind, but not in the middle of their own mean.
+                rows = (self.block - _KEPT // 2 - np.arange(2)) % _KEPT
+                pairs.append(self._history[rows] - self._history.mean(axis=0))
+            for number, pair in enumerate(pairs):
+                now, before = np.clip(pair * self._precision, -3, 3)[:, known]
+                self._products[number] += (float((now * before).mean()) - self._products[number]) / _HISTORY
+                self._squares[number] += (float((now * now).mean()) - self._squares[number]) / _HISTORY
 
     def _rescale(self) -> None:
         own = np.where(self._count >= _LEAST_OWN, self._spread, np.float32(0))
-        alike = min(max(self._products / self._squares, 0.0), 0.9) if self._squares > 0 else 0.0
+        found = [product / square for product, square in zip(self._products, self._squares, strict=True) if square > 0]
+        alike = min(max(min(found, default=0.0), 0.0), 0.9)
         # The variance of sums of a first-order autoregression, over that of independent blocks. Differences between
         # blocks that are alike are too small, by 1 - alike.
         sigma = np.maximum(self._pooled, own) * math.sqrt((1 + alike) / (1 - alike) / (1 - alike))

@@ -305,3 +305,15 @@ def test_workers_may_grow_while_some_are_silent():
     monitor.grow([str(worker) for worker in range(10)])
     found += monitor.observe(np.arange(300, 600), runtimes[300:])
     assert brief(found) == [(RAISED, SILENT, ("2",))]
+
+
+def test_a_drift_of_the_whole_cluster_is_said_when_its_usual_is_a_tenth_behind():
+    steps = np.arange(2000)
+    drift = 1 + 2e-4 * steps
+    runtimes = noise(2000, 16, 0, shape=400.0) * drift[:, None]
+    found = watched(runtimes)[1]
+    assert brief(found)[0] == (RAISED, ALL_SLOWER, ())
+    usual = np.cumsum(np.log(drift)) / (steps + 1)  # each block counts alike, for the first 2,000 steps
+    behind = int(np.argmax(np.log(drift) - usual >= np.log(1.1)))
+    # Then the chart adds up, from nothing to 16 deviations.
+    assert behind < found[0].step < 1.3 * behind
