@@ -33,6 +33,8 @@ BACK = 6.0
 _FLEET, _ITSELF, _FASTER, _BACK = range(4)
 _SHIFT = math.log(LEAST_FACTOR)
 _HISTORY, _NOISE_HISTORY, _KEPT = 200, 50, 64
+_QUARTILE = 0.6745
+"""Distance of a Gaussian's quartiles from its mean, in its deviations."""
 _LEAST_OWN = 10
 """A worker is compared with itself after so many blocks."""
 
@@ -137,6 +139,21 @@ class Charts:
         self._last = x
         return raised, cleared
 
+    def centred(self, x: np.ndarray, rise: float) -> np.ndarray:
+        """Return a block's x; where about half of the workers have become slower, less that of the others.
+
+        By the median of all, these are faster than they were: their lower quartile is far below it, even with the
+        distance of a Gaussian's added. The median itself has risen, unless it is they that have changed.
+
+        Args:
+          x: float32[N].
+          rise: of the logarithm of the median of all, over what is normal; NaN where it is unknown.
+        """
+        if 4 * np.count_nonzero(x < self._low) < x.size:
+            return x
+        others = np.nanquantile(x - self.own, 0.25) + _QUARTILE * self._typical
+        return x - np.float32(others) if rise > -others / 2 else x
+
     def elevated(self) -> np.ndarray:
         """Return the workers that are slow, or on the way to it, bool[N]."""
         return self.slow | (self.sums[:2].max(axis=0) >= THRESHOLD / 3)
@@ -216,6 +233,9 @@ class Charts:
         uncertain = (0.5 + 2.5 / np.sqrt(np.maximum(self._count, 1))).astype(np.float32)
         known, normal = self._count >= _LEAST_OWN, self.own * self._precision
         allowed = np.where(known, np.maximum(_SHIFT / sigma, uncertain), np.float32(np.inf))
+        self._typical = float(sigma.mean()) if sigma.size else 0.0
+        below = max(_SHIFT / 2, self._typical) + _QUARTILE * self._typical
+        self._low = np.where(known, self.own - np.float32(below), np.float32(-np.inf))
         # Of slower than the fleet, slower than itself, and faster than itself: what is gained is a line in x.
         self._slope = np.stack([self._precision, self._precision, -self._precision])
         fleet = self._allowance if self._has_fleet else np.full_like(allowed, np.inf)

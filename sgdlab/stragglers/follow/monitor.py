@@ -208,12 +208,14 @@ class Monitor:
         if left_out.any():
             x = _mean(ratios[None, ~left_out])[0]
             x = x - arrays.known_medians(x[None])[0]
+        level = self.pauses.level(levels, left_out)
+        x = self.charts.centred(x, level - self.cluster.own[0])
         self.recent.add(steps, runtimes, medians, left_out)
         self.strip[self.blocks % STRIP] = x
         last = int(steps[-1])
         found = self._pauses(last, steps, high, slow, factors)
         found += self._workers(last, x)
-        found += self._whole_cluster(last, self.pauses.level(levels, left_out))
+        found += self._whole_cluster(last, level)
         found += self._silence.observe(int(steps[0]), last, np.isfinite(x))
         self.blocks += 1
         self.lost.add(StepBlock(steps, runtimes, medians, medians / factors, slow), found, self._naming.index)
