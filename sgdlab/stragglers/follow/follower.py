@@ -109,12 +109,9 @@ def find_gains(runtimes: np.ndarray, causes: Mapping[str, Sequence[int]]) -> lis
     gains = [Gain("", wait, size, float(rates[wait - 1] / rates[-1]), len(whole))] if wait < size else []
     if len(causes) > 1:
         gains += gain("all that are slow", [worker for out in causes.values() for worker in out])
-    gains += sorted((each for name, out in causes.items() for each in gain(name, out)), key=_order)[:MOST_CAUSES]
-    return sorted(gains, key=_order)
-
-
-def _order(gain: Gain) -> float:
-    return -gain.factor
+    order = lambda found: -found.factor
+    gains += sorted((each for name, out in causes.items() for each in gain(name, out)), key=order)[:MOST_CAUSES]
+    return sorted(gains, key=order)
 
 
 class Follower:

@@ -233,13 +233,12 @@ class Monitor:
             return []
         known = {"factor": pauses.factor, "count": pauses.count, "period": pauses.period}
         found = Alarm(RAISED, causes.PAUSES, last, pauses.first, **known)
-        if found.cause not in self._naming.open:
-            return [self._naming.kept(found)]
-        if pauses.period is None or pauses.period == pauses.named:
-            return []
-        pauses.named = pauses.period
-        words = f"{pauses.count} of them so far, since step {pauses.first}"
-        return [dataclasses.replace(found, event=NAMED, evidence=words)]
+        if said := self._naming.open.get(found.cause):
+            if pauses.period in (None, said.period):
+                return []
+            words = f"{pauses.count} of them so far, since step {pauses.first}"
+            found = dataclasses.replace(found, event=NAMED, evidence=words)
+        return [self._naming.kept(found)]
 
     def _whole_cluster(self, last: int, level: float) -> list[Alarm]:
         raised, _ = self.cluster.observe(np.array([level], np.float32))

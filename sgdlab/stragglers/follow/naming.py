@@ -155,7 +155,7 @@ class Naming:
 
     def current(self, alarm: Alarm, last: int = WINDOW) -> tuple[Alarm, float]:
         """Update an alarm of something slow, by so many of the last steps, and return its factor's standard error."""
-        members = self._of_nodes[alarm.node] if alarm.kind == causes.SLOW_NODE else self._named(alarm)
+        members = np.array([self.index[name] for name in alarm.workers], int)
         numbers, ratios = self._ratios(alarm.kind, members)
         rows = np.flatnonzero(numbers >= alarm.since)[-last:]
         ratios = ratios[rows]
@@ -218,6 +218,3 @@ class Naming:
         """Return the usual ratio of workers that are slow against themselves; 1 of the others."""
         itself = ~self._charts.against_fleet[members] & self._charts.slow[members]
         return math.exp(self._charts.normal[members].astype(np.float64).mean()) if itself.all() else 1.0
-
-    def _named(self, alarm: Alarm) -> np.ndarray:
-        return np.array([self.index[name] for name in alarm.workers], int)
