@@ -37,7 +37,7 @@ def test_it_is_over_once():
     monitor, found = watched(runtimes)
     assert brief(found) == [(RAISED, SLOW_WORKER, ("5",)), (CLEARED, SLOW_WORKER, ("5",))]
     assert abs(found[1].since - 811) <= 3
-    assert not monitor.open
+    assert not monitor.naming.open
 
 
 def test_a_worker_that_is_slow_from_the_beginning_is_slow_against_the_fleet():
@@ -180,7 +180,7 @@ def test_alarms_end_where_a_worker_comes_whose_node_is_unknown():
     causes = {(SLOW_NODE, ("4", "5", "6", "7")), (SLOW_WORKER, ("14",))}
     for event in (RAISED, CLEARED):
         assert {(alarm.kind, alarm.workers) for alarm in found if alarm.event == event} == causes
-    assert not monitor.open
+    assert not monitor.naming.open
 
 
 def test_its_memory_does_not_grow():
@@ -190,9 +190,9 @@ def test_its_memory_does_not_grow():
     sizes = []
     for turn in range(6):
         monitor.observe(np.arange(1000) + 1000 * turn, runtimes)
-        sizes.append(len(pickle.dumps({name: value for name, value in vars(monitor).items() if name != "_naming"})))
+        sizes.append(len(pickle.dumps({name: value for name, value in vars(monitor).items() if name != "naming"})))
     assert max(sizes[1:]) - min(sizes[1:]) < 200  # numbers of more digits
-    assert len(monitor.open) <= 1
+    assert len(monitor.naming.open) <= 1
 
 
 def test_impossible_arguments_are_named():
@@ -284,7 +284,7 @@ def test_most_workers_silent_is_one_alarm():
     assert brief(found) == [(RAISED, SILENT, tuple("34567")), (CLEARED, SILENT, tuple("34567"))]
     assert [alarm.since for alarm in found] == [300, 800]
     assert found[0].sentence().startswith("step 399: 5 workers (3, 4, 5, 6, ...) have been silent since step 300")
-    assert not monitor.open
+    assert not monitor.naming.open
 
 
 def test_of_most_workers_silent_those_that_do_not_return_are_named():
