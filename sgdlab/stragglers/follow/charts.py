@@ -140,10 +140,10 @@ class Charts:
         return raised, cleared
 
     def centred(self, x: np.ndarray, rise: float) -> np.ndarray:
-        """Return a block's x; where about half of the workers have become slower, less that of the others.
+        """Return a block's x, less that of the workers that are as usual, where about half have become slower.
 
-        By the median of all, these are faster than they were: their lower quartile is far below it, even with the
-        distance of a Gaussian's added. The median itself has risen, unless it is they that have changed.
+        By the median of all, those that are as usual are then faster than they were: the lower quartile is far below
+        it, even with the distance of a Gaussian's added. Unless some have become faster, the median itself has risen.
 
         Args:
           x: float32[N].
@@ -216,10 +216,10 @@ class Charts:
                 # Blocks of a drift seem alike around a level that lags behind, but not in the middle of their own mean.
                 rows = (self.block - _KEPT // 2 - np.arange(2)) % _KEPT
                 pairs.append(self._history[rows] - self._history.mean(axis=0))
-            for number, pair in enumerate(pairs):
+            for level, pair in enumerate(pairs):
                 now, before = np.clip(pair * self._precision, -3, 3)[:, known]
-                self._products[number] += (float((now * before).mean()) - self._products[number]) / _HISTORY
-                self._squares[number] += (float((now * now).mean()) - self._squares[number]) / _HISTORY
+                self._products[level] += (float((now * before).mean()) - self._products[level]) / _HISTORY
+                self._squares[level] += (float((now * now).mean()) - self._squares[level]) / _HISTORY
 
     def _rescale(self) -> None:
         own = np.where(self._count >= _LEAST_OWN, self._spread, np.float32(0))
