@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sgdlab.report.words import some
 from sgdlab.traces import phases as kinds
 from sgdlab.traces import stages
 from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names, are_dates, indexed, ordered, seconds_since
@@ -46,7 +47,7 @@ def build_long(cells: Cells, *, skip: bool) -> Recording:
     table = table.at(kept)
     used = np.bincount(table.worker, minlength=len(workers)) > 0
     if lost := [name for name, is_used in zip(workers, used.tolist(), strict=True) if not is_used]:
-        notes.append(f"workers without any row that can be used were left out: {_shown(lost)}")
+        notes.append(f"workers without any row that can be used were left out: {some(lost)}")
         table = dataclasses.replace(table, workers=_those(workers, used), worker=(np.cumsum(used) - 1)[table.worker])
     steps, place = table.places()
     fields = table.times(steps, place, layout.per_second)
@@ -58,10 +59,6 @@ def build_long(cells: Cells, *, skip: bool) -> Recording:
         fields["began"] = _began(cells.numbers[start][kept], place // len(table.workers), steps.size, layout, notes)
     whole = Recording(**fields, steps=steps, workers=table.workers, nodes=_those(nodes, used), notes=tuple(notes))
     return stages.without_waits(whole, phases or [base(name) for name in layout.times])
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + ", ..." * (len(names) > 5)
 
 
 def _those(names: Sequence[str], used: np.ndarray) -> tuple[str, ...]:
@@ -243,7 +240,7 @@ def _nodes(node: Names, kept: np.ndarray, table: _Table, notes: list[str]) -> tu
     code = np.full(len(table.workers), -1)
     code[worker] = codes
     if moved := [table.workers[index] for index in np.unique(worker[code[worker] != codes])]:
-        notes.append(f"workers that were on several nodes count as on their last: {_shown(moved)}")
+        notes.append(f"workers that were on several nodes count as on their last: {some(moved)}")
     return tuple(node.values[index] if index >= 0 else "" for index in code.tolist())
 
 

@@ -172,10 +172,10 @@ def test_a_worker_that_has_recovered_does_not_decide():
     over = made.slow_worker(2.0, until=made.SINCE + 9)
     found = made.findings(split, made.diagnosis(split, over), rows)
     assert found.table.relative(rows[-2].result)[1] > 1.05
-    assert (found.verdict.chosen.backups, found.verdict.first) == (0, 10)
+    assert (found.verdict.chosen.backups, found.verdict.table.first) == (0, 10)
     assert f"steps {split.test_steps[10]} to {split.test_steps[-1]}" in headline.advice(found)
     lasting = made.findings(split, made.diagnosis(split), rows)
-    assert (lasting.verdict.chosen.title, lasting.verdict.first) == ("median + k MAD", 0)
+    assert (lasting.verdict.chosen.title, lasting.verdict.table.first) == ("median + k MAD", 0)
 
 
 def test_what_has_become_slow_in_the_evaluation_steps_decides_since_then():
@@ -183,7 +183,7 @@ def test_what_has_become_slow_in_the_evaluation_steps_decides_since_then():
     times[made.SINCE + 20 :, made.SLOW] *= 1.6
     cause = dataclasses.replace(made.slow_worker(), since=made.SINCE + 20)
     found = of(cause, times=times, drained=[OUT])
-    assert found.verdict.first == 20
+    assert found.verdict.table.first == 20
     last = times[made.SINCE + 20 :]
     gained = 5 / 6 * last.max(axis=1).sum() / np.delete(last, made.SLOW, axis=1).max(axis=1).sum()
     assert f"the other 5 in full synchrony give {gained:.2f}" in headline.problem(found)

@@ -70,11 +70,11 @@ def advice(findings: Findings) -> str:
         done = f"{until} full synchrony: {_no_other(findings)}."
     else:
         done = sentence(_waiting(findings))
-    if not verdict.first:
+    if not (first := verdict.table.first):
         return done
     steps = findings.parts.test_steps
     return (
-        f"{done} This is chosen on steps {steps[verdict.first]} to {steps[-1]}, since the last change; the table "
+        f"{done} This is chosen on steps {steps[first]} to {steps[-1]}, since the last change; the table "
         f"begins with step {steps[0]}."
     )
 

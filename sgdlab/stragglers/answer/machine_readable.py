@@ -90,7 +90,7 @@ def as_dict(findings: Findings) -> dict[str, Any]:
             "protocol": chosen.title,
             "parameters": chosen.setting,
             "gain": verdict.table.relative(chosen.result),
-            "since": int(parts.test_steps[verdict.first]),
+            "since": int(parts.test_steps[verdict.table.first]),
             "gradients_per_update": chosen.result.waited_for,
             "flags": chosen.flags,
         },

@@ -43,11 +43,6 @@ class Verdict:
     drained: Protocol | None = None
     fixed: Protocol | None = None
 
-    @property
-    def first(self) -> int:
-        """The evaluation step from which on protocols were compared."""
-        return self.table.first
-
     def is_of(self, protocol: Protocol) -> bool:
         """Return whether a protocol of the table is recommended, with either objective."""
         best = self.chosen if self.drained is None else self.drained

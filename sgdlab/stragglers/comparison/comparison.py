@@ -111,7 +111,7 @@ def compare(
     why_not = learned.why_not(len(parts.train), len(parts.test), workers, given.model)
     if why_not:
         left_out[DEEP_MARKOV] = why_not
-    elif not plan.by_rate:
+    elif plan.objectives != OBJECTIVES:
         left_out[f"{DEEP_MARKOV}, {BY_RATE}"] = learned.NOT_BY_RATE
 
     def learn(progress: learned.Report) -> tuple[Protocol, CutoffRecord]:

@@ -106,18 +106,17 @@ def find_difference(parts: SplitRecording, causes: Sequence[Cause] = ()) -> Halv
     calm = parts.test[~parts.test_pauses]
     if len(calm) < _FEWEST or len(parts.train) < _FEWEST:
         return None
-    before, after = (_Part.of(runtimes) for runtimes in (parts.train, calm))
-    each = LEVEL / 2 / parts.test.shape[1]
-    changed = np.flatnonzero(_differ(before.workers, after.workers, each))
-    ratios = {int(n): (before.typical("workers", n), after.typical("workers", n)) for n in changed}
+    both = [_medians(runtimes) for runtimes in (parts.train, calm)]
+
+    def change(name: str, level: float) -> dict[int, Change]:
+        before, after = (part[name] for part in both)
+        typical = [np.exp(np.median(part, axis=0)).tolist() for part in (before, after)]
+        return {n: (typical[0][n], typical[1][n]) for n in np.flatnonzero(_differ(before, after, level)).tolist()}
+
+    ratios = change("workers", LEVEL / 2 / parts.test.shape[1])
     order = sorted(ratios, key=lambda n: -abs(math.log(ratios[n][1] / ratios[n][0])))
-    level, spread = (
-        (before.typical(name), after.typical(name))
-        if _differ(getattr(before, name), getattr(after, name), LEVEL / 4)[0]
-        else None
-        for name in ("level", "spread")
-    )
-    dated = _dated(parts, causes, set(changed), level is not None)
+    level, spread = (change(name, LEVEL / 4).get(0) for name in ("level", "spread"))
+    dated = _dated(parts, causes, set(ratios), level is not None)
     if not order and level is None and spread is None and not dated:
         return None
     first = int(parts.complete.steps[parts.train_steps])
@@ -144,23 +143,12 @@ def _dated(
     return tuple(found)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Part:
+def _medians(runtimes: np.ndarray) -> dict[str, np.ndarray]:
     """Medians of the blocks of a part, of logarithms: float64[K, 1], and float64[K, N] of the workers."""
-
-    level: np.ndarray
-    spread: np.ndarray
-    workers: np.ndarray
-
-    @classmethod
-    def of(cls, runtimes: np.ndarray) -> "_Part":
-        middle = arrays.median(runtimes, axis=1, keepdims=True)
-        relative = np.log(runtimes / middle)
-        values = (np.log(middle), relative.max(axis=1, keepdims=True), relative)
-        return cls(*(np.stack([np.median(b, axis=0) for b in blocks(v)]) for v in values))
-
-    def typical(self, name: str, column: int | np.integer = 0) -> float:
-        return float(np.exp(np.median(getattr(self, name)[:, column])))
+    middle = arrays.median(runtimes, axis=1, keepdims=True)
+    relative = np.log(runtimes / middle)
+    values = {"level": np.log(middle), "spread": relative.max(axis=1, keepdims=True), "workers": relative}
+    return {name: np.stack([np.median(b, axis=0) for b in blocks(v)]) for name, v in values.items()}
 
 
 def blocks(rows: np.ndarray) -> list[np.ndarray]:

@@ -63,19 +63,14 @@ class TrainingPlan:
       fitting: settings of the optimiser and of validation.
       note: a sentence on the differences from the paper; empty if there are none.
       samples: number of draws for a prediction.
-      by_rate: whether the model is also used with the rate of the run as its objective.
+      objectives: with which the model is used, the paper's first.
     """
 
     widths: Architecture
     fitting: Fitting
     note: str
     samples: int = MANY_DRAWS
-    by_rate: bool = True
-
-    @property
-    def objectives(self) -> Sequence[str]:
-        """The objectives with which the model is used, the paper's first."""
-        return OBJECTIVES if self.by_rate else OBJECTIVES[:1]
+    objectives: Sequence[str] = OBJECTIVES
 
 
 def why_not(train_steps: int, test_steps: int, workers: int, model: str) -> str:
@@ -123,7 +118,8 @@ def plan(train_steps: int, most_steps: int, *, workers: int = 1, model: str = "a
         draws = f"predicts from {FEW_DRAWS} draws instead of {MANY_DRAWS}"
         trained = f"was trained for at most {fewer} steps of the optimiser instead of {most_steps}, and "
         wide = f"With {workers} workers, the deep Markov model {trained if fewer < most_steps else ''}{draws}."
-        return dataclasses.replace(chosen, note=f"{chosen.note} {wide}".strip(), samples=FEW_DRAWS, by_rate=False)
+        note = f"{chosen.note} {wide}".strip()
+        return dataclasses.replace(chosen, note=note, samples=FEW_DRAWS, objectives=OBJECTIVES[:1])
     if train_steps >= ENOUGH:
         fitting = Fitting(steps=most_steps, every=min(250, most_steps), annealing=min(500, most_steps // 2))
         return TrainingPlan(Architecture(lag=LAG), fitting, "")

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from sgdlab.report.words import counted, figure, ordinal, some
-from sgdlab.stragglers.diagnosis import periods
+from sgdlab.stragglers.diagnosis import history, periods
 from sgdlab.stragglers.diagnosis.periods import Period
 from sgdlab.traces import Recording
 
@@ -206,6 +206,5 @@ def _same_minority(hit: np.ndarray) -> bool:
 
 def _short(rows: np.ndarray) -> np.ndarray:
     """The rows that are not part of a long stretch of consecutive rows."""
-    stretches = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
-    kept = [stretch for stretch in stretches if stretch.size <= _LONGEST]
-    return np.concatenate(kept) if kept else rows[:0]
+    short = [np.arange(first, last + 1) for first, last in history.runs(rows) if last - first < _LONGEST]
+    return np.concatenate([rows[:0], *short])

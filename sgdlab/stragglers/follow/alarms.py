@@ -160,15 +160,15 @@ class AlarmFile(contextlib.AbstractContextManager):
         for number, line in enumerate(data[:whole].splitlines(), 1):
             try:
                 record = json.loads(line)
-                names = (record["event"], record["kind"], tuple(record["workers"]), record["node"], record["since"])
+                event, kind, since, node = (record[name] for name in ("event", "kind", "since", "node"))
+                found = Alarm(event, kind, 0, since, tuple(record["workers"]), node)
                 trace, run = record["trace"], record["run"]
             except (ValueError, KeyError, TypeError):
                 raise ValueError(
                     f"alarms={str(self.path)!r} has something else than an alarm in line {number}: name another file"
                 ) from None
             if trace == self._trace:
-                event, kind, workers, node, since = names
-                self._known.add((run, *Alarm(event, kind, 0, since, workers, node).identity))
+                self._known.add((run, *found.identity))
         if whole < len(data):
             if not data[whole:].startswith(b'{"event"'):
                 raise ValueError(f"alarms={str(self.path)!r} has something else than alarms: name another file")

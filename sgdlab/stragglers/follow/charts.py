@@ -32,7 +32,9 @@ BACK = 6.0
 
 _FLEET, _ITSELF, _FASTER, _BACK = range(4)
 _SHIFT = math.log(LEAST_FACTOR)
-_HISTORY, _NOISE_HISTORY, _KEPT = 200, 50, 16
+_HISTORY, _NOISE_HISTORY, _KEPT = 200, 50, 64
+_QUARTILE = 0.6745
+"""Distance of a Gaussian's quartiles from its mean, in its deviations."""
 _LEAST_OWN = 10
 """A worker is compared with itself after so many blocks."""
 
@@ -72,7 +74,7 @@ class Charts:
         self._history = np.zeros((_KEPT, 0), np.float32)
         self._pooled: Any = LEAST_SIGMA
         self._pooled_count = 0
-        self._products, self._squares = 0.0, 0.0
+        self._products, self._squares = [0.0, 0.0], [0.0, 0.0]  # around two levels, of which the lesser counts
         self.grow(workers)
 
     def grow(self, workers: int) -> None:
@@ -137,6 +139,21 @@ class Charts:
         self._last = x
         return raised, cleared
 
+    def centred(self, x: np.ndarray, rise: float) -> np.ndarray:
+        """Return a block's x, less that of the workers that are as usual, where about half have become slower.
+
+        By the median of all, those that are as usual are then faster than they were: the lower quartile is far below
+        it, even with the distance of a Gaussian's added. Unless some have become faster, the median itself has risen.
+
+        Args:
+          x: float32[N].
+          rise: of the logarithm of the median of all, over what is normal; NaN where it is unknown.
+        """
+        if 4 * np.count_nonzero(x < self._low) < x.size:
+            return x
+        others = np.nanquantile(x - self.own, 0.25) + _QUARTILE * self._typical
+        return x - np.float32(others) if rise > -others / 2 else x
+
     def elevated(self) -> np.ndarray:
         """Return the workers that are slow, or on the way to it, bool[N]."""
         return self.slow | (self.sums[:2].max(axis=0) >= THRESHOLD / 3)
@@ -194,14 +211,20 @@ class Charts:
         self._spread += (of_differences(difference) - self._spread) * weights
         known = calm & (self._count > _LEAST_OWN)
         if known.any():
-            now = np.clip((x - self.own) * self._precision, -3, 3)[known]
-            before = np.clip((last - self.own) * self._precision, -3, 3)[known]
-            self._products += (float((now * before).mean()) - self._products) / _HISTORY
-            self._squares += (float((now * now).mean()) - self._squares) / _HISTORY
+            pairs = [np.stack([x, last]) - self.own]
+            if not self._has_fleet and self.block >= _KEPT:
+                # Blocks of a drift seem alike around a level that lags behind, but not in the middle of their own mean.
+                rows = (self.block - _KEPT // 2 - np.arange(2)) % _KEPT
+                pairs.append(self._history[rows] - self._history.mean(axis=0))
+            for level, pair in enumerate(pairs):
+                now, before = np.clip(pair * self._precision, -3, 3)[:, known]
+                self._products[level] += (float((now * before).mean()) - self._products[level]) / _HISTORY
+                self._squares[level] += (float((now * now).mean()) - self._squares[level]) / _HISTORY
 
     def _rescale(self) -> None:
         own = np.where(self._count >= _LEAST_OWN, self._spread, np.float32(0))
-        alike = min(max(self._products / self._squares, 0.0), 0.9) if self._squares > 0 else 0.0
+        found = [product / square for product, square in zip(self._products, self._squares, strict=True) if square > 0]
+        alike = min(max(min(found, default=0.0), 0.0), 0.9)
         # The variance of sums of a first-order autoregression, over that of independent blocks. Differences between
         # blocks that are alike are too small, by 1 - alike.
         sigma = np.maximum(self._pooled, own) * math.sqrt((1 + alike) / (1 - alike) / (1 - alike))
@@ -210,6 +233,9 @@ class Charts:
         uncertain = (0.5 + 2.5 / np.sqrt(np.maximum(self._count, 1))).astype(np.float32)
         known, normal = self._count >= _LEAST_OWN, self.own * self._precision
         allowed = np.where(known, np.maximum(_SHIFT / sigma, uncertain), np.float32(np.inf))
+        self._typical = float(sigma.mean()) if sigma.size else 0.0
+        below = max(_SHIFT / 2, self._typical) + _QUARTILE * self._typical
+        self._low = np.where(known, self.own - np.float32(below), np.float32(-np.inf))
         # Of slower than the fleet, slower than itself, and faster than itself: what is gained is a line in x.
         self._slope = np.stack([self._precision, self._precision, -self._precision])
         fleet = self._allowance if self._has_fleet else np.full_like(allowed, np.inf)

@@ -109,12 +109,9 @@ def find_gains(runtimes: np.ndarray, causes: Mapping[str, Sequence[int]]) -> lis
     gains = [Gain("", wait, size, float(rates[wait - 1] / rates[-1]), len(whole))] if wait < size else []
     if len(causes) > 1:
         gains += gain("all that are slow", [worker for out in causes.values() for worker in out])
-    gains += sorted((each for name, out in causes.items() for each in gain(name, out)), key=_order)[:MOST_CAUSES]
-    return sorted(gains, key=_order)
-
-
-def _order(gain: Gain) -> float:
-    return -gain.factor
+    order = lambda found: -found.factor
+    gains += sorted((each for name, out in causes.items() for each in gain(name, out)), key=order)[:MOST_CAUSES]
+    return sorted(gains, key=order)
 
 
 class Follower:
@@ -170,7 +167,7 @@ class Follower:
         self._alarms += found
         self.counts.update((alarm.kind, alarm.event) for alarm in found)
         if end:
-            self.monitor.lost.settle(self.monitor.normal, held=0)
+            self.monitor.lost.settle(self.monitor.naming.normal, held=0)
         return found
 
     def _observed(self, steps: np.ndarray, runtimes: np.ndarray) -> list[Alarm]:
@@ -188,7 +185,7 @@ class Follower:
         steps, newest = self.tail.steps, self.monitor.newest
         behind, latest = self.arrivals.behind, int(steps.newest.max(initial=0)) + self.tail.offset
         since = {worker: latest - behind[worker] + 1 for worker in np.flatnonzero(overdue).tolist() if worker in behind}
-        found = self.monitor.silent(since)
+        found = self.monitor.silence.declared(newest, since)
         seconds = None if end else self.arrivals.hangs(usual)
         if seconds is None:
             if self._hangs is not None and not end:

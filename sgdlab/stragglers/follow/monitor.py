@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -71,12 +71,12 @@ class Monitor:
         self.pauses, self.lost = PauseCounter(), LostTime()
         self.strip = np.zeros((STRIP, 0), np.float32)
         self.missing = 0
-        self._naming = Naming(self.charts, self.cluster, self.recent, self.start_of)
+        self.naming = Naming(self.charts, self.cluster, self.recent, self.start_of)
         self._held = np.zeros(0, np.int64), np.zeros((0, 0), np.float32)  # steps of the block that is not whole
         self.blocks = 0
         self._first: list[np.ndarray] | None = []  # x of the first blocks, before they are tested
         self._starts = np.zeros(max(STEPS // BLOCK, STRIP), np.int64)  # the first step of each of the last blocks
-        self._silence = Silence(self._naming, self.recent)
+        self.silence = Silence(self.naming, self.recent)
         self._slower, self._waited = 0, 0  # the block since which the cluster is slower, and for how many it has been
         self.grow(workers, nodes)
 
@@ -91,12 +91,12 @@ class Monitor:
             raise ValueError(f"workers={list(workers)!r} must begin with those that are there: {list(self.workers)!r}")
         more = len(workers) - len(self.workers)
         self.workers, self.nodes = tuple(workers), tuple(nodes)
-        self._naming.grow(workers, nodes)
+        self.naming.grow(workers, nodes)
         for part in (self.charts, self.recent):
             part.grow(len(workers))
         self.strip = np.pad(self.strip, [(0, 0), (0, more)], constant_values=np.nan)
         self._held = self._held[0], np.pad(self._held[1], [(0, 0), (0, more)], constant_values=np.nan)
-        self._silence.grow(len(workers))
+        self.silence.grow(len(workers))
         if self._first is not None:
             self._first = [np.pad(x, (0, more), constant_values=np.nan) for x in self._first]
 
@@ -124,25 +124,11 @@ class Monitor:
         self._held = steps[whole:].astype(np.int64), runtimes[whole:].astype(np.float32)
         return found
 
-    def silent(self, since: Mapping[int, int]) -> list[Alarm]:
-        """Return the alarms of workers that are silent by the clock, with the first step that each lacks."""
-        return self._silence.declared(int(self.newest), since)
-
     @property
     def usual(self) -> float:
         """Return the seconds of a usual step, the median of its slowest worker's compute time; nan before a block."""
         longest = np.fmax.reduce(self.recent.rows(WINDOW)[1], axis=1, initial=np.nan)
         return float(arrays.known_medians(longest[None])[0])
-
-    @property
-    def normal(self) -> float:
-        """Return the median of a step while nothing is slow, seconds."""
-        return self._naming.usual
-
-    @property
-    def open(self) -> dict[tuple, Alarm]:
-        """Alarms that are not over, by their cause."""
-        return self._naming.open
 
     def scores(self) -> RecentScores:
         """Return the two scores of every worker, over its last steps."""
@@ -153,8 +139,8 @@ class Monitor:
         return [
             alarm
             if alarm.kind == causes.SILENT
-            else dataclasses.replace(self._naming.current(alarm)[0], step=self.newest)
-            for alarm in self.open.values()
+            else dataclasses.replace(self.naming.current(alarm)[0], step=self.newest)
+            for alarm in self.naming.open.values()
             if alarm.kind != causes.PAUSES
         ]
 
@@ -208,18 +194,20 @@ class Monitor:
         if left_out.any():
             x = _mean(ratios[None, ~left_out])[0]
             x = x - arrays.known_medians(x[None])[0]
+        level = self.pauses.level(levels, left_out)
+        x = self.charts.centred(x, level - self.cluster.own[0])
         self.recent.add(steps, runtimes, medians, left_out)
         self.strip[self.blocks % STRIP] = x
         last = int(steps[-1])
         found = self._pauses(last, steps, high, slow, factors)
         found += self._workers(last, x)
-        found += self._whole_cluster(last, self.pauses.level(levels, left_out))
-        found += self._silence.observe(int(steps[0]), last, np.isfinite(x))
+        found += self._whole_cluster(last, level)
+        found += self.silence.observe(int(steps[0]), last, np.isfinite(x))
         self.blocks += 1
-        self.lost.add(StepBlock(steps, runtimes, medians, medians / factors, slow), found, self._naming.index)
+        self.lost.add(StepBlock(steps, runtimes, medians, medians / factors, slow), found, self.naming.index)
         if self._first is None:
-            self.lost.settle(self.normal)
-        return found if self.blocks % _LOOK else found + self._naming.worse(last)
+            self.lost.settle(self.naming.normal)
+        return found if self.blocks % _LOOK else found + self.naming.worse(last)
 
     def _pauses(
         self, last: int, steps: np.ndarray, high: np.ndarray, slow: np.ndarray, factors: np.ndarray
@@ -231,27 +219,26 @@ class Monitor:
             return []
         known = {"factor": pauses.factor, "count": pauses.count, "period": pauses.period}
         found = Alarm(RAISED, causes.PAUSES, last, pauses.first, **known)
-        if found.cause not in self._naming.open:
-            return [self._naming.kept(found)]
-        if pauses.period is None or pauses.period == pauses.named:
-            return []
-        pauses.named = pauses.period
-        words = f"{pauses.count} of them so far, since step {pauses.first}"
-        return [dataclasses.replace(found, event=NAMED, evidence=words)]
+        if said := self.naming.open.get(found.cause):
+            if pauses.period in (None, said.period):
+                return []
+            words = f"{pauses.count} of them so far, since step {pauses.first}"
+            found = dataclasses.replace(found, event=NAMED, evidence=words)
+        return [self.naming.kept(found)]
 
     def _whole_cluster(self, last: int, level: float) -> list[Alarm]:
         raised, _ = self.cluster.observe(np.array([level], np.float32))
         slow = self.cluster.slow[0]
         self._slower = self.cluster.began(0) if raised[0] else self._slower
         self._waited = self._waited + 1 if slow else 0
-        if self._naming.is_open(causes.ALL_SLOWER):
+        if self.naming.is_open(causes.ALL_SLOWER):
             back = int(self.cluster.back_since[0])
-            return [] if slow else [self._naming.alarm(CLEARED, causes.ALL_SLOWER, last, back)]
+            return [] if slow else [self.naming.alarm(CLEARED, causes.ALL_SLOWER, last, back)]
         # Later it may be so for all workers, even if it is not now.
         if slow and (self._waited <= _PATIENCE or not self._waited % _LOOK):
-            most, others = self._naming.is_of_all(self.start_of(self._slower))
+            most, others = self.naming.is_of_all(self.start_of(self._slower))
             if others and (most or self._waited >= _PATIENCE):
-                return [self._naming.alarm(RAISED, causes.ALL_SLOWER, last, self._slower)]
+                return [self.naming.alarm(RAISED, causes.ALL_SLOWER, last, self._slower)]
         return []
 
     def _workers(self, last: int, x: np.ndarray) -> list[Alarm]:
@@ -267,8 +254,8 @@ class Monitor:
         for each in blocks:
             raised, cleared = self.charts.observe(each)
             if raised.any() or cleared.any():
-                found += self._naming.slow(last, np.flatnonzero(raised), np.flatnonzero(cleared))
-        return found + self._naming.settle(last)
+                found += self.naming.slow(last, np.flatnonzero(raised), np.flatnonzero(cleared))
+        return found + self.naming.settle(last)
 
 
 def _mean(ratios: np.ndarray) -> np.ndarray:

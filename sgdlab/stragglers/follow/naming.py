@@ -44,7 +44,7 @@ class Naming:
         self._charts, self._cluster, self._recent, self._start_of = charts, cluster, recent, start_of
 
     @property
-    def usual(self) -> float:
+    def normal(self) -> float:
         """Return the median of a step while nothing is slow, seconds."""
         return math.exp(self._cluster.own[0])
 
@@ -155,7 +155,7 @@ class Naming:
 
     def current(self, alarm: Alarm, last: int = WINDOW) -> tuple[Alarm, float]:
         """Update an alarm of something slow, by so many of the last steps, and return its factor's standard error."""
-        members = self._of_nodes[alarm.node] if alarm.kind == causes.SLOW_NODE else self._named(alarm)
+        members = np.array([self.index[name] for name in alarm.workers], int)
         numbers, ratios = self._ratios(alarm.kind, members)
         rows = np.flatnonzero(numbers >= alarm.since)[-last:]
         ratios = ratios[rows]
@@ -165,7 +165,7 @@ class Naming:
         # Of a Gaussian: the deviation is 1.48 times the median absolute one, that of a median 1.25 times a mean's.
         error = 1.25 * 1.48 * float(np.median(np.abs(ratios - factor))) / math.sqrt(rows.size)
         if alarm.kind == causes.ALL_SLOWER:
-            before = self.usual
+            before = self.normal
             words = f"the median of the workers was {before:.3g} s, and is {factor * before:.3g} s"
             return dataclasses.replace(alarm, factor=factor, evidence=words), error
         many = int((ratios >= LEAST_FACTOR).sum())
@@ -197,7 +197,7 @@ class Naming:
         """Return whether most workers are slower since a step, and whether those that are not blamed are."""
         numbers, runtimes, medians = self._recent.others(self._charts.elevated())
         now, before = numbers >= start, numbers < start
-        others = float(np.nanmedian(medians[now])) / self.usual >= LEAST_FACTOR
+        others = float(np.nanmedian(medians[now])) / self.normal >= LEAST_FACTOR
         if not before.any():
             return True, others
         each, usual = (arrays.known_medians(np.ascontiguousarray(runtimes[rows].T)) for rows in (now, before))
@@ -212,12 +212,9 @@ class Naming:
             return numbers, ratios / self._normal(members)
         numbers, _, medians = self._recent.rows()
         known = np.isfinite(medians)
-        return numbers[known], medians[known].astype(np.float64) / self.usual
+        return numbers[known], medians[known].astype(np.float64) / self.normal
 
     def _normal(self, members: np.ndarray) -> float:
         """Return the usual ratio of workers that are slow against themselves; 1 of the others."""
         itself = ~self._charts.against_fleet[members] & self._charts.slow[members]
         return math.exp(self._charts.normal[members].astype(np.float64).mean()) if itself.all() else 1.0
-
-    def _named(self, alarm: Alarm) -> np.ndarray:
-        return np.array([self.index[name] for name in alarm.workers], int)

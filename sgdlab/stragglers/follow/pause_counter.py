@@ -24,14 +24,12 @@ class PauseCounter:
       first: the number of the first one's step; None before.
       factor: how many times longer than usual the median of its slowest step was.
       period: every how many steps they come; None while that is unknown.
-      named: the period that was said last.
     """
 
     def __init__(self) -> None:
         self.count, self.factor = 0, 1.0
         self.first: Any = None
         self.period: int | None = None
-        self.named: int | None = None
         self._gaps: list[int] = []
         self._last = 0
         self._run: list[tuple[int, float, bool]] = []  # steps in a row: number, factor, whether it was slow for all

@@ -88,7 +88,7 @@ def test_pauses_and_a_slower_cluster_cost_what_is_above_the_usual():
     runtimes[100::100] *= 4.0
     runtimes[500:] *= 1.5
     monitor, _ = watched(runtimes)
-    monitor.lost.settle(monitor.normal, held=0)
+    monitor.lost.settle(monitor.naming.normal, held=0)
     medians = np.median(runtimes, axis=1)
     assert monitor.lost.lost[PAUSES] == pytest.approx((medians[100::100] * 3 / 4).sum(), rel=0.05)
     assert monitor.lost.lost[ALL_SLOWER] == pytest.approx(300 * 0.5, rel=0.05)

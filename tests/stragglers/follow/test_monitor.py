@@ -37,7 +37,7 @@ def test_it_is_over_once():
     monitor, found = watched(runtimes)
     assert brief(found) == [(RAISED, SLOW_WORKER, ("5",)), (CLEARED, SLOW_WORKER, ("5",))]
     assert abs(found[1].since - 811) <= 3
-    assert not monitor.open
+    assert not monitor.naming.open
 
 
 def test_a_worker_that_is_slow_from_the_beginning_is_slow_against_the_fleet():
@@ -180,7 +180,7 @@ def test_alarms_end_where_a_worker_comes_whose_node_is_unknown():
     causes = {(SLOW_NODE, ("4", "5", "6", "7")), (SLOW_WORKER, ("14",))}
     for event in (RAISED, CLEARED):
         assert {(alarm.kind, alarm.workers) for alarm in found if alarm.event == event} == causes
-    assert not monitor.open
+    assert not monitor.naming.open
 
 
 def test_its_memory_does_not_grow():
@@ -190,9 +190,9 @@ def test_its_memory_does_not_grow():
     sizes = []
     for turn in range(6):
         monitor.observe(np.arange(1000) + 1000 * turn, runtimes)
-        sizes.append(len(pickle.dumps({name: value for name, value in vars(monitor).items() if name != "_naming"})))
+        sizes.append(len(pickle.dumps({name: value for name, value in vars(monitor).items() if name != "naming"})))
     assert max(sizes[1:]) - min(sizes[1:]) < 200  # numbers of more digits
-    assert len(monitor.open) <= 1
+    assert len(monitor.naming.open) <= 1
 
 
 def test_impossible_arguments_are_named():
@@ -216,6 +216,22 @@ def test_half_of_the_workers_are_slower_than_the_other_half_and_not_all(since):
     assert found[0].factor == pytest.approx(1.6, rel=0.08)
     scores = monitor.scores().against_fleet
     np.testing.assert_allclose(scores, np.repeat([1.0, 1.6], 4), rtol=0.08)
+
+
+@pytest.mark.parametrize("slow", [10, 12])
+def test_half_of_the_workers_or_more_that_become_a_fifth_slower_are_named(slow):
+    runtimes = noise(900, 20, 0, shape=200.0)
+    runtimes[400:, :slow] *= 1.2
+    _, found = watched(runtimes)
+    assert sorted(brief(found)) == sorted((RAISED, SLOW_WORKER, (str(worker),)) for worker in range(slow))
+    assert [alarm.factor for alarm in found] == pytest.approx([1.2] * slow, rel=0.06)
+
+
+@pytest.mark.parametrize("fast", [6, 9])
+def test_where_some_become_faster_the_others_are_not_blamed(fast):
+    runtimes = noise(900, 20, 0, shape=200.0)
+    runtimes[400:, :fast] *= 0.7
+    assert watched(runtimes)[1] == []
 
 
 def test_a_cluster_of_which_most_are_slower_is_slower():
@@ -268,7 +284,7 @@ def test_most_workers_silent_is_one_alarm():
     assert brief(found) == [(RAISED, SILENT, tuple("34567")), (CLEARED, SILENT, tuple("34567"))]
     assert [alarm.since for alarm in found] == [300, 800]
     assert found[0].sentence().startswith("step 399: 5 workers (3, 4, 5, 6, ...) have been silent since step 300")
-    assert not monitor.open
+    assert not monitor.naming.open
 
 
 def test_of_most_workers_silent_those_that_do_not_return_are_named():
@@ -305,3 +321,15 @@ def test_workers_may_grow_while_some_are_silent():
     monitor.grow([str(worker) for worker in range(10)])
     found += monitor.observe(np.arange(300, 600), runtimes[300:])
     assert brief(found) == [(RAISED, SILENT, ("2",))]
+
+
+def test_a_drift_of_the_whole_cluster_is_said_when_its_usual_is_a_tenth_behind():
+    steps = np.arange(2000)
+    drift = 1 + 2e-4 * steps
+    runtimes = noise(2000, 16, 0, shape=400.0) * drift[:, None]
+    found = watched(runtimes)[1]
+    assert brief(found)[0] == (RAISED, ALL_SLOWER, ())
+    usual = np.cumsum(np.log(drift)) / (steps + 1)  # each block counts alike, for the first 2,000 steps
+    behind = int(np.argmax(np.log(drift) - usual >= np.log(1.1)))
+    # Then the chart adds up, from nothing to 16 deviations.
+    assert behind < found[0].step < 1.3 * behind
