@@ -144,8 +144,9 @@ def test_windows_fit_the_tuning_steps(steps, most_steps):
 def test_a_wide_cluster_is_trained_on_for_fewer_steps_unless_in_full(workers, model):
     found = learned.plan(5000, 3000, workers=workers, model=model)
     if model == "auto" and workers >= 512:
-        assert found.fitting.steps * workers <= max(1_000_000, 500 * workers)
+        assert found.fitting.steps == 500
         assert found.samples < 64
+        assert found.objectives == ("throughput",)
         assert str(found.fitting.steps) in found.note
     else:
         assert found == learned.plan(5000, 3000)
