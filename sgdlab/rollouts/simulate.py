@@ -89,7 +89,8 @@ class RolloutRun:
         self._load = [0] * system.engines  # busy slots of each
         self._heap: list[tuple[float, int, int, int]] = []  # (seconds, kind, engine, stamp)
         self._now, self._training, self._settled = 0.0, False, False
-        self._prompts, self._again = 0, collections.deque[tuple[int, int]]()
+        self._fresh, self._again = 0, collections.deque[int]()  # prompts: how many have come, and those to try again
+        self._tries = [0] * workload.prompts
         self._groups: list[_RolloutGroup] = []
         self._pending, self._first_running = 0, 0  # rollouts of the last group that have not begun
         self._rows: list[tuple] = []  # of rollouts: group, engine, clock, second and version at the beginning, length
@@ -201,7 +202,7 @@ class RolloutRun:
                 self.discarded += 1
                 if self.policy.requeue != "never":
                     put = self._again.appendleft if self.policy.requeue == "front" else self._again.append
-                    put((group.prompt, group.attempt + 1))
+                    put(group.prompt)
             if not self._training and (batch := self.policy.select(self)):
                 self._begin_step(batch)
                 self._settled = False  # what waits is a step staler
@@ -251,10 +252,12 @@ class RolloutRun:
     def _begin_group(self) -> None:
         """Numbers the next group: of the prompts that are tried again the first, else of the next prompt."""
         if self._again:
-            prompt, attempt = self._again.popleft()
+            prompt = self._again.popleft()
         else:
-            attempt, prompt = divmod(self._prompts, self.workload.prompts)
-            self._prompts += 1
+            prompt = self._fresh % self.workload.prompts
+            self._fresh += 1
+        attempt = self._tries[prompt]
+        self._tries[prompt] += 1
         lengths = self.workload.tokens[attempt % self.workload.attempts, prompt].tolist()
         self._groups.append(_RolloutGroup(prompt, attempt, lengths, len(lengths)))
         self.begun += 1

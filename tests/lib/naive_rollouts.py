@@ -130,11 +130,10 @@ class Naive:
                 self.queue.remove(number)
                 group = self.groups[number]
                 group["fate"] = fate
-                item = (group["prompt"], group["attempt"] + 1)
                 if self.given.get("requeue") == "front":
-                    self.again.insert(0, item)
+                    self.again.insert(0, group["prompt"])
                 elif self.given.get("requeue") == "back":
-                    self.again.append(item)
+                    self.again.append(group["prompt"])
             waits = self.system.hold in ("trainer", "both") and self.loads
             batch = None if self.training is not None or waits else self.next_batch()
             if batch is None:
@@ -165,12 +164,12 @@ class Naive:
 
     def begin_group(self):
         self.counter += 1
-        prompts = len(self.tokens[0])
         if self.again:
-            prompt, attempt = self.again.pop(0)
+            prompt = self.again.pop(0)
         else:
-            prompt, attempt = self.fresh % prompts, self.fresh // prompts
+            prompt = self.fresh % len(self.tokens[0])
             self.fresh += 1
+        attempt = sum(group["prompt"] == prompt for group in self.groups)
         group = {"prompt": prompt, "attempt": attempt, "read": None, "open": self.size, "ready": None, "new": False}
         self.groups.append(group | {"fate": "running", "step": -1})
         self.waiting = list(self.lengths(group))

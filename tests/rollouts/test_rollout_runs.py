@@ -135,6 +135,17 @@ def test_two_runs_are_equal():
             assert getattr(first, field.name).tobytes() == getattr(second, field.name).tobytes()
 
 
+@pytest.mark.parametrize("requeue", ["front", "back"])
+def test_no_two_groups_of_a_prompt_are_the_same_attempt(requeue):
+    # 23 prompts come again after 23 groups, and those that were discarded are tried again besides.
+    work = rollouts.lognormal(prompts=23, group=3, attempts=40, seed=3)
+    run = made("window", work, rollouts.System(2, 16, batch=2), 40, lag=0, requeue=requeue)
+    assert run.wasted()["stale"] > 0
+    assert run.attempt.max() > 2
+    for prompt in range(23):
+        assert run.attempt[run.prompt == prompt].tolist() == list(range((run.prompt == prompt).sum()))
+
+
 def test_more_prompts_do_not_change_those_that_are_there():
     few, many = (rollouts.lognormal(prompts=count, group=2, loop=0.1, cap=4000) for count in (50, 80))
     np.testing.assert_array_equal(many.tokens[:, :50], few.tokens)
