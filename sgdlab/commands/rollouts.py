@@ -243,13 +243,13 @@ def _from_log() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
             f"--version must be one of {', '.join(logs.VERSIONS)}: which version the log holds, that on which a "
             "rollout began, the newest when it was over (as SGLang stamps it), or a list of those of its tokens"
         )
-    pairs = [pair.partition("=") for pair in given.columns]
-    for name, _, called in pairs:
-        arguments.one_of("columns", name, (*logs.COLUMNS, *logs.OTHERS))
+    columns = {}
+    for pair in given.columns:
+        name, _, called = pair.partition("=")
+        columns[arguments.one_of("columns", name, (*logs.COLUMNS, *logs.OTHERS))] = called
         if not called:
             raise UsageError(f"--columns={name} must be as in {name}=its_name")
     try:
-        columns = {name: called for name, _, called in pairs}
         log = logs.read_log(pathlib.Path(given.log), version=given.version, columns=columns)
         log.check_complete()
         if given.train is None:

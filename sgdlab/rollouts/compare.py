@@ -163,10 +163,6 @@ def recommended(found: Sequence[Tried], max_staleness: float, tolerance: float =
         for one in found
         if one.figures["staleness"] <= (1 + tolerance) * max_staleness and one.figures["longest_tenth"] >= UNDER_USED
     ]
-    if not allowed:
-        return None
-    most = max(one.figures["goodput"] for one in allowed)
-    return min(
-        (one for one in allowed if one.figures["goodput"] >= (1 - tolerance) * most),
-        key=lambda one: one.figures["staleness"],
-    )
+    most = max((one.figures["goodput"] for one in allowed), default=0.0)
+    nearly = (one for one in allowed if one.figures["goodput"] >= (1 - tolerance) * most)
+    return min(nearly, key=lambda one: one.figures["staleness"], default=None)

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from sgdlab.rollouts.engines import System
-from sgdlab.rollouts.policies import Budget, LagWindow, QueueDrop, StalenessPolicy
+from sgdlab.rollouts.policies import Budget, StalenessPolicy
 from sgdlab.rollouts.workload import Workload
 
 
@@ -22,6 +22,12 @@ class ClosedForms:
     Attributes:
       workload: lengths of rollouts.
       system: engines, trainer, transfer.
+
+    Example:
+      >>> from sgdlab import rollouts
+      >>> found = predict(rollouts.lognormal(prompts=20_000, group=4), rollouts.System(batch=32))
+      >>> round(found.rho, 2), found.smallest_eta()
+      (1.2, 5)
     """
 
     workload: Workload
@@ -101,9 +107,9 @@ class ClosedForms:
         match policy:
             case StalenessPolicy(eta=0.0):
                 return "=", 0.0
-            case LagWindow(lag=lag, eta=eta):
+            case StalenessPolicy(lag=lag, eta=eta) if math.isfinite(lag):
                 return "<=", min(lag, self.admitted(eta)) if waits else lag
-            case QueueDrop(capacity=capacity) if math.isfinite(capacity):
+            case StalenessPolicy(capacity=capacity) if math.isfinite(capacity):
                 return "=", self.queue_staleness(capacity / policy.batch)
             case Budget(theta=bound) | StalenessPolicy(eta=bound) if math.isfinite(bound):
                 return ("<=", self.admitted(bound)) if waits else ("", math.nan)
@@ -132,16 +138,8 @@ class ClosedForms:
         )
 
 
-def predict(workload: Workload, system: System) -> ClosedForms:
-    """Return the closed forms of a workload on machines.
-
-    Example:
-      >>> from sgdlab import rollouts
-      >>> found = predict(rollouts.lognormal(prompts=20_000, group=4), rollouts.System(batch=32))
-      >>> round(found.rho, 2), found.smallest_eta()
-      (1.2, 5)
-    """
-    return ClosedForms(workload, system)
+predict = ClosedForms
+"""Makes the closed forms of a workload on machines."""
 
 
 def mean_ceiling(low: float, high: float) -> float:

@@ -8,8 +8,10 @@ import dataclasses
 import heapq
 import math
 import os
+from typing import Any
 
 import numpy as np
+from jaxtyping import Float64, Int8, Int32, Int64
 
 from sgdlab import arguments, arrays
 from sgdlab.schedule import DROPPED, PENDING, Schedule
@@ -21,15 +23,6 @@ when the run ends."""
 
 WASTED = ("stale", "overflow")
 """Names the fates of tokens that were made in vain; those of `running` and `queued` groups are surplus."""
-
-_ROLLOUTS = {"group": np.int32, "engine": np.int32, "read": np.int32, "tokens": np.int64} | dict.fromkeys(
-    ("started", "finished"), np.float64
-)
-_SPANS = {"span_rollout": np.int64, "span_version": np.int32, "span_tokens": np.int64}
-_GROUPS = {"prompt": np.int64, "attempt": np.int32, "ready": np.float64, "fate": np.int8, "step": np.int32}
-_STEPS = dict.fromkeys(("began", "ended", "applied"), np.float64)
-_ENGINES = {"busy": np.float64, "slots": np.int32}
-_KINDS = (_ROLLOUTS, _SPANS, _GROUPS, _STEPS, _ENGINES)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -64,31 +57,35 @@ class RolloutSchedule:
       ValueError: from the constructor, where the arrays contradict each other; it names the first row that does.
     """
 
-    group: np.ndarray
-    engine: np.ndarray
-    read: np.ndarray
-    tokens: np.ndarray
-    started: np.ndarray
-    finished: np.ndarray
-    span_rollout: np.ndarray
-    span_version: np.ndarray
-    span_tokens: np.ndarray
-    prompt: np.ndarray
-    attempt: np.ndarray
-    ready: np.ndarray
-    fate: np.ndarray
-    step: np.ndarray
-    began: np.ndarray
-    ended: np.ndarray
-    applied: np.ndarray
-    busy: np.ndarray
-    slots: np.ndarray
+    group: Int32[np.ndarray, " R"]
+    engine: Int32[np.ndarray, " R"]
+    read: Int32[np.ndarray, " R"]
+    tokens: Int64[np.ndarray, " R"]
+    started: Float64[np.ndarray, " R"]
+    finished: Float64[np.ndarray, " R"]
+    span_rollout: Int64[np.ndarray, " S"]
+    span_version: Int32[np.ndarray, " S"]
+    span_tokens: Int64[np.ndarray, " S"]
+    prompt: Int64[np.ndarray, " K"]
+    attempt: Int32[np.ndarray, " K"]
+    ready: Float64[np.ndarray, " K"]
+    fate: Int8[np.ndarray, " K"]
+    step: Int32[np.ndarray, " K"]
+    began: Float64[np.ndarray, " U"]
+    ended: Float64[np.ndarray, " U"]
+    applied: Float64[np.ndarray, " U"]
+    busy: Float64[np.ndarray, " E"]
+    slots: Int32[np.ndarray, " E"]
 
     def __post_init__(self) -> None:
-        for kind in _KINDS:
-            for name, dtype in kind.items():
-                object.__setattr__(self, name, arrays.frozen_copy(name, getattr(self, name), dtype))
-        _check_shapes(self)
+        first: dict[str, str] = {}  # column of each axis
+        for name, kind in _columns().items():
+            array = arrays.frozen_copy(name, getattr(self, name), kind.dtypes[0])
+            object.__setattr__(self, name, array)
+            other = first.setdefault(kind.dim_str, name)
+            shape = getattr(self, other).shape
+            if array.ndim != 1 or array.shape != shape or not array.size:
+                raise ValueError(f"{name} has shape {array.shape}; {other} of shape {shape} calls for it")
         _check_rollouts(self)
         _check_groups(self)
 
@@ -110,18 +107,6 @@ class RolloutSchedule:
         """int[.], versions: of each rollout that entered a step from `warmup` on, in the order in which they began."""
         rows = self.trained(warmup)
         return (self.step[self.group] - self.read)[rows]
-
-    def token_staleness(self, *, in_flight: bool, warmup: int = 0) -> float:
-        """Return the mean staleness of the trained tokens, in versions.
-
-        Args:
-          in_flight: against the version that made each token; else against that on which its rollout began.
-          warmup: steps before this one do not count.
-        """
-        spans = self.trained(warmup)[self.span_rollout]
-        version = self.span_version if in_flight else self.read[self.span_rollout]
-        lag = self.step[self.group[self.span_rollout]] - version
-        return float(np.average(lag[spans], weights=self.span_tokens[spans]))
 
     def in_system(self) -> np.ndarray:
         """int[U]: rollouts, trained in the end, begun before version v = 1 ... U came and by then in no step, by times.
@@ -153,20 +138,18 @@ class RolloutSchedule:
         """
         arguments.whole("warmup", warmup, least=0, most=self.num_steps - 1)
         begin = self.applied[warmup - 1] if warmup else 0.0
-        seconds, rows, lag = float(self.applied[-1] - begin), self.trained(warmup), self.staleness(warmup)
-        per = seconds or math.nan
+        seconds, rows = float(self.applied[-1] - begin), self.trained(warmup)
+        per, spans, tokens = seconds or math.nan, rows[self.span_rollout], self.tokens[rows]
+        lag = (self.step[self.group[self.span_rollout]] - self.span_version)[spans]
         return {
             "seconds_per_step": seconds / (self.num_steps - warmup),
-            "staleness": float(lag.mean()),
-            "largest_staleness": int(lag.max()),
-            "token_staleness": self.token_staleness(in_flight=False, warmup=warmup),
-            "token_staleness_in_flight": self.token_staleness(in_flight=True, warmup=warmup),
+            **of_lags(self.staleness(warmup), tokens),
+            "token_staleness_in_flight": float(np.average(lag, weights=self.span_tokens[spans])),
             "slots_busy": float(self.busy.sum() / (self.applied[-1] * self.slots.sum())),
             "trainer_busy": float((self.ended - self.began)[warmup:].sum() / per),
             "wasted": sum(self.wasted().values()),
             **self.wasted(),
-            "goodput": float(self.tokens[rows].sum() / per),
-            "mean_tokens": float(self.tokens[rows].mean()),
+            "goodput": float(tokens.sum() / per),
         }
 
     def schedule(self) -> Schedule:
@@ -196,23 +179,18 @@ class RolloutSchedule:
         )
 
     def _places(self) -> np.ndarray:
-        """int[R]: a slot for each rollout, the first of its engine that is free."""
-        offset = np.cumsum(self.slots) - self.slots
-        free = [list(range(count)) for count in self.slots]
-        taken: list[list[tuple[float, int]]] = [[] for _ in self.slots]
-        places = np.empty(self.group.size, np.int64)
-        ends = np.where(np.isnan(self.finished), np.inf, self.finished)
-        for row, (engine, started, end) in enumerate(zip(self.engine, self.started, ends, strict=True)):
-            while taken[engine] and taken[engine][0][0] <= started:
-                heapq.heappush(free[engine], heapq.heappop(taken[engine])[1])
-            place = heapq.heappop(free[engine])
-            heapq.heappush(taken[engine], (end, place))
-            places[row] = offset[engine] + place
-        return places
+        """int[R]: a slot for each rollout, the one of its engine that has been free for longest."""
+        free = np.split(np.arange(self.slots.sum()), np.cumsum(self.slots)[:-1])
+        since = [[(-math.inf, place) for place in places] for places in free]  # heaps
+        found, ends = [], np.where(np.isnan(self.finished), np.inf, self.finished)
+        for engine, end in zip(self.engine, ends, strict=True):
+            found.append(since[engine][0][1])
+            heapq.heapreplace(since[engine], (end, found[-1]))
+        return np.array(found)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes it to one `.npz` file, whole or not at all."""
-        arrays.save(path, {name: getattr(self, name) for kind in _KINDS for name in kind})
+        arrays.save(path, {name: getattr(self, name) for name in _columns()})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "RolloutSchedule":
@@ -221,7 +199,7 @@ class RolloutSchedule:
         Raises:
           ValueError: where the file is not such a schedule.
         """
-        return arrays.load(path, [name for kind in _KINDS for name in kind], cls, what="a schedule of rollouts")
+        return arrays.load(path, _columns(), cls, what="a schedule of rollouts")
 
     def __str__(self) -> str:
         found = self.figures()
@@ -232,15 +210,19 @@ class RolloutSchedule:
         )
 
 
-def _check_shapes(made: RolloutSchedule) -> None:
-    for kind in _KINDS:
-        first = getattr(made, next(iter(kind)))
-        for name in kind:
-            array = getattr(made, name)
-            if array.ndim != 1 or array.size != first.size or not array.size:
-                raise ValueError(
-                    f"{name} has shape {array.shape}; {next(iter(kind))} of shape {first.shape} calls for it"
-                )
+def of_lags(lag: np.ndarray, tokens: np.ndarray) -> dict[str, float]:
+    """Return what is said of trained rollouts, given how many versions each is stale and how many tokens it has."""
+    return {
+        "staleness": float(lag.mean()),
+        "largest_staleness": int(lag.max()),
+        "token_staleness": float(np.average(lag, weights=tokens)),
+        "mean_tokens": float(tokens.mean()),
+    }
+
+
+def _columns() -> dict[str, Any]:
+    """Return name -> type of the arrays, which has their dtype and axis."""
+    return {field.name: field.type for field in dataclasses.fields(RolloutSchedule)}
 
 
 def _check_rollouts(made: RolloutSchedule) -> None:

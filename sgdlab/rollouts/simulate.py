@@ -195,7 +195,7 @@ class RolloutRun:
         """Does what can be done at this instant: discards, begins a step, fills slots; asks engines what is next."""
         while not self._settled:
             self._settled = True
-            for number, fate in self.policy.evict(self):
+            for number, fate in self.policy.evict(self).items():
                 self.ready.remove(number)
                 group = self._groups[number]
                 group.fate = fate

@@ -60,13 +60,8 @@ def columns() -> list[Column]:
         return Column(heading, cell, meaning, name)
 
     first, second, *others = map(column, _FIGURES)
-    return [
-        Column("policy", lambda one: one.candidate.title),
-        first,
-        second,
-        Column("theory", _closed, _CLOSED),
-        *others,
-    ]
+    policy = Column("policy", lambda one: one.candidate.title)
+    return [policy, first, second, Column("theory", _closed, _CLOSED), *others]
 
 
 def _closed(one: Tried) -> str:
@@ -140,13 +135,12 @@ def headline(found: Sequence[Tried], best: Tried | None, most: float, gpus: int 
       most: bound of its mean staleness.
       gpus: of engines and trainer, where other splits of them were tried.
     """
-    worst, said = min(found, key=lambda one: one.figures["longest_tenth"]).figures, ""
-    starved = worst["longest_tenth"] < UNDER_USED
+    poor = min(found, key=lambda one: one.figures["longest_tenth"])
+    worst, said, starved = poor.figures, "", poor.figures["longest_tenth"] < UNDER_USED
     if starved:
-        title = next(one.candidate.title for one in found if one.figures is worst)
         said = (
-            f"Under `{title}` {100 * worst['wasted']:.0f} % of the tokens are thrown away, and the longest tenth of "
-            f"the prompts has {worst['longest_tenth']:.2g} of its share. "
+            f"Under `{poor.candidate.title}` {100 * worst['wasted']:.0f} % of the tokens are thrown away, and the "
+            f"longest tenth of the prompts has {worst['longest_tenth']:.2g} of its share. "
         )
     if best is None:
         return f"{said}No policy here has a mean staleness of at most {most:g} and starves nobody."
@@ -170,17 +164,13 @@ def picture(found: Sequence[Tried]) -> Figure:
         speed, shares = figure.subplots(1, 2)
         for index, one in enumerate(found):
             look = {"color": PALETTE[index % len(PALETTE)], "marker": "osD^vP*<>Xphd"[index % 13]}
-            speed.plot(
-                one.figures["staleness"], one.figures["goodput"], linestyle="none", label=one.candidate.title, **look
-            )
-            dashes = ("-", "--", ":")[index // len(PALETTE) % 3]
-            shares.plot(range(1, 11), one.tenths, linestyle=dashes, **look)
+            place = one.figures["staleness"], one.figures["goodput"]
+            speed.plot(*place, linestyle="none", label=one.candidate.title, **look)
+            shares.plot(range(1, 11), one.tenths, linestyle=("-", "--", ":")[index // len(PALETTE) % 3], **look)
         speed.set(xlabel="mean staleness by rollout, versions", ylabel="trained tokens a second")
         shares.axhline(1, color="black", linewidth=1)
-        shares.set(
-            xlabel="tenth of the prompts, longest last", ylabel="share of the trained rollouts, over an equal one"
-        )
-        shares.set_xticks(range(1, 11))
+        shares.set(xlabel="tenth of the prompts, longest last", xticks=range(1, 11))
+        shares.set_ylabel("share of the trained rollouts, over an equal one")
         for axes in (speed, shares):
             axes.set_ylim(bottom=0)
         figure.legend(*speed.get_legend_handles_labels(), loc="outside lower center", ncols=4)
