@@ -41,7 +41,7 @@ from sgdlab.rollouts import compare as compared
 from sgdlab.rollouts import log as logs
 from sgdlab.rollouts import table as tables
 from sgdlab.rollouts.engines import HOLDS, REFRESHES
-from sgdlab.rollouts.policies import REQUEUES
+from sgdlab.rollouts.policies import REQUEUES, STALES
 
 DEFAULT_WORKDIR = "runs/rollouts"
 _SPLIT_ETAS = (0.0, 1.0, 2.0, 3.0, 4.0, 8.0)
@@ -54,9 +54,10 @@ _LISTS = {
     "policy": ("", f"Staleness policies, by default all: {', '.join(STALENESS_POLICIES)}."),
     "eta": ("2", "Bounds of admission, budget (theta), in_order and version_fifo, in versions."),
     "lag": ("1", "Largest staleness of window, in versions."),
+    "stale": ("discard", f"What window does with what is staler: {', '.join(STALES)}."),
     "gate": ("", "Bounds of admission of window besides, in versions; without, its slots are always full."),
     "capacity": ("1", "Batches that the queue of queue_drop holds."),
-    "requeue": ("never", f"When prompts of discarded groups are tried again: {', '.join(REQUEUES)}."),
+    "requeue": ("never", f"When prompts of groups that are thrown away are tried again: {', '.join(REQUEUES)}."),
     "rules": ("none,decoupled,truncated_is", "With --learn, of none, ppo, decoupled, a3po, truncated_is, m2po."),
     "columns": ("", "Names of the log's columns that differ, as in start=t0,step=trained_at."),
 }
@@ -200,7 +201,8 @@ def _candidates() -> list[compared.Candidate]:
     given = flags.FLAGS
     for name in given.policy:
         STALENESS_POLICIES.check(name, f"--policy={name}")
-    values: dict[str, list[Any]] = {"requeue": [] if given.requeue == ["never"] else given.requeue}
+    usual = {"requeue": "never", "stale": "discard"}
+    values: dict[str, Any] = {name: given[name].value for name in usual if given[name].value != [usual[name]]}
     for name, kind in {"eta": float, "lag": int, "gate": float, "capacity": int}.items():
         texts: list[str] = getattr(given, name)
         try:

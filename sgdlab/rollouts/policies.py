@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 REQUEUES = ("never", "front", "back")
 """Names when the prompt of a discarded group is tried again: never, before new prompts, or behind those that wait."""
 
+STALES = ("discard", "abort", "withhold")
+"""Names what becomes of what is too stale: groups are discarded when they are ready; or aborted besides while they are
+decoded; or single rollouts of a group are withheld, whose rewards count for its baseline and whose tokens do not."""
+
 _ORDERS = ("ready", "begun", "oldest", "freshest")
 
 
@@ -33,34 +37,48 @@ class StalenessPolicy:
       batch: B, groups of a trainer step.
       eta: bound of the gate in versions; without one, slots are always full.
       lag: bound of the staleness in versions; ready groups that would be staler in the next step are discarded.
+      stale: "discard"; "abort": groups are aborted where a version comes of which their first rollout is more than
+        `lag` versions behind; "withhold": only groups all of whose rollouts would be too stale are discarded.
       capacity: groups that may wait; of more, those that have waited longest are discarded.
       order: "ready": the first ready ones are trained on; "begun": exactly the groups n of step n // B; "oldest": those
         of the oldest versions, once none of an older one than they have still runs; "freshest": of the newest ones.
-      requeue: when the prompt of a discarded group is tried again: "never", "front" or "back".
+      requeue: when the prompt of a discarded or aborted group is tried again: "never", "front" or "back".
     """
 
     batch: int
     _: dataclasses.KW_ONLY
     eta: float = math.inf
     lag: float = math.inf
+    stale: str = "discard"
     capacity: float = math.inf
     order: str = "ready"
     requeue: str = "never"
 
     def __post_init__(self) -> None:
-        arguments.one_of("requeue", self.requeue, REQUEUES)
-        arguments.one_of("order", self.order, _ORDERS)
+        for name, known in (("requeue", REQUEUES), ("order", _ORDERS), ("stale", STALES)):
+            arguments.one_of(name, getattr(self, name), known)
+
+    @property
+    def trained_lag(self) -> float:
+        """The staleness up to which rollouts of a step's groups are trained on; staler ones are withheld."""
+        return self.lag if self.stale == "withhold" else math.inf
 
     def admit(self, run: "RolloutRun") -> bool:
         """Return True if another group may begin now; it is asked only where a slot is free."""
         return run.begun - run.discarded < (self.eta + run.version + 1) * self.batch
+
+    def abort(self, run: "RolloutRun") -> int | None:
+        """Return a group that is aborted while it is decoded; it is asked where a version has come, until none is."""
+        oldest = run.oldest_running() if self.stale == "abort" else None
+        return None if oldest is None or run.version - run.read[oldest] <= self.lag else oldest
 
     def evict(self, run: "RolloutRun") -> Mapping[int, int]:
         """Return the ready groups that are thrown away now, and the fate of each: `STALE` or `OVERFLOW`."""
         ready = run.ready
         if self.lag == math.inf and len(ready) <= self.capacity:
             return {}
-        gone = dict.fromkeys((group for group in ready if run.step - run.read[group] > self.lag), STALE)
+        read = run.newest if self.stale == "withhold" else run.read.__getitem__
+        gone = dict.fromkeys((group for group in ready if run.step - read(group) > self.lag), STALE)
         kept = [group for group in ready if group not in gone]
         over = len(kept) - min(self.capacity, len(kept))
         return gone | dict.fromkeys(kept[: int(over)], OVERFLOW)
@@ -166,12 +184,13 @@ def version_fifo(*, batch: Count, eta: NotNegative = 2.0) -> StalenessPolicy:
 
 
 @STALENESS_POLICIES.register(
-    title="discard the stale", source="tinker-cookbook, slime, NeMo-RL's WindowedSampler (which aborts in flight too)"
+    title="discard the stale", source="tinker-cookbook, slime, NeMo-RL's WindowedSampler, trl #7176, prime-rl #2960"
 )
 def window(
     *,
     batch: Count,
     lag: Whole | None = 1,
+    stale: str = "discard",
     gate: NotNegative | None = None,
     requeue: str = "never",
     freshest: bool = False,
@@ -181,13 +200,15 @@ def window(
     Args:
       batch: B, groups of a trainer step.
       lag: largest staleness in versions. None: any.
+      stale: what becomes of the others: discard (when their group is ready), abort (also while it is decoded: NeMo-RL,
+        trl) or withhold (by rollout: the reward counts for the group's baseline, the tokens do not; prime-rl).
       gate: eta of a gate as `admission` has it; what is thrown away gives its place back. None: no gate.
       requeue: when the prompt of a discarded group is tried again: never, front (before new prompts) or back.
       freshest: whether the freshest ready groups are taken, not the first.
     """
     bound, eta = (math.inf if value is None else float(value) for value in (lag, gate))
     order = "freshest" if freshest else "ready"
-    return StalenessPolicy(batch, eta=eta, lag=bound, order=order, requeue=requeue)
+    return StalenessPolicy(batch, eta=eta, lag=bound, stale=stale, order=order, requeue=requeue)
 
 
 @STALENESS_POLICIES.register(title="queue that drops the oldest", source="Applied Compute 2026")

@@ -107,8 +107,8 @@ class ClosedForms:
         match policy:
             case StalenessPolicy(eta=0.0):
                 return "=", 0.0
-            case StalenessPolicy(lag=lag, eta=eta) if math.isfinite(lag):
-                return "<=", min(lag, self.admitted(eta)) if waits else lag
+            case StalenessPolicy(lag=lag, stale=stale, eta=eta) if math.isfinite(lag):
+                return "<=", min(lag, self.admitted(eta)) if waits and stale != "withhold" else lag
             case StalenessPolicy(capacity=capacity) if math.isfinite(capacity):
                 return "=", self.queue_staleness(capacity / policy.batch)
             case Budget(theta=bound) | StalenessPolicy(eta=bound) if math.isfinite(bound):

@@ -11,18 +11,18 @@ import os
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int8, Int32, Int64
+from jaxtyping import Bool, Float64, Int8, Int32, Int64
 
 from sgdlab import arguments, arrays
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
-TRAINED, STALE, OVERFLOW, RUNNING, QUEUED = range(5)
-FATES = ("trained", "stale", "overflow", "running", "queued")
-"""Names what becomes of a group: trained on; thrown away as too stale, or from a full queue; still decoded, or ready,
-when the run ends."""
+TRAINED, STALE, OVERFLOW, ABORTED, WITHHELD, RUNNING, QUEUED = range(7)
+FATES = ("trained", "stale", "overflow", "aborted", "withheld", "running", "queued")
+"""Names what becomes of a group: trained on; thrown away as too stale, or from a full queue; aborted while it was
+decoded; still decoded, or ready, when the run ends. Single rollouts of a group that is trained on may be withheld."""
 
-WASTED = ("stale", "overflow")
-"""Names the fates of tokens that were made in vain; those of `running` and `queued` groups are surplus."""
+WASTED = FATES[STALE:RUNNING]
+"""Names the fates of tokens that are not trained on; those of `running` and `queued` groups are surplus."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -38,13 +38,14 @@ class RolloutSchedule:
       read: int32[R], the version on which it began.
       tokens: int64[R], tokens made by the end of the run.
       started: float64[R], seconds.
-      finished: float64[R], seconds; NaN where it was not over.
+      finished: float64[R], seconds, when it was over or aborted; NaN where it still ran.
+      withheld: bool[R], of a group that was trained on: its reward counts, and its tokens are not trained on.
       span_rollout: int64[S], the rollout of each span, in order.
       span_version: int32[S], the version that made its tokens; rises within a rollout.
       span_tokens: int64[S], how many.
       prompt: int64[K], the prompt of each group.
       attempt: int32[K], how often the prompt had been tried before.
-      ready: float64[K], seconds when the last of its rollouts was over; NaN where it was not.
+      ready: float64[K], seconds when the last of its rollouts was over; NaN where it was not, or was aborted.
       fate: int8[K], of `FATES`.
       step: int32[K], the trainer step that it entered, from 0; -1: none.
       began: float64[U], seconds when each step began.
@@ -63,6 +64,7 @@ class RolloutSchedule:
     tokens: Int64[np.ndarray, " R"]
     started: Float64[np.ndarray, " R"]
     finished: Float64[np.ndarray, " R"]
+    withheld: Bool[np.ndarray, " R"]
     span_rollout: Int64[np.ndarray, " S"]
     span_version: Int32[np.ndarray, " S"]
     span_tokens: Int64[np.ndarray, " S"]
@@ -100,11 +102,15 @@ class RolloutSchedule:
         return int((self.step == 0).sum())
 
     def trained(self, warmup: int = 0) -> np.ndarray:
-        """bool[R]: the rollout entered a step, from step `warmup` on."""
-        return self.step[self.group] >= warmup  # -1 where the group was not trained on
+        """bool[R]: the rollout was trained on, from step `warmup` on."""
+        return (self.step[self.group] >= warmup) & ~self.withheld  # -1 where the group was not trained on
+
+    def fates(self) -> np.ndarray:
+        """int[R]: what became of each rollout, of `FATES`."""
+        return np.where(self.withheld, WITHHELD, self.fate[self.group])
 
     def staleness(self, warmup: int = 0) -> np.ndarray:
-        """int[.], versions: of each rollout that entered a step from `warmup` on, in the order in which they began."""
+        """int[.], versions: of each rollout that was trained on from `warmup` on, in the order in which they began."""
         rows = self.trained(warmup)
         return (self.step[self.group] - self.read)[rows]
 
@@ -120,11 +126,11 @@ class RolloutSchedule:
 
     def ledger(self) -> dict[str, int]:
         """Return the tokens by fate; they add up to all that were made."""
-        counts = np.bincount(self.fate[self.group], self.tokens, len(FATES))
+        counts = np.bincount(self.fates(), self.tokens, len(FATES))
         return dict(zip(FATES, counts.astype(np.int64).tolist(), strict=True))
 
     def wasted(self) -> dict[str, float]:
-        """Return the share of all tokens that were made in vain, by reason."""
+        """Return the share of all tokens that were made and are not trained on, by reason."""
         ledger = self.ledger()
         return {name: ledger[name] / max(sum(ledger.values()), 1) for name in WASTED}
 
@@ -133,8 +139,8 @@ class RolloutSchedule:
 
         `seconds_per_step`; `staleness` and `largest_staleness` by rollout, `token_staleness` (from start) and
         `token_staleness_in_flight`, in versions; `slots_busy` and `trainer_busy`, shares of the time, the former over
-        the whole run; `wasted`, `stale` and `overflow`, shares of all tokens; `goodput`, trained tokens a second;
-        `mean_tokens` of a trained rollout.
+        the whole run; `wasted`, and of these `stale`, `overflow`, `aborted` and `withheld`, shares of all tokens;
+        `goodput`, trained tokens a second; `mean_tokens` of a trained rollout.
         """
         arguments.whole("warmup", warmup, least=0, most=self.num_steps - 1)
         begin = self.applied[warmup - 1] if warmup else 0.0
@@ -156,17 +162,19 @@ class RolloutSchedule:
         """Return the run as an ordinary schedule: slots are workers, rollouts that are over are gradients.
 
         A gradient is sent when its rollout is over and arrives when its group is ready; rows are ordered by step, then
-        by when they were ready. Of rollouts that are not over, that is the end of the run.
+        by when they were ready. Of rollouts that are not over, that is the end of the run; of a group that is aborted,
+        when they are over or aborted. One that is aborted when it has just begun is left out.
         """
         end, last = self.applied[-1], self.num_steps
         over, used = np.isfinite(self.finished), self.trained()
-        dropped = np.isin(self.fate, [FATES.index(name) for name in WASTED])[self.group]
+        dropped = np.isin(self.fates(), range(STALE, RUNNING))
         step = self.step[self.group]
         least = np.nextafter(self.started, np.inf)
         sent = np.where(over, self.finished, np.maximum(end, least))
-        ready = self.ready[self.group]
+        ready = np.where(self.fate[self.group] == ABORTED, self.finished, self.ready[self.group])
         arrived = np.maximum(np.where(np.isfinite(ready), ready, np.maximum(end, least)), sent)
         rows = np.lexsort((np.arange(step.size), arrived, np.where(used, step, last)))
+        rows = rows[self.finished[rows] != self.started[rows]]
         return Schedule(
             worker=self._places()[rows],
             read=self.read[rows],
@@ -235,7 +243,8 @@ def _check_rollouts(made: RolloutSchedule) -> None:
     available = np.append(0.0, made.applied)[made.read]
     early = ~(np.isfinite(made.started) & (made.started >= available))
     refuse(early, "started", made.started, "finite, and no earlier than the version that was read")
-    refuse(made.finished <= made.started, "finished", made.finished, "later than started")
+    early = (made.finished < made.started) | ((made.finished == made.started) & (made.fates() != ABORTED))
+    refuse(early, "finished", made.finished, "later than started")
     refuse((made.span_rollout < 0) | (made.span_rollout >= size), "span_rollout", made.span_rollout, f"0 to {size - 1}")
     refuse(made.span_tokens < 1, "span_tokens", made.span_tokens, "at least 1")
     total = np.bincount(made.span_rollout, made.span_tokens, size).astype(np.int64)
@@ -255,9 +264,9 @@ def _check_groups(made: RolloutSchedule) -> None:
     refuse(wrong, "step", made.step, f"0 to {made.num_steps - 1} where the group was trained on, else -1")
     last = np.full(made.prompt.size, -np.inf)
     np.maximum.at(last, made.group, np.where(np.isnan(made.finished), np.inf, made.finished))
-    running = made.fate == RUNNING
-    wrong = np.where(running, ~np.isnan(made.ready), made.ready != last)
-    refuse(wrong, "ready", made.ready, "when the last rollout of the group was over, and NaN if it is running")
+    never = (made.fate == RUNNING) | (made.fate == ABORTED)
+    wrong = np.where(never, ~np.isnan(made.ready), made.ready != last)
+    refuse(wrong, "ready", made.ready, "when the last rollout of the group was over, and NaN if it ran or was aborted")
     refuse(~np.isfinite(made.began), "began", made.began, "finite")
     for name, least in (("ended", made.began), ("applied", made.ended)):
         refuse(~(getattr(made, name) >= least), name, getattr(made, name), "no earlier than what comes before it")
@@ -267,5 +276,6 @@ def _check_groups(made: RolloutSchedule) -> None:
     refuse(late, "ready", made.ready, "no later than its step began")
     counts = np.bincount(steps, minlength=made.num_steps)
     refuse(counts != made.batch, "step", counts, f"of as many groups as step 0, {made.batch}")
-    stale = (made.fate[made.group] == TRAINED) & (made.read > made.step[made.group])
-    refuse(stale, "read", made.read, "no newer than the step that it entered")
+    refuse(made.withheld & ~trained[made.group], "withheld", made.withheld, "False where the group was not trained on")
+    newer = trained[made.group] & (made.read > made.step[made.group])
+    refuse(newer, "read", made.read, "no newer than the step that it entered")

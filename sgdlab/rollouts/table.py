@@ -29,18 +29,20 @@ _FIGURES = {
     "in flight": ("token_staleness_in_flight", "mean over trained tokens, by the version that made each of them"),
     "slots": ("slots_busy", "share of the time in which slots of engines decode"),
     "train": ("trainer_busy", "share of the time in which the trainer trains"),
-    "wasted": ("wasted", "share of all tokens that were made and thrown away"),
-    "too old": ("stale", "of these, as too stale"),
+    "wasted": ("wasted", "share of all tokens that were made and are not trained on"),
+    "too old": ("stale", "of these, thrown away as too stale"),
     "over": ("overflow", "of these, by a full queue"),
+    "aborted": ("aborted", "of these, of groups that were aborted while they were decoded"),
+    "withheld": ("withheld", "of these, of rollouts whose rewards alone count"),
     "tokens/s": ("goodput", "trained tokens a second"),
     "length": ("trained_over_offered", "mean tokens of a trained rollout over those of one that was asked for"),
     "longest": ("longest_tenth", "share that the tenth of the prompts with the longest rollouts has of the trained "
                 "ones, over an equal share: below 1 it is starved"),
 }  # fmt: skip
 _CLOSED = "closed form of the mean staleness by rollout (<=: at most, over a whole run); grows: for ever; -: unknown"
-_SHARES = ("slots", "train", "wasted", "too old", "over")
-_ON_PAGE = ("too old", "over")
+_ON_PAGE = ("too old", "over", "aborted", "withheld")
 _BUSY = ("slots", "train")
+_SHARES = (*_BUSY, "wasted", *_ON_PAGE)
 _WITH_INTERVALS = ("s a step", "tokens/s", "longest")
 
 
@@ -139,8 +141,8 @@ def headline(found: Sequence[Tried], best: Tried | None, most: float, gpus: int 
     worst, said, starved = poor.figures, "", poor.figures["longest_tenth"] < UNDER_USED
     if starved:
         said = (
-            f"Under `{poor.candidate.title}` {100 * worst['wasted']:.0f} % of the tokens are thrown away, and the "
-            f"longest tenth of the prompts has {worst['longest_tenth']:.2g} of its share. "
+            f"Under `{poor.candidate.title}` {100 * worst['wasted']:.0f} % of the tokens are wasted, and the longest "
+            f"tenth of the prompts has {worst['longest_tenth']:.2g} of its share. "
         )
     if best is None:
         return f"{said}No policy here has a mean staleness of at most {most:g} and starves nobody."
