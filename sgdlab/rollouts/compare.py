@@ -12,7 +12,7 @@ from sgdlab.rollouts.bias import length_bias
 from sgdlab.rollouts.engines import System
 from sgdlab.rollouts.family import STALENESS_POLICIES
 from sgdlab.rollouts.policies import StalenessPolicy
-from sgdlab.rollouts.predict import predict
+from sgdlab.rollouts.predict import largest_rate, predict
 from sgdlab.rollouts.schedule import RolloutSchedule
 from sgdlab.rollouts.simulate import simulate
 from sgdlab.rollouts.workload import Workload
@@ -97,6 +97,7 @@ class Tried:
             "figures": dict(self.figures),
             "intervals": {name: list(self.interval(name)) for name in self.spread},
             "share_by_tenth": self.tenths.tolist(),
+            "largest_rate": largest_rate(self.figures["largest_staleness"]),
             "closed_form": {"relation": self.relation, "staleness": self.predicted},
             "ledger": self.schedule.ledger(),
         }

@@ -74,7 +74,20 @@ def _closed(one: Tried) -> str:
 
 def table(found: Sequence[Tried], notes: Sequence[str]) -> Table:
     """Return the table of policies."""
-    return Table.of(columns(), found, notes, obvious=["policy"])
+    return Table.of(columns(), found, [*notes, *_rates(found)], obvious=["policy"])
+
+
+def _rates(found: Sequence[Tried]) -> list[str]:
+    """Return what staleness allows the learning rates of two policies to be, where some are stale."""
+    stale = [one for one in found if one.figures["largest_staleness"]]
+    if not stale:
+        return []
+    ends = (of(stale, key=lambda one: one.figures["largest_staleness"]) for of in (min, max))
+    rates = [f"c / {number(one.figures['largest_staleness'])} under `{one.candidate.title}`" for one in ends]
+    return [
+        "What is stale does no harm at learning rates far below c / most, with c of the task and not known (arXiv "
+        f"2607.01083): {', '.join(rates)}."
+    ]
 
 
 class Cell(NamedTuple):
