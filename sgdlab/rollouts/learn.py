@@ -230,12 +230,17 @@ def _run(
 ) -> tuple[jax.Array, Tree]:
     task, transform = of.task, as_transform(rule)
 
+    def in_minibatches(leaf: jax.Array) -> jax.Array:
+        """Return the parts of a batch, with an axis in front: group i is in part i modulo their number."""
+        groups = leaf.reshape(-1, of.minibatches, of.group, *leaf.shape[1:]).swapaxes(0, 1)
+        return groups.reshape(of.minibatches, -1, *leaf.shape[1:])
+
     def train(carry: tuple[Tree, Tree, Tree], update: jax.Array) -> tuple[tuple[Tree, Tree, Tree], jax.Array]:
         params, state, kept = carry
         sampled = [of_all[which, update] for of_all in rows]
         kept = jax.tree.map(lambda ring, leaf: ring.at[update % of.ring].set(leaf), kept, params)
         at = lambda version: jax.tree.map(lambda ring: ring[version % of.ring], kept)
-        parts = _minibatches(of, _sampled(of, key, at, params, update, *sampled))
+        parts = jax.tree.map(in_minibatches, _sampled(of, key, at, params, update, *sampled))
 
         def optimise(carry: tuple[Tree, Tree], part: tuple[jax.Array, jax.Array, SampledTokens]):
             params, state = carry
@@ -286,16 +291,6 @@ def _sampled(
     lag = whole((update - version)[:, None].astype(behaviour.dtype))
     advantage, weight = whole(advantage.reshape(weight.shape)[..., None]), whole((weight * kept[:, None])[..., None])
     return question, answer, SampledTokens(behaviour, prox, behaviour, advantage, lag, weight)
-
-
-def _minibatches(of: _Settings, batch: Tree) -> Tree:
-    """Return the parts of a batch, with an axis in front: group i is in part i modulo their number."""
-
-    def parts(leaf: jax.Array) -> jax.Array:
-        groups = leaf.reshape(-1, of.minibatches, of.group, *leaf.shape[1:]).swapaxes(0, 1)
-        return groups.reshape(of.minibatches, -1, *leaf.shape[1:])
-
-    return jax.tree.map(parts, batch)
 
 
 def _log_probs(of: _Settings, params: Tree, question: jax.Array, answer: jax.Array) -> jax.Array:

@@ -145,17 +145,12 @@ predict = ClosedForms
 def largest_rate(staleness: float) -> float:
     r"""Return the learning rate far below which stale rollouts are harmless, over a constant that is not known.
 
-    .. math:: \eta \ll \frac{c}{S}, \qquad c = \frac{R_{batch}}{G_{upd}}
+    .. math:: \eta \ll c / S, \qquad c = R_{batch} / G_{upd}
 
-    S: the largest staleness, in versions; the bias of a step is of order S eta. How far a policy may drift before the
-    batch is clipped, R_batch, and how far an update moves it for its rate, G_upd, are of task and loss: the number
-    compares policies, and is no rate to set. A long run has a bound of its own that does not depend on staleness.
+    S: the largest staleness, in versions; the bias of a step is of order S eta. How far the policy may drift, R_batch,
+    and how far an update moves it for its rate, G_upd, are of task and loss: it compares policies, and is no rate.
 
     Source: Song et al. 2026 (arXiv 2607.01083), by its abstract.
-
-    Example:
-      >>> largest_rate(4), largest_rate(0)
-      (0.25, inf)
     """
     return 1 / staleness if staleness else math.inf
 

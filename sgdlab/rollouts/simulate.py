@@ -334,23 +334,17 @@ class RolloutRun:
 
 def _spans(engines: list[Decoder], engine: np.ndarray, clock: np.ndarray, made: np.ndarray) -> dict[str, np.ndarray]:
     """Return which version made how many tokens of each rollout; a token is of the version under which it was ended."""
-    first, last = np.empty(engine.size, np.int64), np.empty(engine.size, np.int64)
-    offset = 0
+    parts = []
     for index, decoder in enumerate(engines):
-        rows, switches = np.flatnonzero(engine == index), np.array(decoder.switches)
-        first[rows] = offset + np.searchsorted(switches, clock[rows], side="right") - 1
-        last[rows] = offset + np.searchsorted(switches, clock[rows] + made[rows], side="left") - 1
-        offset += switches.size
-    switches = np.concatenate([decoder.switches for decoder in engines])
-    loads = np.concatenate([decoder.loads for decoder in engines])
-    counts = np.maximum(last - first, 0) + 1
-    rows = np.repeat(np.arange(engine.size), counts)
-    begins = np.cumsum(counts) - counts
-    place = np.arange(rows.size) - begins[rows]
-    at = first[rows] + place
-    cut = np.where(place == 0, 0, np.clip(np.floor(switches[at] - clock[rows]), 0, made[rows]))
-    until = np.append(cut[1:], 0)
-    until[np.cumsum(counts) - 1] = made
-    tokens = (until - cut).astype(np.int64)
-    kept = tokens > 0
-    return {"span_rollout": rows[kept], "span_version": loads[at[kept]], "span_tokens": tokens[kept]}
+        own, switches = np.flatnonzero(engine == index), np.array([*decoder.switches, math.inf])
+        first = np.searchsorted(switches, clock[own], side="right") - 1
+        counts = np.maximum(np.searchsorted(switches, clock[own] + made[own], side="left") - first, 1)
+        row = np.repeat(own, counts)
+        at = np.arange(row.size) - np.repeat(np.cumsum(counts) - counts - first, counts)
+        begin, end = (np.clip(np.floor(switches[one] - clock[row]), 0, made[row]) for one in (at, at + 1))
+        end[np.cumsum(counts) - 1] = made[own]  # whatever rounding says
+        parts.append((row, np.array(decoder.loads)[at], (end - begin).astype(np.int64)))
+    row, version, tokens = map(np.concatenate, zip(*parts, strict=True))
+    order = np.argsort(row, kind="stable")
+    kept = order[tokens[order] > 0]
+    return {"span_rollout": row[kept], "span_version": version[kept], "span_tokens": tokens[kept]}
