@@ -243,25 +243,25 @@ def _from_log() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
     try:
         with said_of(f"--log={given.log}: "):
             log = logs.read_log(pathlib.Path(given.log), version=given.version, columns=columns)
-            log.check_complete()
+            workloads = [log.workload(prompts=given.prompts, seed=given.seed + draw) for draw in range(given.draws)]
             if given.train is None:
                 why = "rollouts do not tell it apart from the trainer's waiting"
                 if (apart := np.diff(log.versions())).size:
                     most = f"{np.quantile(apart, 0.1):.3g}"
                     why += f"; with the transfer it is about {most} at most, as versions of the log follow each other"
                 raise UsageError(f"--train must say how many seconds a trainer step takes: {why}")
-            workloads = [log.workload(prompts=given.prompts, seed=given.seed + draw) for draw in range(given.draws)]
     except FileNotFoundError:
         raise UsageError(f"--log={given.log} must be a file") from None
-    system = _machines(engines=log.engines, slots=log.slots(), speed=log.speed(), batch=log.batch())
+    system = _machines(engines=int(log.engine.max()) + 1, slots=log.slots(), speed=log.speed(), batch=log.batch())
     was, rates = log.figures(), system.rates()
     alone = f" ({rates[0]:.3g} alone)" if callable(system.speed) else ""
     said = (
-        f"The log: {log.start.size:,} rollouts of {log.groups:,} groups; {number(was['seconds_per_step'])} s a step, "
-        f"mean staleness {number(was['staleness'])} by rollout (largest {was['largest_staleness']}), "
-        f"{number(was['token_staleness'])} by token from its rollout's start; {number(was['goodput'])} trained tokens "
-        f"a second; {100 * was['not_trained']:.1f} % of the tokens were not trained on. Fitted: {system.engines} "
-        f"engines of {system.slots} slots, each {rates[-1]:.3g} tokens a second{alone}, {system.batch} groups a step."
+        f"The log: {log.start.size:,} rollouts of {np.unique(log.group).size:,} groups; "
+        f"{number(was['seconds_per_step'])} s a step, mean staleness {number(was['staleness'])} by rollout (largest "
+        f"{was['largest_staleness']}), {number(was['token_staleness'])} by token from its rollout's start; "
+        f"{number(was['goodput'])} trained tokens a second; {100 * was['not_trained']:.1f} % of the tokens were not "
+        f"trained on. Fitted: {system.engines} engines of {system.slots} slots, each {rates[-1]:.3g} tokens a "
+        f"second{alone}, {system.batch} groups a step."
     )
     return workloads, system, [said], {"log": was, "fitted": dataclasses.asdict(system)}
 

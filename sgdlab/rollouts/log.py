@@ -57,33 +57,9 @@ class RolloutLog:
         """bool[R]: the rollout was over when the log ended."""
         return np.isfinite(self.end)
 
-    @property
-    def groups(self) -> int:
-        """Number of groups."""
-        return np.unique(self.group).size
-
-    @property
-    def engines(self) -> int:
-        """Number of engines."""
-        return int(self.engine.max()) + 1
-
     def versions(self) -> np.ndarray:
         """float64[.], seconds: when each version from 1 on was there, by the first rollout on it or a later one."""
         return _came(self.start, self.read)
-
-    def check_complete(self) -> None:
-        """Check that the log has more than what was trained on.
-
-        Raises:
-          ValueError: where it has not: what was thrown away, or was too long to be over, is not in it, and a prediction
-            from the rest would take the workload for shorter than it is.
-        """
-        if (self.step >= 0).all():
-            raise ValueError(
-                "it holds trained rollouts alone, and predicts no other policy: those that were thrown away, or still "
-                "ran when it ended, are the long ones, and without them the workload seems shorter than it is; log "
-                "every rollout when it begins"
-            )
 
     def figures(self) -> dict[str, float]:
         """Return what was, by the names that a simulated run has."""
@@ -152,9 +128,15 @@ class RolloutLog:
           seed: of the draws.
 
         Raises:
-          ValueError: where the log holds trained rollouts alone, or too few groups.
+          ValueError: where the log has too few groups, or trained rollouts alone: what was thrown away, or was too long
+            to be over, is not in it.
         """
-        self.check_complete()
+        if (self.step >= 0).all():
+            raise ValueError(
+                "it holds trained rollouts alone, and predicts no other policy: those that were thrown away, or still "
+                "ran when it ended, are the long ones, and without them the workload seems shorter than it is; log "
+                "every rollout when it begins"
+            )
         random = np.random.default_rng(seed)
         rows = np.flatnonzero(self.attempt == 0)
         rows = rows[np.argsort(self.group[rows], kind="stable")]

@@ -34,19 +34,20 @@ class ClosedForms:
     system: System
 
     @property
-    def rollouts_per_step(self) -> int:
-        """B, rollouts of a trainer step."""
-        return self.system.batch * self.workload.group
+    def per_rollout(self) -> float:
+        """C / B, slots for each rollout of a trainer step."""
+        return self.system.engines * self.system.slots / (self.system.batch * self.workload.group)
 
     @property
     def step_seconds(self) -> float:
         """Least seconds between two versions, of steps with rollouts of mean length."""
-        return self.system.step_seconds(self.rollouts_per_step * self.workload.mean())
+        system, tokens = self.system, self.system.batch * self.workload.group * self.workload.mean()
+        return system.train + system.train_token * tokens + system.transfer * system.trainer_waits
 
     @property
     def rho(self) -> float:
         """Rate of the engines, all slots busy, over the rate of the trainer; above 1 the trainer is the slower."""
-        return self.system.full_rate() * self.step_seconds / (self.workload.mean() * self.rollouts_per_step)
+        return self.per_rollout * self.system.rates()[-1] * self.step_seconds / self.workload.mean()
 
     @property
     def seconds_per_step(self) -> float:
@@ -60,7 +61,7 @@ class ClosedForms:
 
         Source: Applied Compute 2026, by excerpts.
         """
-        return self.system.all_slots * self.workload.tailness() / (self.rollouts_per_step * max(1.0, self.rho))
+        return self.per_rollout * self.workload.tailness() / max(1.0, self.rho)
 
     def in_queue(self, batches: float = 1.0, *, exact: bool = True) -> float:
         r"""Return the staleness that it gets in a queue that drops the oldest.

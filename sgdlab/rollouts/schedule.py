@@ -165,15 +165,13 @@ class RolloutSchedule:
         by when they were ready. Of rollouts that are not over, that is the end of the run; of a group that is aborted,
         when they are over or aborted. One that is aborted when it has just begun is left out.
         """
-        end, last = self.applied[-1], self.num_steps
-        over, used = np.isfinite(self.finished), self.trained()
+        used, step = self.trained(), self.step[self.group]
         dropped = np.isin(self.fates(), range(STALE, RUNNING))
-        step = self.step[self.group]
-        least = np.nextafter(self.started, np.inf)
-        sent = np.where(over, self.finished, np.maximum(end, least))
+        end = np.maximum(self.applied[-1], np.nextafter(self.started, np.inf))
         ready = np.where(self.fate[self.group] == ABORTED, self.finished, self.ready[self.group])
-        arrived = np.maximum(np.where(np.isfinite(ready), ready, np.maximum(end, least)), sent)
-        rows = np.lexsort((np.arange(step.size), arrived, np.where(used, step, last)))
+        sent, ready = (np.where(np.isnan(seconds), end, seconds) for seconds in (self.finished, ready))
+        arrived = np.maximum(ready, sent)
+        rows = np.lexsort((np.arange(step.size), arrived, np.where(used, step, self.num_steps)))
         rows = rows[self.finished[rows] != self.started[rows]]
         return Schedule(
             worker=self._places()[rows],

@@ -177,7 +177,7 @@ class RolloutRun:
         self._ended.append(self._now)
         self._training = self.system.trainer_waits
         self._settled = False
-        if self.system.engines_wait:
+        if self.system.hold in ("engines", "both"):
             for index, engine in enumerate(self._engines):
                 engine.advance(self._now)
                 engine.paused = True

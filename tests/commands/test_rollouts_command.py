@@ -178,7 +178,7 @@ def test_a_log_of_trained_rollouts_is_refused_with_the_reason(roll, tmp_path):
         (["--eta=-1"], "--eta=-1.0 must be a finite number at least 0"),
         (["--eta=two"], "--eta=two must be numbers, separated by commas"),
         (["--requeue=top"], "--requeue='top' must be one of never, front, back"),
-        (["--share=2"], "--share=2.0 must be a share, from 0 to 1"),
+        (["--share=2"], "--share=2.0 must be a finite number at least 0 and at most 1"),
         (["--speed=0"], "--speed=0.0 must be a finite number above 0"),
         (["--engines=4", "--gpus=4"], "--gpus=4 must be more than the 4 engines"),
         (["--version=end"], "--version must be left out without --log"),

@@ -199,7 +199,10 @@ class NoSlots(rollouts.StalenessPolicy):
         (lambda: rollouts.System(speed=0.0), "speed=0.0 must be a finite number above 0"),
         (lambda: rollouts.admission(batch=4, eta=-1.0), "eta=-1.0 must be a finite number at least 0"),
         (lambda: rollouts.window(batch=4, requeue="top"), "requeue='top' must be one of never, front, back"),
-        (lambda: rollouts.lognormal(prompts=3, share=1.5), "share=1.5 must be a share, from 0 to 1"),
+        (
+            lambda: rollouts.lognormal(prompts=3, share=1.5),
+            "share=1.5 must be a finite number at least 0 and at most 1",
+        ),
         (lambda: rollouts.lognormal(prompts=3, loop=0.1), "loop=0.1 must be 0 without a cap"),
         (lambda: rollouts.Workload(np.zeros((1, 2, 2))), "tokens=0 in row 0 must be at least 1"),
         (lambda: rollouts.Workload(np.ones(3)), r"tokens of shape \(3,\) must have shape \[A, P, G\]"),
