@@ -24,7 +24,6 @@ from experiments.harness import (
     all_of,
     bars,
     below,
-    between,
     canvas,
     figure,
     goes_by,
@@ -115,7 +114,7 @@ def claims(simulations: list[np.ndarray]) -> list[Claim]:
     others = [run for run in range(len(RUNS)) if run not in follow]
     ratio = [own / RUNS[run].measured for run, own in enumerate(simulations)]
     formula = [own / closed(RUNS[run]) for run, own in enumerate(simulations)]
-    low, high = 1 - STALENESS_CLOSE, 1 + STALENESS_CLOSE
+    is_near = lambda times: below(np.abs(times - 1), STALENESS_CLOSE)
     near = f"(here: within {100 * STALENESS_CLOSE:g} %)"
     listed = lambda runs, values: ", ".join(f"run {run + 1}: {values[run]}" for run in runs)
     says = "the mean staleness of a run follows from utilisation, batch, queue, concurrency and tailness"
@@ -126,7 +125,7 @@ def claims(simulations: list[np.ndarray]) -> list[Claim]:
             "introduction; table of six runs, by notes",
             ours=f"simulated {listed(follow, means)}",
             paper=f"measured {listed(follow, measured)}",
-            holds=all_of(between(ratio[run], low, high) for run in follow),
+            holds=all_of(is_near(ratio[run]) for run in follow),
         ),
         Claim(
             f"{says} {near}: the other runs",
@@ -142,7 +141,7 @@ def claims(simulations: list[np.ndarray]) -> list[Claim]:
             f"the closed form is the mean of simulated runs {near}",
             "introduction",
             ours=f"simulated over closed form: {listed(range(len(RUNS)), [interval(value) for value in formula])}",
-            holds=all_of(between(value, low, high) for value in formula),
+            holds=all_of(map(is_near, formula)),
         ),
         Claim(
             "a queue of one batch in place of two makes rollouts fresher",
