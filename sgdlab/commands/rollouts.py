@@ -124,7 +124,8 @@ def main(argv: Sequence[str]) -> None:
     spread = " Intervals are two standard deviations over workloads drawn from the log." if more else ""
     counted = f"Numbers are from step {warmup} on; shares of slots and of waste are of the whole run.{spread}"
     shown = {"Policies": tables.table(found, [f"Closed forms: {prediction}.", counted])}
-    printed = [tables.text(shown["Policies"], logged=bool(more)), *(textwrap.fill(one, WIDTH) for one in said)]
+    narrow = shown["Policies"].without(tables.ON_PAGE + tables.BUSY * bool(more))
+    printed = [narrow.text(), *(textwrap.fill(one, WIDTH) for one in said)]
     if given.learn:
         with said_of("--"):
             learned = _learned(found, workloads[0], ratios)

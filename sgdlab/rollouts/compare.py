@@ -69,8 +69,7 @@ class Tried:
       figures: those of the schedule and of the length bias, means over the workloads.
       spread: their standard deviations over the workloads; empty of one.
       tenths: float64[10], shares of the prompts by length over equal ones.
-      relation: "=" or "<=" before `predicted`, or "" where nothing is known.
-      predicted: mean staleness by the closed form.
+      closed: "=" or "<=", or "" where nothing is known, and the mean staleness by the closed form.
       schedule: the run on the first workload.
     """
 
@@ -79,8 +78,7 @@ class Tried:
     figures: Mapping[str, float]
     spread: Mapping[str, float]
     tenths: np.ndarray
-    relation: str
-    predicted: float
+    closed: tuple[str, float]
     schedule: RolloutSchedule
 
     def interval(self, name: str) -> tuple[float, float, float]:
@@ -98,7 +96,7 @@ class Tried:
             "intervals": {name: list(self.interval(name)) for name in self.spread},
             "share_by_tenth": self.tenths.tolist(),
             "largest_rate": largest_rate(self.figures["largest_staleness"]),
-            "closed_form": {"relation": self.relation, "staleness": self.predicted},
+            "closed_form": dict(zip(("relation", "staleness"), self.closed, strict=True)),
             "ledger": self.schedule.ledger(),
         }
 
@@ -109,15 +107,13 @@ def tried(workloads: Sequence[Workload], system: System, candidate: Candidate, *
     biases = [length_bias(run, work, warmup=warmup) for run, work in zip(runs, workloads, strict=True)]
     found = [run.figures(warmup) | bias.figures() for run, bias in zip(runs, biases, strict=True)]
     columns = {name: np.array([figures[name] for figures in found], float) for name in found[0]}
-    relation, value = predict(workloads[0], system).staleness(candidate.make(batch=system.batch))
     return Tried(
         candidate,
         system,
         {name: float(column.mean()) for name, column in columns.items()},
         {name: float(column.std(ddof=1)) for name, column in columns.items()} if len(runs) > 1 else {},
         10 * np.mean([bias.shares for bias in biases], axis=0),
-        relation,
-        value,
+        predict(workloads[0], system).staleness(candidate.make(batch=system.batch)),
         runs[0],
     )
 

@@ -40,9 +40,10 @@ _FIGURES = {
                 "ones, over an equal share: below 1 it is starved"),
 }  # fmt: skip
 _CLOSED = "closed form of the mean staleness by rollout (<=: at most, over a whole run); grows: for ever; -: unknown"
-_ON_PAGE = ("too old", "over", "aborted", "withheld")
-_BUSY = ("slots", "train")
-_SHARES = (*_BUSY, "wasted", *_ON_PAGE)
+ON_PAGE, BUSY = ("too old", "over", "aborted", "withheld"), ("slots", "train")
+"""List columns that a page alone has room for, always or where others have intervals."""
+
+_SHARES = (*BUSY, "wasted", *ON_PAGE)
 _WITH_INTERVALS = ("s a step", "tokens/s", "longest")
 
 
@@ -67,9 +68,10 @@ def columns() -> list[Column]:
 
 
 def _closed(one: Tried) -> str:
-    if not one.relation:
-        return "grows" if math.isinf(one.predicted) else "-"
-    return ("" if one.relation == "=" else "<= ") + number(one.predicted)
+    relation, staleness = one.closed
+    if not relation:
+        return "grows" if math.isinf(staleness) else "-"
+    return "<= " * (relation == "<=") + number(staleness)
 
 
 def table(found: Sequence[Tried], notes: Sequence[str]) -> Table:
@@ -128,11 +130,6 @@ def of_learning(cells: Sequence[Cell], target: float) -> Table:
         f"{seeds} seeds."
     )
     return Table.of(columns, list(zip(cells, shown, strict=True)), [note], obvious=["policy"], left=2)
-
-
-def text(shown: Table, *, logged: bool) -> str:
-    """Return the table for a terminal, without the columns that a page alone has room for."""
-    return shown.without(_ON_PAGE + _BUSY * logged).text()
 
 
 def as_json(found: Sequence[Tried], prediction: ClosedForms, **more: Any) -> str:

@@ -108,7 +108,7 @@ def test_splits_share_the_gpus():
 def test_the_freshest_of_those_that_are_nearly_fastest_is_recommended():
     def tried(goodput, staleness, longest=1.0):
         figures = {"goodput": goodput, "staleness": staleness, "longest_tenth": longest}
-        return compare.Tried(compare.Candidate("unbounded"), SYSTEM, figures, {}, np.ones(10), "", 0.0, None)
+        return compare.Tried(compare.Candidate("unbounded"), SYSTEM, figures, {}, np.ones(10), ("", 0.0), None)
 
     found = [tried(100, 3.0), tried(99.5, 2.0), tried(90, 0.5), tried(120, 0.1, longest=0.4), tried(200, 9.0)]
     assert compare.recommended(found, 4.0) is found[1]
