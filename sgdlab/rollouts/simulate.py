@@ -230,6 +230,8 @@ class RolloutRun:
     def _abort(self, number: int, touched: list[int]) -> None:
         """Stops the rollouts of a group, which leave their slots; others of it do not begin."""
         group, now = self._groups[number], self._now
+        if not group.left:
+            raise ValueError(f"the policy aborts group {number}, which must be one that is decoded")
         if number == self.begun - 1:
             self._pending = 0
         for row in range(group.first, min(group.first + self.workload.group, len(self._rows))):

@@ -191,9 +191,21 @@ class NoSlots(rollouts.StalenessPolicy):
         return run.begun < 3
 
 
+class AbortsTheFirst(rollouts.StalenessPolicy):
+    def abort(self, run):
+        return 0
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: rollouts.window(batch=4, stale="drop"), "stale='drop' must be one of discard, abort, withhold"),
+        (
+            lambda: rollouts.simulate(
+                rollouts.lognormal(prompts=9, group=2), rollouts.System(batch=1), AbortsTheFirst, num_steps=3
+            ),
+            "the policy aborts group 0, which must be one that is decoded",
+        ),
         (lambda: rollouts.System(engines=0), "engines=0 must be a whole number of at least 1"),
         (lambda: rollouts.System(hold="all"), "hold='all' must be one of none, trainer, engines, both"),
         (lambda: rollouts.System(speed=0.0), "speed=0.0 must be a finite number above 0"),
