@@ -195,13 +195,13 @@ class RolloutRun:
         self.policy.published(self)
         for index, engine in enumerate(self._engines):
             engine.advance(self._now)
-            engine.paused = False
+            paused, engine.paused = engine.paused, False
             if self.system.refresh == "in_flight":
                 engine.load(self.version)
             self._load[index] = _UNAVAILABLE  # but where it does not drain
             self._count(index)
             touched.append(index)
-            if engine.rollouts and engine.rollouts[0][0] <= engine.clock:  # it was over just as the engine was paused
+            if paused and engine.rollouts and engine.rollouts[0][0] <= engine.clock:  # it was over just as that began
                 engine.stamp += 1
                 heapq.heappush(self._heap, (self._now, _ROLLOUT_OVER, index, engine.stamp))
 
