@@ -1,4 +1,4 @@
-"""Sources of the claims on stale rollouts: threads of open projects, as they were read on 2026-11-27."""
+"""Sources of the claims on stale rollouts: papers, and threads of open projects as they were read on 2026-11-27."""
 
 from experiments.papers import Paper
 
@@ -24,4 +24,11 @@ AREAL = Paper(
         "Rules": "Rewards by rule for stale tokens and staleness policy, in kind",
         "Speed": "Seconds to a reward by the bound of admission, in kind",
     },
+)
+
+APPLIED_COMPUTE = Paper(
+    "Applied Compute 2026",
+    "Predicting and Controlling Staleness in Fully Asynchronous RL Training",
+    "https://www.appliedcompute.com/research/staleness-in-fully-async-rl",
+    {"Six runs": "Mean staleness of six runs behind a queue that drops the oldest: closed form, simulated, measured"},
 )

@@ -41,7 +41,7 @@ from sgdlab.rollouts import compare as compared
 from sgdlab.rollouts import log as logs
 from sgdlab.rollouts import table as tables
 from sgdlab.rollouts.engines import HOLDS, REFRESHES
-from sgdlab.rollouts.policies import REQUEUES
+from sgdlab.rollouts.policies import REQUEUES, STALES
 
 DEFAULT_WORKDIR = "runs/rollouts"
 _SPLIT_ETAS = (0.0, 1.0, 2.0, 3.0, 4.0, 8.0)
@@ -50,66 +50,55 @@ _SPLIT_ETAS = (0.0, 1.0, 2.0, 3.0, 4.0, 8.0)
 _RATE = 16.0
 """The learning rate around which others of the toy are tried, over three decades."""
 
-_LISTS = {
-    "policy": ("", f"Staleness policies, by default all: {', '.join(STALENESS_POLICIES)}."),
-    "eta": ("2", "Bounds of admission, budget (theta), in_order and version_fifo, in versions."),
-    "lag": ("1", "Largest staleness of window, in versions."),
-    "gate": ("", "Bounds of admission of window besides, in versions; without, its slots are always full."),
-    "capacity": ("1", "Batches that the queue of queue_drop holds."),
-    "requeue": ("never", f"When prompts of discarded groups are tried again: {', '.join(REQUEUES)}."),
-    "rules": ("none,decoupled,truncated_is", "With --learn, of none, ppo, decoupled, a3po, truncated_is, m2po."),
-    "columns": ("", "Names of the log's columns that differ, as in start=t0,step=trained_at."),
-}
-_NUMBERS = {
-    "mean": (1000.0, "Mean tokens of a rollout, before cap and loops."),
-    "sigma": (1.0, "Standard deviation of the logarithm of the tokens."),
-    "share": (0.5, "Share of that variance that is the prompt's own, 0 to 1."),
-    "loop": (0.0, "Share of the rollouts that run until the cap."),
-    "speed": (None, "Tokens a second of a slot (default: 100, or fitted to the log)."),
-    "halved_at": (None, "Busy slots of an engine at which each has half of --speed."),
-    "train": (None, "Seconds of a trainer step (default: 5; needed beside --log)."),
-    "train_token": (0.0, "Seconds more for each token in it."),
-    "transfer": (1.0, "Seconds from the end of a step until the version is at the engines."),
-    "max_staleness": (2.0, "Mean staleness by rollout that a recommendation may have."),
-    "target": (0.5, "Mean reward to which seconds are counted, with --learn."),
-}
-_COUNTS = {
-    "cap": (None, 1, "Tokens at which a rollout is cut."),
-    "group": (4, 1, "Rollouts of a prompt."),
-    "prompts": (20_000, 1, "Number of prompts; they come again where all have been taken."),
-    "batch": (None, 1, "Groups of a trainer step (default: 32, or as in the log)."),
-    "engines": (None, 1, "Number of engines (default: 4, or as in the log)."),
-    "slots": (None, 1, "Rollouts that an engine decodes at a time (default: 64, or as in the log)."),
-    "steps": (200, 2, "Trainer steps; the first tenth is not counted."),
-    "seed": (0, 0, "Seed of the lengths."),
-    "draws": (4, 2, "Workloads drawn from the log, for intervals."),
-    "gpus": (None, 2, "GPUs of engines (one each) and trainer: tries other splits of them."),
-    "minibatches": (1, 1, "Optimizer steps in a trainer step, with --learn."),
-    "trials": (8, 1, "Learning rates that are tried for each policy and rule, with --learn."),
-    "runs": (8, 6, "Seeds of what is learned, with --learn; the rates are tuned on half as many others."),
+_FLAGS: dict[str, tuple] = {
+    "policy": ("list", "", f"Staleness policies, by default all: {', '.join(STALENESS_POLICIES)}."),
+    "eta": ("list", "2", "Bounds of admission, budget (theta), in_order and version_fifo, in versions."),
+    "lag": ("list", "1", "Largest staleness of window, in versions."),
+    "stale": ("list", "discard", f"What window does with what is staler: {', '.join(STALES)}."),
+    "gate": ("list", "", "Bounds of admission of window besides, in versions; without, slots are always full."),
+    "capacity": ("list", "1", "Batches that the queue of queue_drop holds."),
+    "requeue": ("list", "never", f"When prompts of what is thrown away are tried again: {', '.join(REQUEUES)}."),
+    "rules": ("list", "none,decoupled,truncated_is", "With --learn: none, ppo, decoupled, a3po, truncated_is, m2po."),
+    "columns": ("list", "", "Names of the log's columns that differ, as in start=t0,step=trained_at."),
+    "mean": ("float", 1000.0, "Mean tokens of a rollout, before cap and loops."),
+    "sigma": ("float", 1.0, "Standard deviation of the logarithm of the tokens."),
+    "share": ("float", 0.5, "Share of that variance that is the prompt's own, 0 to 1."),
+    "loop": ("float", 0.0, "Share of the rollouts that run until the cap."),
+    "speed": ("float", None, "Tokens a second of a slot (default: 100, or fitted to the log)."),
+    "halved_at": ("float", None, "Busy slots of an engine at which each has half of --speed."),
+    "train": ("float", None, "Seconds of a trainer step (default: 5; needed beside --log)."),
+    "train_token": ("float", 0.0, "Seconds more for each token in it."),
+    "transfer": ("float", 1.0, "Seconds from the end of a step until the version is at the engines."),
+    "max_staleness": ("float", 2.0, "Mean staleness by rollout that a recommendation may have."),
+    "target": ("float", 0.5, "Mean reward to which seconds are counted, with --learn."),
+    "cap": ("integer", None, "Tokens at which a rollout is cut.", 1),
+    "group": ("integer", 4, "Rollouts of a prompt.", 1),
+    "prompts": ("integer", 20_000, "Number of prompts; they come again where all have been taken.", 1),
+    "batch": ("integer", None, "Groups of a trainer step (default: 32, or as in the log).", 1),
+    "engines": ("integer", None, "Number of engines (default: 4, or as in the log).", 1),
+    "slots": ("integer", None, "Rollouts that an engine decodes at a time (default: 64, or as in the log).", 1),
+    "steps": ("integer", 200, "Trainer steps; the first tenth is not counted.", 2),
+    "seed": ("integer", 0, "Seed of the lengths.", 0),
+    "draws": ("integer", 4, "Workloads drawn from the log, for intervals.", 2),
+    "gpus": ("integer", None, "GPUs of engines (one each) and trainer: tries other splits of them.", 2),
+    "minibatches": ("integer", 1, "Optimizer steps in a trainer step, with --learn.", 1),
+    "trials": ("integer", 8, "Learning rates that are tried for each policy and rule, with --learn.", 1),
+    "runs": ("integer", 8, "Seeds of what is learned, with --learn; rates are tuned on half as many others.", 6),
+    "hold": ("enum", "trainer", HOLDS, "Who waits for the transfer."),
+    "refresh": ("enum", "in_flight", REFRESHES, "Whether engines load versions at once, or when empty."),
+    "version": ("enum", None, logs.VERSIONS, "Version that the log holds: of a rollout's start, its end, or by token."),
+    "lengths": ("string", "lognormal", "Law of the lengths: lognormal, or one of your own by --parts."),
+    "log": ("string", None, "A log of rollouts to fit: .parquet, .csv or .jsonl."),
+    "learn": ("bool", False, "Trains a small policy under each staleness policy and rule for stale tokens."),
+    "json": ("bool", False, "Prints JSON instead of the table."),
 }
 _OF_LEARNING = ("rules", "minibatches", "trials", "runs", "target")
-_KINDS = {
-    "hold": ("trainer", HOLDS, "Who waits for the transfer."),
-    "refresh": ("in_flight", REFRESHES, "Whether engines load versions at once, or when empty."),
-    "version": (None, logs.VERSIONS, "Which version the log holds: that at a rollout's start, its end, or by token."),
-}
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    for name, (usual, words) in _LISTS.items():
-        flags.DEFINE_list(name, usual, words)
-    for name, (usual, words) in _NUMBERS.items():
-        flags.DEFINE_float(name, usual, words)
-    for name, (usual, least, words) in _COUNTS.items():
-        flags.DEFINE_integer(name, usual, words, lower_bound=least)
-    for name, (usual, known, words) in _KINDS.items():
-        flags.DEFINE_enum(name, usual, known, words)
-    flags.DEFINE_string("lengths", "lognormal", "Law of the lengths: lognormal, or one of your own by --parts.")
-    flags.DEFINE_string("log", None, "A log of rollouts to fit: .parquet, .csv or .jsonl.")
-    flags.DEFINE_bool("learn", False, "Trains a small policy under each staleness policy and rule for stale tokens.")
-    flags.DEFINE_bool("json", False, "Prints JSON instead of the table.")
+    for name, (kind, *of_flag) in _FLAGS.items():
+        getattr(flags, f"DEFINE_{kind}")(name, *of_flag)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -135,7 +124,8 @@ def main(argv: Sequence[str]) -> None:
     spread = " Intervals are two standard deviations over workloads drawn from the log." if more else ""
     counted = f"Numbers are from step {warmup} on; shares of slots and of waste are of the whole run.{spread}"
     shown = {"Policies": tables.table(found, [f"Closed forms: {prediction}.", counted])}
-    printed = [tables.text(shown["Policies"], logged=bool(more)), *(textwrap.fill(one, WIDTH) for one in said)]
+    narrow = shown["Policies"].without(tables.ON_PAGE + tables.BUSY * bool(more))
+    printed = [narrow.text(), *(textwrap.fill(one, WIDTH) for one in said)]
     if given.learn:
         with said_of("--"):
             learned = _learned(found, workloads[0], ratios)
@@ -155,24 +145,27 @@ def main(argv: Sequence[str]) -> None:
     print(*printed, f"Page: {workdir / 'rollouts.html'}", sep="\n\n")
 
 
+def _refuse(names: Sequence[str], without: str) -> None:
+    """Refuses flags that mean nothing without another one."""
+    for name in names:
+        if flags.FLAGS[name].present:
+            raise UsageError(f"--{name} must be left out without --{without}")
+
+
 def _ratios() -> dict[str, Callable]:
     """Return the rules for stale tokens of the flags; none where nothing is to be learned."""
     given = flags.FLAGS
     if not given.learn:
-        if unused := [name for name in _OF_LEARNING if given[name].present]:
-            raise UsageError(f"--{unused[0]} must be left out without --learn")
+        _refuse(_OF_LEARNING, "learn")
         return {}
     from sgdlab.runs import tuning  # noqa: PLC0415 (JAX takes a while to import)
 
     if not given.rules:
         raise UsageError(f"--rules must name some of {', '.join(RATIO_RULES)}")
-    for name, is_right, right in (
-        ("group", given.group >= 2, "at least 2: an advantage is against the others of the group"),
-        ("target", 0 < given.target < 1, "above 0 and below 1, a mean reward"),
-        ("runs", given.runs <= tuning.FIRST_SEED, f"at most {tuning.FIRST_SEED:,}, where seeds of tuning begin"),
-    ):
-        if not is_right:
-            raise UsageError(f"--{name}={given[name].value:g} must be {right}")
+    with said_of("--"):
+        arguments.whole("group", given.group, least=2, why="an advantage is against the others of the group")
+        arguments.whole("runs", given.runs, most=tuning.FIRST_SEED, why="there seeds of tuning begin")
+        arguments.real("target", given.target, above=0, below=1)
     return {name: RATIO_RULES.check(name, f"--rules={name}").make() for name in given.rules}
 
 
@@ -200,7 +193,8 @@ def _candidates() -> list[compared.Candidate]:
     given = flags.FLAGS
     for name in given.policy:
         STALENESS_POLICIES.check(name, f"--policy={name}")
-    values: dict[str, list[Any]] = {"requeue": [] if given.requeue == ["never"] else given.requeue}
+    usual = {"requeue": "never", "stale": "discard"}
+    values: dict[str, Any] = {name: given[name].value for name in usual if given[name].value != [usual[name]]}
     for name, kind in {"eta": float, "lag": int, "gate": float, "capacity": int}.items():
         texts: list[str] = getattr(given, name)
         try:
@@ -227,9 +221,7 @@ def _machines(**of_log: Any) -> System:
 def _drawn() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
     """Return the workload and the machines of the flags."""
     given = flags.FLAGS
-    for name in ("version", "columns"):
-        if getattr(given, name):
-            raise UsageError(f"--{name} must be left out without --log")
+    _refuse(["version", "columns"], "log")
     part = ROLLOUT_LENGTHS.check(given.lengths, f"--lengths={given.lengths}")
     names = ["prompts", "group", "seed", *(name for name in part.defaults if name in given and name != "lengths")]
     return [part.make(**{name: getattr(given, name) for name in names})], _machines(), [], {}
@@ -243,37 +235,34 @@ def _from_log() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
             f"--version must be one of {', '.join(logs.VERSIONS)}: which version the log holds, that on which a "
             "rollout began, the newest when it was over (as SGLang stamps it), or a list of those of its tokens"
         )
-    pairs = [pair.partition("=") for pair in given.columns]
-    for name, _, called in pairs:
-        arguments.one_of("columns", name, (*logs.COLUMNS, *logs.OTHERS))
+    columns = {}
+    for pair in given.columns:
+        name, _, called = pair.partition("=")
+        columns[arguments.one_of("columns", name, (*logs.COLUMNS, *logs.OTHERS))] = called
         if not called:
             raise UsageError(f"--columns={name} must be as in {name}=its_name")
     try:
-        columns = {name: called for name, _, called in pairs}
-        log = logs.read_log(pathlib.Path(given.log), version=given.version, columns=columns)
-        log.check_complete()
-        if given.train is None:
-            why = "rollouts do not tell it apart from the trainer's waiting"
-            if (apart := np.diff(log.versions())).size:
-                most = f"{np.quantile(apart, 0.1):.3g}"
-                why += f"; with the transfer it is about {most} at most, as versions of the log follow each other"
-            raise UsageError(f"--train must say how many seconds a trainer step takes: {why}")
-        workloads = [log.workload(prompts=given.prompts, seed=given.seed + draw) for draw in range(given.draws)]
+        with said_of(f"--log={given.log}: "):
+            log = logs.read_log(pathlib.Path(given.log), version=given.version, columns=columns)
+            workloads = [log.workload(prompts=given.prompts, seed=given.seed + draw) for draw in range(given.draws)]
+            if given.train is None:
+                why = "rollouts do not tell it apart from the trainer's waiting"
+                if (apart := np.diff(log.versions())).size:
+                    most = f"{np.quantile(apart, 0.1):.3g}"
+                    why += f"; with the transfer it is about {most} at most, as versions of the log follow each other"
+                raise UsageError(f"--train must say how many seconds a trainer step takes: {why}")
     except FileNotFoundError:
         raise UsageError(f"--log={given.log} must be a file") from None
-    except UsageError:
-        raise
-    except ValueError as error:
-        raise UsageError(f"--log={given.log}: {error}") from error
-    system = _machines(engines=log.engines, slots=log.slots(), speed=log.speed(), batch=log.batch())
+    system = _machines(engines=int(log.engine.max()) + 1, slots=log.slots(), speed=log.speed(), batch=log.batch())
     was, rates = log.figures(), system.rates()
     alone = f" ({rates[0]:.3g} alone)" if callable(system.speed) else ""
     said = (
-        f"The log: {log.start.size:,} rollouts of {log.groups:,} groups; {number(was['seconds_per_step'])} s a step, "
-        f"mean staleness {number(was['staleness'])} by rollout (largest {was['largest_staleness']}), "
-        f"{number(was['token_staleness'])} by token from its rollout's start; {number(was['goodput'])} trained tokens "
-        f"a second; {100 * was['not_trained']:.1f} % of the tokens were not trained on. Fitted: {system.engines} "
-        f"engines of {system.slots} slots, each {rates[-1]:.3g} tokens a second{alone}, {system.batch} groups a step."
+        f"The log: {log.start.size:,} rollouts of {np.unique(log.group).size:,} groups; "
+        f"{number(was['seconds_per_step'])} s a step, mean staleness {number(was['staleness'])} by rollout (largest "
+        f"{was['largest_staleness']}), {number(was['token_staleness'])} by token from its rollout's start; "
+        f"{number(was['goodput'])} trained tokens a second; {100 * was['not_trained']:.1f} % of the tokens were not "
+        f"trained on. Fitted: {system.engines} engines of {system.slots} slots, each {rates[-1]:.3g} tokens a "
+        f"second{alone}, {system.batch} groups a step."
     )
     return workloads, system, [said], {"log": was, "fitted": dataclasses.asdict(system)}
 

@@ -17,8 +17,8 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "family": ["RATIO_RULES", "ROLLOUT_LENGTHS", "STALENESS_POLICIES"],
         "learn": ["Learned", "TrainedOn", "replay", "tuned"],
         "policies": [
-            "Discard", "StalenessPolicy", "admission", "budget", "in_order", "one_step_off", "queue_drop",
-            "synchronous", "unbounded", "version_fifo", "window",
+            "StalenessPolicy", "admission", "budget", "in_order", "one_step_off", "queue_drop", "synchronous",
+            "unbounded", "version_fifo", "window",
         ],
         "predict": ["ClosedForms", "predict"],
         "ratios": ["RatioRule", "SampledTokens"],

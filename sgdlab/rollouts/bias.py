@@ -55,10 +55,10 @@ def length_bias(schedule: RolloutSchedule, workload: Workload, *, warmup: int = 
       True
     """
     arguments.whole("warmup", warmup, least=0, most=schedule.num_steps - 1)
-    groups = schedule.step >= warmup
-    begun = np.unique(schedule.prompt)
+    rows, begun = schedule.trained(warmup), np.unique(schedule.prompt)
+    tenths = workload.classes()[schedule.prompt[schedule.group[rows]]]
     return LengthBias(
-        shares=participation.shares(np.bincount(workload.classes()[schedule.prompt[groups]], minlength=10)),
-        trained=float(schedule.tokens[schedule.trained(warmup)].mean()),
+        shares=participation.shares(np.bincount(tenths, minlength=10)),
+        trained=float(schedule.tokens[rows].mean()),
         offered=float(workload.tokens[0, begun].mean()),
     )

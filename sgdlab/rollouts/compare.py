@@ -12,7 +12,7 @@ from sgdlab.rollouts.bias import length_bias
 from sgdlab.rollouts.engines import System
 from sgdlab.rollouts.family import STALENESS_POLICIES
 from sgdlab.rollouts.policies import StalenessPolicy
-from sgdlab.rollouts.predict import predict
+from sgdlab.rollouts.predict import largest_rate, predict
 from sgdlab.rollouts.schedule import RolloutSchedule
 from sgdlab.rollouts.simulate import simulate
 from sgdlab.rollouts.workload import Workload
@@ -69,8 +69,7 @@ class Tried:
       figures: those of the schedule and of the length bias, means over the workloads.
       spread: their standard deviations over the workloads; empty of one.
       tenths: float64[10], shares of the prompts by length over equal ones.
-      relation: "=" or "<=" before `predicted`, or "" where nothing is known.
-      predicted: mean staleness by the closed form.
+      closed: "=" or "<=", or "" where nothing is known, and the mean staleness by the closed form.
       schedule: the run on the first workload.
     """
 
@@ -79,8 +78,7 @@ class Tried:
     figures: Mapping[str, float]
     spread: Mapping[str, float]
     tenths: np.ndarray
-    relation: str
-    predicted: float
+    closed: tuple[str, float]
     schedule: RolloutSchedule
 
     def interval(self, name: str) -> tuple[float, float, float]:
@@ -97,7 +95,8 @@ class Tried:
             "figures": dict(self.figures),
             "intervals": {name: list(self.interval(name)) for name in self.spread},
             "share_by_tenth": self.tenths.tolist(),
-            "closed_form": {"relation": self.relation, "staleness": self.predicted},
+            "largest_rate": largest_rate(self.figures["largest_staleness"]),
+            "closed_form": dict(zip(("relation", "staleness"), self.closed, strict=True)),
             "ledger": self.schedule.ledger(),
         }
 
@@ -108,15 +107,13 @@ def tried(workloads: Sequence[Workload], system: System, candidate: Candidate, *
     biases = [length_bias(run, work, warmup=warmup) for run, work in zip(runs, workloads, strict=True)]
     found = [run.figures(warmup) | bias.figures() for run, bias in zip(runs, biases, strict=True)]
     columns = {name: np.array([figures[name] for figures in found], float) for name in found[0]}
-    relation, value = predict(workloads[0], system).staleness(candidate.make(batch=system.batch))
     return Tried(
         candidate,
         system,
         {name: float(column.mean()) for name, column in columns.items()},
         {name: float(column.std(ddof=1)) for name, column in columns.items()} if len(runs) > 1 else {},
         10 * np.mean([bias.shares for bias in biases], axis=0),
-        relation,
-        value,
+        predict(workloads[0], system).staleness(candidate.make(batch=system.batch)),
         runs[0],
     )
 
@@ -163,10 +160,6 @@ def recommended(found: Sequence[Tried], max_staleness: float, tolerance: float =
         for one in found
         if one.figures["staleness"] <= (1 + tolerance) * max_staleness and one.figures["longest_tenth"] >= UNDER_USED
     ]
-    if not allowed:
-        return None
-    most = max(one.figures["goodput"] for one in allowed)
-    return min(
-        (one for one in allowed if one.figures["goodput"] >= (1 - tolerance) * most),
-        key=lambda one: one.figures["staleness"],
-    )
+    most = max((one.figures["goodput"] for one in allowed), default=0.0)
+    nearly = (one for one in allowed if one.figures["goodput"] >= (1 - tolerance) * most)
+    return min(nearly, key=lambda one: one.figures["staleness"], default=None)

@@ -80,19 +80,9 @@ class System:
         self.rates()
 
     @property
-    def all_slots(self) -> int:
-        """C, slots of all engines."""
-        return self.engines * self.slots
-
-    @property
     def trainer_waits(self) -> bool:
         """True where a step begins only when the version before it is at the engines."""
         return self.hold in ("trainer", "both")
-
-    @property
-    def engines_wait(self) -> bool:
-        """True where engines decode nothing while a version is sent."""
-        return self.hold in ("engines", "both")
 
     def rates(self) -> list[float]:
         """Return the tokens a second of each slot by the number of busy ones, from 0 (as of one) to all."""
@@ -101,14 +91,6 @@ class System:
         for rate in rates:
             arguments.real("speed", rate, above=0)
         return [float(rate) for rate in rates]
-
-    def full_rate(self) -> float:
-        """Return the tokens a second of all slots when all are busy."""
-        return self.all_slots * self.rates()[-1]
-
-    def step_seconds(self, tokens: float) -> float:
-        """Return the least seconds between two versions, of steps with so many tokens."""
-        return self.train + self.train_token * tokens + self.transfer * self.trainer_waits
 
 
 class Decoder:

@@ -30,12 +30,13 @@ _EPSILON = 1e-4
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TrainedOn:
-    """Says what a run trains on: B rollouts in each of U steps, of T symbols.
+    """Says what a run trains on: the B rollouts of the groups of each of U steps, of T symbols.
 
     Attributes:
       question: int64[U, B].
       draw: int64[U, B, 3], prompt, attempt, and number in its group: what random numbers are drawn by.
       version: int64[U, B, T], the version that sampled each symbol.
+      kept: bool[U, B], False where a rollout is withheld: its reward counts for its group, and it is not trained on.
       group: G, rollouts of a group, which are side by side.
       applied: float64[U], seconds when the version that each step makes was at the engines.
     """
@@ -43,6 +44,7 @@ class TrainedOn:
     question: np.ndarray
     draw: np.ndarray
     version: np.ndarray
+    kept: np.ndarray
     group: int
     applied: np.ndarray
 
@@ -50,7 +52,7 @@ class TrainedOn:
     def of(cls, schedule: RolloutSchedule, workload: Workload, task: AnswerTask) -> "TrainedOn":
         """Return what a run trains on; the classes of the task are those of the workload's prompts by length."""
         step, length = schedule.step[schedule.group], task.answers.shape[1]
-        rows = np.argsort(step, kind="stable")[-schedule.trained().sum() :]  # groups stay as they began
+        rows = np.argsort(step, kind="stable")[(step < 0).sum() :]  # groups stay as they began
         group, begin = schedule.group[rows], np.cumsum(schedule.tokens) - schedule.tokens
         middle = begin[rows, None] + (np.arange(length) + 0.5) / length * schedule.tokens[rows, None]
         span = np.searchsorted(np.cumsum(schedule.span_tokens), middle, side="right")
@@ -64,12 +66,13 @@ class TrainedOn:
             task.questions(classes, schedule.prompt)[group].reshape(shape),
             np.stack([schedule.prompt[group], schedule.attempt[group], number], axis=1).reshape(*shape, 3),
             schedule.span_version[span].reshape(*shape, length),
+            ~schedule.withheld[rows].reshape(shape),
             workload.group,
             schedule.applied,
         )
 
     def lag(self) -> np.ndarray:
-        """int64[U, B, T]: steps between the version that sampled a symbol and the one that is trained."""
+        """int64[U, B, T]: steps between the version that sampled a symbol and the one of its step."""
         return np.arange(len(self.version))[:, None, None] - self.version
 
 
@@ -106,7 +109,8 @@ def replay(
 ) -> Learned:
     r"""Train a policy as schedules say, several runs at once.
 
-    A rollout's advantage is its reward less the mean of its group, over the standard deviation of the group's rewards.
+    A rollout's advantage is its reward less the mean of its group, over the standard deviation of the group's rewards;
+    rewards of rollouts that are withheld count, and their tokens do not enter the gradient.
 
     Args:
       runs: what is trained on, of all runs or of each, with as many steps of as many rollouts.
@@ -151,7 +155,7 @@ def replay(
         jax.tree.map(lambda *leaves: jnp.stack(list(map(jnp.asarray, leaves))), *stepping),
         jax.vmap(jax.random.key)(jnp.asarray(seeds)),
         jnp.asarray([[run is one for one in kept].index(True) for run in of_each]),
-        tuple(jnp.stack([getattr(run, name) for run in kept]) for name in ("question", "draw", "version")),
+        tuple(jnp.stack([getattr(run, name) for run in kept]) for name in ("question", "draw", "version", "kept")),
         of=_Settings(task, ratio, minibatches, group, exact, normalise, ring=1 << largest.bit_length()),
     )
     seconds = np.stack([np.append(0.0, run.applied) for run in of_each])
@@ -226,12 +230,17 @@ def _run(
 ) -> tuple[jax.Array, Tree]:
     task, transform = of.task, as_transform(rule)
 
+    def in_minibatches(leaf: jax.Array) -> jax.Array:
+        """Return the parts of a batch, with an axis in front: group i is in part i modulo their number."""
+        groups = leaf.reshape(-1, of.minibatches, of.group, *leaf.shape[1:]).swapaxes(0, 1)
+        return groups.reshape(of.minibatches, -1, *leaf.shape[1:])
+
     def train(carry: tuple[Tree, Tree, Tree], update: jax.Array) -> tuple[tuple[Tree, Tree, Tree], jax.Array]:
         params, state, kept = carry
         sampled = [of_all[which, update] for of_all in rows]
         kept = jax.tree.map(lambda ring, leaf: ring.at[update % of.ring].set(leaf), kept, params)
         at = lambda version: jax.tree.map(lambda ring: ring[version % of.ring], kept)
-        parts = _minibatches(of, _sampled(of, key, at, params, update, *sampled))
+        parts = jax.tree.map(in_minibatches, _sampled(of, key, at, params, update, *sampled))
 
         def optimise(carry: tuple[Tree, Tree], part: tuple[jax.Array, jax.Array, SampledTokens]):
             params, state = carry
@@ -255,7 +264,7 @@ def _sampled(
     of: _Settings, key: jax.Array, at: Callable, params: Tree, update: jax.Array, *rows: jax.Array
 ) -> tuple[jax.Array, jax.Array, SampledTokens]:
     """Return questions [B], answers [B, M, T] and tokens of a batch: M is 1, or the number of all answers."""
-    task, (question, _, version) = of.task, rows
+    task, (question, _, version, kept) = of.task, rows
 
     def answered(question: jax.Array, draw: jax.Array, version: jax.Array) -> tuple[jax.Array, jax.Array]:
         params_at = lambda place: at(version[place])
@@ -267,7 +276,7 @@ def _sampled(
         drawn = lambda place, log_probs: jax.random.categorical(jax.random.fold_in(own, place), log_probs)
         return jax.tree.map(lambda leaf: leaf[None], task.answered(params_at, question, drawn))
 
-    answer, behaviour = jax.vmap(answered)(*rows)
+    answer, behaviour = jax.vmap(answered)(*rows[:3])
     weight = jnp.exp(behaviour.sum(axis=2)) if of.exact else jnp.ones_like(behaviour[..., 0])
     reward = (answer == jnp.asarray(task.answers)[question][:, None]).all(axis=2)
     # The rewards that a mean is taken of: of all answers to a question, or of a group.
@@ -280,18 +289,8 @@ def _sampled(
     prox = _log_probs(of, params, question, answer)
     whole = lambda leaf: jnp.broadcast_to(leaf, behaviour.shape)
     lag = whole((update - version)[:, None].astype(behaviour.dtype))
-    advantage, weight = whole(advantage.reshape(weight.shape)[..., None]), whole(weight[..., None])
+    advantage, weight = whole(advantage.reshape(weight.shape)[..., None]), whole((weight * kept[:, None])[..., None])
     return question, answer, SampledTokens(behaviour, prox, behaviour, advantage, lag, weight)
-
-
-def _minibatches(of: _Settings, batch: Tree) -> Tree:
-    """Return the parts of a batch, with an axis in front: group i is in part i modulo their number."""
-
-    def parts(leaf: jax.Array) -> jax.Array:
-        groups = leaf.reshape(-1, of.minibatches, of.group, *leaf.shape[1:]).swapaxes(0, 1)
-        return groups.reshape(of.minibatches, -1, *leaf.shape[1:])
-
-    return jax.tree.map(parts, batch)
 
 
 def _log_probs(of: _Settings, params: Tree, question: jax.Array, answer: jax.Array) -> jax.Array:
@@ -301,6 +300,6 @@ def _log_probs(of: _Settings, params: Tree, question: jax.Array, answer: jax.Arr
 
 
 def _loss(params: Tree, of: _Settings, question: jax.Array, answer: jax.Array, tokens: SampledTokens) -> jax.Array:
-    """Return the negative surrogate, added up over the symbols of an answer, on average over rollouts."""
+    """Return the negative surrogate, added up over the symbols of an answer, on average over rollouts that are kept."""
     surrogate = of.ratio(tokens._replace(now=_log_probs(of, params, question, answer)))
-    return -(tokens.weight * surrogate).sum() / question.size
+    return -(tokens.weight * surrogate).sum() / tokens.weight[..., 0].sum()

@@ -9,6 +9,7 @@ import numpy as np
 
 from sgdlab.predictors import censoring
 from sgdlab.rollouts.engines import LoadedSpeed
+from sgdlab.rollouts.schedule import of_lags
 from sgdlab.rollouts.workload import Workload
 
 COLUMNS = ("start", "end", "tokens", "version", "group", "step")
@@ -56,53 +57,24 @@ class RolloutLog:
         """bool[R]: the rollout was over when the log ended."""
         return np.isfinite(self.end)
 
-    @property
-    def groups(self) -> int:
-        """Number of groups."""
-        return np.unique(self.group).size
-
-    @property
-    def engines(self) -> int:
-        """Number of engines."""
-        return int(self.engine.max()) + 1
-
     def versions(self) -> np.ndarray:
         """float64[.], seconds: when each version from 1 on was there, by the first rollout on it or a later one."""
         return _came(self.start, self.read)
 
-    def check_complete(self) -> None:
-        """Check that the log has more than what was trained on.
-
-        Raises:
-          ValueError: where it has not: what was thrown away, or was too long to be over, is not in it, and a prediction
-            from the rest would take the workload for shorter than it is.
-        """
-        if (self.step >= 0).all():
-            raise ValueError(
-                "it holds trained rollouts alone, and predicts no other policy: those that were thrown away, or still "
-                "ran when it ended, are the long ones, and without them the workload seems shorter than it is; log "
-                "every rollout when it begins"
-            )
-
     def figures(self) -> dict[str, float]:
         """Return what was, by the names that a simulated run has."""
         trained, versions = self.step >= 0, self.versions()
-        lag = (self.step - self.read)[trained]
-        made = np.nansum(self.tokens)
+        lag, first = (self.step - self.read)[trained], self.step[trained].min()
         seconds = float(versions[-1] - versions[0]) if versions.size > 1 else np.nan
-        steps = (self.step > self.step[trained].min()) & (self.step <= self.step[trained].min() + versions.size - 1)
+        steps = (self.step > first) & (self.step < first + versions.size)
         given = np.isfinite(self.lag) & trained
+        in_flight = np.average(self.lag[given], weights=self.tokens[given]) if given.any() else np.nan
         return {
             "seconds_per_step": seconds / max(versions.size - 1, 1),
-            "staleness": float(lag.mean()),
-            "largest_staleness": int(lag.max()),
-            "token_staleness": float(np.average(lag, weights=self.tokens[trained])),
-            "token_staleness_in_flight": float(np.average(self.lag[given], weights=self.tokens[given]))
-            if given.any()
-            else np.nan,
-            "not_trained": float(np.nansum(self.tokens[~trained]) / made),
+            **of_lags(lag, self.tokens[trained]),
+            "token_staleness_in_flight": float(in_flight),
+            "not_trained": float(np.nansum(self.tokens[~trained]) / np.nansum(self.tokens)),
             "goodput": float(self.tokens[steps].sum()) / seconds,
-            "mean_tokens": float(self.tokens[trained].mean()),
         }
 
     def batch(self) -> int:
@@ -127,16 +99,15 @@ class RolloutLog:
         engines wait for transfers, these are in it.
         """
         rows = self.over & (self.tokens > 0)
-        seconds = (self.end - self.start)[rows]
-        busy = np.empty(rows.sum())
+        seconds, busy = self.end - self.start, np.empty(rows.size)
+        last = np.nanmax(np.append(self.end, self.start.max()))
         for engine in np.unique(self.engine):
             here = self.engine == engine
-            inside = here[rows]
-            last = np.nanmax(np.append(self.end, self.start.max()))
+            own = rows & here
             started, ended = np.sort(self.start[here]), np.sort(np.where(self.over, self.end, last)[here])
-            begin, until = self.start[rows][inside], self.end[rows][inside]
-            spent = [_integral(started, at) - _integral(ended, at) for at in (begin, until)]
-            busy[inside] = (spent[1] - spent[0]) / (until - begin)
+            until, begin = (_integral(started, at) - _integral(ended, at) for at in (self.end[own], self.start[own]))
+            busy[own] = (until - begin) / seconds[own]
+        busy, seconds = busy[rows], seconds[rows]
         each = seconds / self.tokens[rows]
         slope, alone = 0.0, 1.0
         if np.ptp(busy) > _NARROW * busy.max():
@@ -157,20 +128,24 @@ class RolloutLog:
           seed: of the draws.
 
         Raises:
-          ValueError: where the log holds trained rollouts alone, or too few groups.
+          ValueError: where the log has too few groups, or trained rollouts alone: what was thrown away, or was too long
+            to be over, is not in it.
         """
-        self.check_complete()
+        if (self.step >= 0).all():
+            raise ValueError(
+                "it holds trained rollouts alone, and predicts no other policy: those that were thrown away, or still "
+                "ran when it ended, are the long ones, and without them the workload seems shorter than it is; log "
+                "every rollout when it begins"
+            )
         random = np.random.default_rng(seed)
-        kept = self.attempt == 0
-        _, group, count = np.unique(self.group[kept], return_inverse=True, return_counts=True)
+        rows = np.flatnonzero(self.attempt == 0)
+        rows = rows[np.argsort(self.group[rows], kind="stable")]
+        _, group, count = np.unique(self.group[rows], return_inverse=True, return_counts=True)
         if count.size < 10:
             raise ValueError(f"it has {count.size} groups, and at least 10 are needed")
-        place = np.arange(group.size) - (np.cumsum(count) - count)[np.sort(group)]
-        logs = np.full((count.size, count.max()), np.nan)
-        least = np.zeros(logs.shape)
-        at = np.sort(group), place
-        rows = np.argsort(group, kind="stable")
-        over, tokens = self.over[kept][rows], self.tokens[kept][rows]
+        at = group, np.arange(rows.size) - (np.cumsum(count) - count)[group]
+        logs, least = np.full((2, count.size, count.max()), [[[np.nan]], [[0.0]]])
+        over, tokens = self.over[rows], self.tokens[rows]
         logs[at] = np.where(over, np.log(np.maximum(tokens, 1)), np.nan)
         least[at] = np.log1p(np.nan_to_num(np.where(over, 0.0, tokens)))
         cap = np.nanmax(logs)
@@ -277,16 +252,12 @@ def _came(times: np.ndarray, versions: np.ndarray) -> np.ndarray:
 
 def _table(path: pathlib.Path) -> Any:
     """Read a file as a table of PyArrow, whose data sets would take the types of columns from the first rows alone."""
-    import pyarrow.csv  # noqa: PLC0415 (as above)
-    import pyarrow.json  # noqa: PLC0415
-    import pyarrow.parquet  # noqa: PLC0415
+    from pyarrow import ArrowException, csv, json, parquet  # noqa: PLC0415 (as above)
 
-    readers = {
-        ".parquet": pyarrow.parquet.read_table, ".csv": pyarrow.csv.read_csv, ".jsonl": pyarrow.json.read_json,
-    }  # fmt: skip
+    readers = {".parquet": parquet.read_table, ".csv": csv.read_csv, ".jsonl": json.read_json}
     if path.suffix not in readers:
         raise ValueError(f"its name must end in one of {', '.join(readers)}")
     try:
         return readers[path.suffix](path)
-    except pyarrow.ArrowException as error:
+    except ArrowException as error:
         raise ValueError(f"it cannot be read: {error}") from error

@@ -6,8 +6,8 @@ follows v is the newest version at the engines, u the next trainer step, B the g
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sgdlab import arguments
 from sgdlab.bounds import Count, NotNegative, Whole
@@ -20,44 +20,85 @@ if TYPE_CHECKING:
 REQUEUES = ("never", "front", "back")
 """Names when the prompt of a discarded group is tried again: never, before new prompts, or behind those that wait."""
 
+STALES = ("discard", "abort", "withhold")
+"""Names what becomes of what is too stale: groups are discarded when they are ready; or aborted besides while they are
+decoded; or single rollouts of a group are withheld, whose rewards count for its baseline and whose tokens do not."""
 
-class Discard(NamedTuple):
-    """The ready group is thrown away."""
-
-    group: int
-    fate: int  # `STALE` or `OVERFLOW`
+_ORDERS = ("ready", "begun", "oldest", "freshest")
 
 
 @dataclasses.dataclass
 class StalenessPolicy:
-    """Group n, counted from 0, may begin where n < (eta + v + 1) B; ready groups are trained on as they come.
+    """Group n, counted from 0, may begin where n < (eta + v + 1) B; ready groups are trained on in an order.
 
-    None is discarded; where one is, by a policy that is made of this one, it gives its place back.
+    None is discarded without a bound; one that is gives its place back.
 
     Attributes:
       batch: B, groups of a trainer step.
       eta: bound of the gate in versions; without one, slots are always full.
-      requeue: when the prompt of a discarded group is tried again: "never", "front" or "back".
+      lag: bound of the staleness in versions; ready groups that would be staler in the next step are discarded.
+      stale: "discard"; "abort": groups are aborted where a version comes of which their first rollout is more than
+        `lag` versions behind; "withhold": only groups all of whose rollouts would be too stale are discarded.
+      capacity: groups that may wait; of more, those that have waited longest are discarded.
+      order: "ready": the first ready ones are trained on; "begun": exactly the groups n of step n // B; "oldest": those
+        of the oldest versions, once none of an older one than they have still runs; "freshest": of the newest ones.
+      requeue: when the prompt of a discarded or aborted group is tried again: "never", "front" or "back".
     """
 
     batch: int
-    eta: float = dataclasses.field(default=math.inf, kw_only=True)
-    requeue: str = dataclasses.field(default="never", kw_only=True)
+    _: dataclasses.KW_ONLY
+    eta: float = math.inf
+    lag: float = math.inf
+    stale: str = "discard"
+    capacity: float = math.inf
+    order: str = "ready"
+    requeue: str = "never"
 
     def __post_init__(self) -> None:
-        arguments.one_of("requeue", self.requeue, REQUEUES)
+        for name, known in (("requeue", REQUEUES), ("order", _ORDERS), ("stale", STALES)):
+            arguments.one_of(name, getattr(self, name), known)
+
+    @property
+    def trained_lag(self) -> float:
+        """The staleness up to which rollouts of a step's groups are trained on; staler ones are withheld."""
+        return self.lag if self.stale == "withhold" else math.inf
 
     def admit(self, run: "RolloutRun") -> bool:
         """Return True if another group may begin now; it is asked only where a slot is free."""
         return run.begun - run.discarded < (self.eta + run.version + 1) * self.batch
 
-    def evict(self, run: "RolloutRun") -> Sequence[Discard]:
-        """Return the ready groups that are thrown away now."""
-        return ()
+    def abort(self, run: "RolloutRun") -> int | None:
+        """Return a group that is aborted while it is decoded; it is asked where a version has come, until none is."""
+        oldest = run.oldest_running() if self.stale == "abort" else None
+        return None if oldest is None or run.version - run.read[oldest] <= self.lag else oldest
+
+    def evict(self, run: "RolloutRun") -> Mapping[int, int]:
+        """Return the ready groups that are thrown away now, and the fate of each: `STALE` or `OVERFLOW`."""
+        ready = run.ready
+        if self.lag == math.inf and len(ready) <= self.capacity:
+            return {}
+        read = run.newest if self.stale == "withhold" else run.read.__getitem__
+        gone = dict.fromkeys((group for group in ready if run.step - read(group) > self.lag), STALE)
+        kept = [group for group in ready if group not in gone]
+        over = len(kept) - min(self.capacity, len(kept))
+        return gone | dict.fromkeys(kept[: int(over)], OVERFLOW)
 
     def select(self, run: "RolloutRun") -> Sequence[int] | None:
         """Return the groups of the next step; None: it waits."""
-        return run.ready[: self.batch] if len(run.ready) >= self.batch else None
+        ready, batch = run.ready, self.batch
+        if len(ready) < batch:
+            return None
+        match self.order:
+            case "begun":
+                ready = [group for group in ready if group // batch == run.step]
+            case "oldest":
+                ready = sorted(ready, key=run.read.__getitem__)  # stable: ready first within a version
+                running = run.oldest_running()
+                if running is not None and run.read[running] < run.read[ready[batch - 1]]:
+                    return None
+            case "freshest":
+                ready = sorted(ready, key=lambda group: -run.read[group])
+        return ready[:batch] if len(ready) >= batch else None
 
     def published(self, run: "RolloutRun") -> None:
         """Takes note of a version that has just come to the engines."""
@@ -67,7 +108,7 @@ class StalenessPolicy:
 class Budget(StalenessPolicy):
     """Counts the groups begun since a version came; at the next one the count is that of groups not yet taken."""
 
-    theta: float = dataclasses.field(kw_only=True)
+    theta: float
     count: int = dataclasses.field(default=0, init=False)
 
     def admit(self, run: "RolloutRun") -> bool:
@@ -82,71 +123,16 @@ class Budget(StalenessPolicy):
         self.count = run.begun - run.taken - run.discarded
 
 
-@dataclasses.dataclass
-class InOrder(StalenessPolicy):
-    """Group n is of step n // B."""
-
-    def select(self, run: "RolloutRun") -> Sequence[int] | None:
-        """Return the groups of that step, if all are ready."""
-        if len(run.ready) < self.batch:
-            return None
-        due = [group for group in run.ready if group // self.batch == run.step]
-        return due if len(due) == self.batch else None
-
-
-@dataclasses.dataclass
-class VersionFifo(StalenessPolicy):
-    """The oldest version first: a group waits for all that began on an older one."""
-
-    def select(self, run: "RolloutRun") -> Sequence[int] | None:
-        """Return the ready groups of the oldest versions, if none of an older one than they have still runs."""
-        if len(run.ready) < self.batch:
-            return None
-        first = sorted(run.ready, key=run.read.__getitem__)[: self.batch]  # stable: ready first within a version
-        running = run.oldest_running()
-        return None if running is not None and run.read[running] < run.read[first[-1]] else first
-
-
-@dataclasses.dataclass
-class LagWindow(StalenessPolicy):
-    """Discards ready groups that would be staler than `lag` in the next step."""
-
-    lag: float = dataclasses.field(kw_only=True)
-    freshest: bool = dataclasses.field(kw_only=True)
-
-    def evict(self, run: "RolloutRun") -> Sequence[Discard]:
-        """Return those that began more than `lag` versions ago."""
-        return [Discard(group, STALE) for group in run.ready if run.step - run.read[group] > self.lag]
-
-    def select(self, run: "RolloutRun") -> Sequence[int] | None:
-        """Return the first ready, or the freshest."""
-        if self.freshest and len(run.ready) >= self.batch:
-            return sorted(run.ready, key=lambda group: -run.read[group])[: self.batch]
-        return super().select(run)
-
-
-@dataclasses.dataclass
-class QueueDrop(StalenessPolicy):
-    """Discards the ready groups that have waited longest, where more wait than the queue holds."""
-
-    capacity: float = dataclasses.field(kw_only=True)  # groups
-
-    def evict(self, run: "RolloutRun") -> Sequence[Discard]:
-        """Return those beyond the capacity."""
-        over = len(run.ready) - self.capacity
-        return [Discard(group, OVERFLOW) for group in run.ready[: int(over)]] if over > 0 else ()
-
-
 @STALENESS_POLICIES.register(title="synchronous", source="on-policy GRPO; NeMo-RL's in_order with a window of 0")
 def synchronous(*, batch: Count) -> StalenessPolicy:
     """Begins a batch when the version before it has come: nothing is stale."""
-    return InOrder(batch, eta=0.0)
+    return StalenessPolicy(batch, eta=0.0, order="begun")
 
 
 @STALENESS_POLICIES.register(title="one step off", source="Noukhovitch et al. 2025 (arXiv 2410.18252)")
 def one_step_off(*, batch: Count) -> StalenessPolicy:
     """Begins the next batch while one is trained on: staleness is at most 1."""
-    return InOrder(batch, eta=1.0)
+    return StalenessPolicy(batch, eta=1.0, order="begun")
 
 
 @STALENESS_POLICIES.register(
@@ -183,7 +169,7 @@ def in_order(*, batch: Count, eta: NotNegative = 2.0) -> StalenessPolicy:
       batch: B, groups of a trainer step.
       eta: bound of the staleness of every rollout, in versions; rounded up.
     """
-    return InOrder(batch, eta=eta)
+    return StalenessPolicy(batch, eta=eta, order="begun")
 
 
 @STALENESS_POLICIES.register(title="oldest version first", source="NeMo-RL, WeightFifoSampler")
@@ -194,16 +180,17 @@ def version_fifo(*, batch: Count, eta: NotNegative = 2.0) -> StalenessPolicy:
       batch: B, groups of a trainer step.
       eta: bound of the staleness of every rollout, in versions; rounded up.
     """
-    return VersionFifo(batch, eta=eta)
+    return StalenessPolicy(batch, eta=eta, order="oldest")
 
 
 @STALENESS_POLICIES.register(
-    title="discard the stale", source="tinker-cookbook, slime, NeMo-RL's WindowedSampler (which aborts in flight too)"
+    title="discard the stale", source="tinker-cookbook, slime, NeMo-RL's WindowedSampler, trl #7176, prime-rl #2960"
 )
 def window(
     *,
     batch: Count,
     lag: Whole | None = 1,
+    stale: str = "discard",
     gate: NotNegative | None = None,
     requeue: str = "never",
     freshest: bool = False,
@@ -213,12 +200,15 @@ def window(
     Args:
       batch: B, groups of a trainer step.
       lag: largest staleness in versions. None: any.
+      stale: what becomes of the others: discard (when their group is ready), abort (also while it is decoded: NeMo-RL,
+        trl) or withhold (by rollout: the reward counts for the group's baseline, the tokens do not; prime-rl).
       gate: eta of a gate as `admission` has it; what is thrown away gives its place back. None: no gate.
       requeue: when the prompt of a discarded group is tried again: never, front (before new prompts) or back.
       freshest: whether the freshest ready groups are taken, not the first.
     """
     bound, eta = (math.inf if value is None else float(value) for value in (lag, gate))
-    return LagWindow(batch, requeue=requeue, eta=eta, lag=bound, freshest=freshest)
+    order = "freshest" if freshest else "ready"
+    return StalenessPolicy(batch, eta=eta, lag=bound, stale=stale, order=order, requeue=requeue)
 
 
 @STALENESS_POLICIES.register(title="queue that drops the oldest", source="Applied Compute 2026")
@@ -230,7 +220,7 @@ def queue_drop(*, batch: Count, capacity: Count | None = 1, requeue: str = "neve
       capacity: q, batches that the queue holds. None: any number.
       requeue: when the prompt of a discarded group is tried again: never, front or back.
     """
-    return QueueDrop(batch, requeue=requeue, capacity=math.inf if capacity is None else capacity * batch)
+    return StalenessPolicy(batch, requeue=requeue, capacity=math.inf if capacity is None else capacity * batch)
 
 
 @STALENESS_POLICIES.register(title="unbounded", source="the limit of the others")

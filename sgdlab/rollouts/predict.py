@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from sgdlab.rollouts.engines import System
-from sgdlab.rollouts.policies import Budget, LagWindow, QueueDrop, StalenessPolicy
+from sgdlab.rollouts.policies import Budget, StalenessPolicy
 from sgdlab.rollouts.workload import Workload
 
 
@@ -22,25 +22,32 @@ class ClosedForms:
     Attributes:
       workload: lengths of rollouts.
       system: engines, trainer, transfer.
+
+    Example:
+      >>> from sgdlab import rollouts
+      >>> found = predict(rollouts.lognormal(prompts=20_000, group=4), rollouts.System(batch=32))
+      >>> round(found.rho, 2), found.smallest_eta()
+      (1.2, 5)
     """
 
     workload: Workload
     system: System
 
     @property
-    def rollouts_per_step(self) -> int:
-        """B, rollouts of a trainer step."""
-        return self.system.batch * self.workload.group
+    def per_rollout(self) -> float:
+        """C / B, slots for each rollout of a trainer step."""
+        return self.system.engines * self.system.slots / (self.system.batch * self.workload.group)
 
     @property
     def step_seconds(self) -> float:
         """Least seconds between two versions, of steps with rollouts of mean length."""
-        return self.system.step_seconds(self.rollouts_per_step * self.workload.mean())
+        system, tokens = self.system, self.system.batch * self.workload.group * self.workload.mean()
+        return system.train + system.train_token * tokens + system.transfer * system.trainer_waits
 
     @property
     def rho(self) -> float:
         """Rate of the engines, all slots busy, over the rate of the trainer; above 1 the trainer is the slower."""
-        return self.system.full_rate() * self.step_seconds / (self.workload.mean() * self.rollouts_per_step)
+        return self.per_rollout * self.system.rates()[-1] * self.step_seconds / self.workload.mean()
 
     @property
     def seconds_per_step(self) -> float:
@@ -54,7 +61,7 @@ class ClosedForms:
 
         Source: Applied Compute 2026, by excerpts.
         """
-        return self.system.all_slots * self.workload.tailness() / (self.rollouts_per_step * max(1.0, self.rho))
+        return self.per_rollout * self.workload.tailness() / max(1.0, self.rho)
 
     def in_queue(self, batches: float = 1.0, *, exact: bool = True) -> float:
         r"""Return the staleness that it gets in a queue that drops the oldest.
@@ -101,9 +108,9 @@ class ClosedForms:
         match policy:
             case StalenessPolicy(eta=0.0):
                 return "=", 0.0
-            case LagWindow(lag=lag, eta=eta):
-                return "<=", min(lag, self.admitted(eta)) if waits else lag
-            case QueueDrop(capacity=capacity) if math.isfinite(capacity):
+            case StalenessPolicy(lag=lag, stale=stale, eta=eta) if math.isfinite(lag):
+                return "<=", min(lag, self.admitted(eta)) if waits and stale != "withhold" else lag
+            case StalenessPolicy(capacity=capacity) if math.isfinite(capacity):
                 return "=", self.queue_staleness(capacity / policy.batch)
             case Budget(theta=bound) | StalenessPolicy(eta=bound) if math.isfinite(bound):
                 return ("<=", self.admitted(bound)) if waits else ("", math.nan)
@@ -132,16 +139,21 @@ class ClosedForms:
         )
 
 
-def predict(workload: Workload, system: System) -> ClosedForms:
-    """Return the closed forms of a workload on machines.
+predict = ClosedForms
+"""Makes the closed forms of a workload on machines."""
 
-    Example:
-      >>> from sgdlab import rollouts
-      >>> found = predict(rollouts.lognormal(prompts=20_000, group=4), rollouts.System(batch=32))
-      >>> round(found.rho, 2), found.smallest_eta()
-      (1.2, 5)
+
+def largest_rate(staleness: float) -> float:
+    r"""Return the learning rate far below which stale rollouts are harmless, over a constant that is not known.
+
+    .. math:: \eta \ll c / S, \qquad c = R_{batch} / G_{upd}
+
+    S: the largest staleness, in versions; the bias of a step is of order S eta. How far the policy may drift, R_batch,
+    and how far an update moves it for its rate, G_upd, are of task and loss: it compares policies, and is no rate.
+
+    Source: Song et al. 2026 (arXiv 2607.01083), by its abstract.
     """
-    return ClosedForms(workload, system)
+    return 1 / staleness if staleness else math.inf
 
 
 def mean_ceiling(low: float, high: float) -> float:

@@ -8,28 +8,21 @@ import dataclasses
 import heapq
 import math
 import os
+from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float64, Int8, Int32, Int64
 
 from sgdlab import arguments, arrays
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
-TRAINED, STALE, OVERFLOW, RUNNING, QUEUED = range(5)
-FATES = ("trained", "stale", "overflow", "running", "queued")
-"""Names what becomes of a group: trained on; thrown away as too stale, or from a full queue; still decoded, or ready,
-when the run ends."""
+TRAINED, STALE, OVERFLOW, ABORTED, WITHHELD, RUNNING, QUEUED = range(7)
+FATES = ("trained", "stale", "overflow", "aborted", "withheld", "running", "queued")
+"""Names what becomes of a group: trained on; thrown away as too stale, or from a full queue; aborted while it was
+decoded; still decoded, or ready, when the run ends. Single rollouts of a group that is trained on may be withheld."""
 
-WASTED = ("stale", "overflow")
-"""Names the fates of tokens that were made in vain; those of `running` and `queued` groups are surplus."""
-
-_ROLLOUTS = {"group": np.int32, "engine": np.int32, "read": np.int32, "tokens": np.int64} | dict.fromkeys(
-    ("started", "finished"), np.float64
-)
-_SPANS = {"span_rollout": np.int64, "span_version": np.int32, "span_tokens": np.int64}
-_GROUPS = {"prompt": np.int64, "attempt": np.int32, "ready": np.float64, "fate": np.int8, "step": np.int32}
-_STEPS = dict.fromkeys(("began", "ended", "applied"), np.float64)
-_ENGINES = {"busy": np.float64, "slots": np.int32}
-_KINDS = (_ROLLOUTS, _SPANS, _GROUPS, _STEPS, _ENGINES)
+WASTED = FATES[STALE:RUNNING]
+"""Names the fates of tokens that are not trained on; those of `running` and `queued` groups are surplus."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,13 +38,14 @@ class RolloutSchedule:
       read: int32[R], the version on which it began.
       tokens: int64[R], tokens made by the end of the run.
       started: float64[R], seconds.
-      finished: float64[R], seconds; NaN where it was not over.
+      finished: float64[R], seconds, when it was over or aborted; NaN where it still ran.
+      withheld: bool[R], of a group that was trained on: its reward counts, and its tokens are not trained on.
       span_rollout: int64[S], the rollout of each span, in order.
       span_version: int32[S], the version that made its tokens; rises within a rollout.
       span_tokens: int64[S], how many.
       prompt: int64[K], the prompt of each group.
       attempt: int32[K], how often the prompt had been tried before.
-      ready: float64[K], seconds when the last of its rollouts was over; NaN where it was not.
+      ready: float64[K], seconds when the last of its rollouts was over; NaN where it was not, or was aborted.
       fate: int8[K], of `FATES`.
       step: int32[K], the trainer step that it entered, from 0; -1: none.
       began: float64[U], seconds when each step began.
@@ -64,31 +58,36 @@ class RolloutSchedule:
       ValueError: from the constructor, where the arrays contradict each other; it names the first row that does.
     """
 
-    group: np.ndarray
-    engine: np.ndarray
-    read: np.ndarray
-    tokens: np.ndarray
-    started: np.ndarray
-    finished: np.ndarray
-    span_rollout: np.ndarray
-    span_version: np.ndarray
-    span_tokens: np.ndarray
-    prompt: np.ndarray
-    attempt: np.ndarray
-    ready: np.ndarray
-    fate: np.ndarray
-    step: np.ndarray
-    began: np.ndarray
-    ended: np.ndarray
-    applied: np.ndarray
-    busy: np.ndarray
-    slots: np.ndarray
+    group: Int32[np.ndarray, " R"]
+    engine: Int32[np.ndarray, " R"]
+    read: Int32[np.ndarray, " R"]
+    tokens: Int64[np.ndarray, " R"]
+    started: Float64[np.ndarray, " R"]
+    finished: Float64[np.ndarray, " R"]
+    withheld: Bool[np.ndarray, " R"]
+    span_rollout: Int64[np.ndarray, " S"]
+    span_version: Int32[np.ndarray, " S"]
+    span_tokens: Int64[np.ndarray, " S"]
+    prompt: Int64[np.ndarray, " K"]
+    attempt: Int32[np.ndarray, " K"]
+    ready: Float64[np.ndarray, " K"]
+    fate: Int8[np.ndarray, " K"]
+    step: Int32[np.ndarray, " K"]
+    began: Float64[np.ndarray, " U"]
+    ended: Float64[np.ndarray, " U"]
+    applied: Float64[np.ndarray, " U"]
+    busy: Float64[np.ndarray, " E"]
+    slots: Int32[np.ndarray, " E"]
 
     def __post_init__(self) -> None:
-        for kind in _KINDS:
-            for name, dtype in kind.items():
-                object.__setattr__(self, name, arrays.frozen_copy(name, getattr(self, name), dtype))
-        _check_shapes(self)
+        first: dict[str, str] = {}  # column of each axis
+        for name, kind in _columns().items():
+            array = arrays.frozen_copy(name, getattr(self, name), kind.dtypes[0])
+            object.__setattr__(self, name, array)
+            other = first.setdefault(kind.dim_str, name)
+            shape = getattr(self, other).shape
+            if array.ndim != 1 or array.shape != shape or not array.size:
+                raise ValueError(f"{name} has shape {array.shape}; {other} of shape {shape} calls for it")
         _check_rollouts(self)
         _check_groups(self)
 
@@ -103,25 +102,17 @@ class RolloutSchedule:
         return int((self.step == 0).sum())
 
     def trained(self, warmup: int = 0) -> np.ndarray:
-        """bool[R]: the rollout entered a step, from step `warmup` on."""
-        return self.step[self.group] >= warmup  # -1 where the group was not trained on
+        """bool[R]: the rollout was trained on, from step `warmup` on."""
+        return (self.step[self.group] >= warmup) & ~self.withheld  # -1 where the group was not trained on
+
+    def fates(self) -> np.ndarray:
+        """int[R]: what became of each rollout, of `FATES`."""
+        return np.where(self.withheld, WITHHELD, self.fate[self.group])
 
     def staleness(self, warmup: int = 0) -> np.ndarray:
-        """int[.], versions: of each rollout that entered a step from `warmup` on, in the order in which they began."""
+        """int[.], versions: of each rollout that was trained on from `warmup` on, in the order in which they began."""
         rows = self.trained(warmup)
         return (self.step[self.group] - self.read)[rows]
-
-    def token_staleness(self, *, in_flight: bool, warmup: int = 0) -> float:
-        """Return the mean staleness of the trained tokens, in versions.
-
-        Args:
-          in_flight: against the version that made each token; else against that on which its rollout began.
-          warmup: steps before this one do not count.
-        """
-        spans = self.trained(warmup)[self.span_rollout]
-        version = self.span_version if in_flight else self.read[self.span_rollout]
-        lag = self.step[self.group[self.span_rollout]] - version
-        return float(np.average(lag[spans], weights=self.span_tokens[spans]))
 
     def in_system(self) -> np.ndarray:
         """int[U]: rollouts, trained in the end, begun before version v = 1 ... U came and by then in no step, by times.
@@ -135,11 +126,11 @@ class RolloutSchedule:
 
     def ledger(self) -> dict[str, int]:
         """Return the tokens by fate; they add up to all that were made."""
-        counts = np.bincount(self.fate[self.group], self.tokens, len(FATES))
+        counts = np.bincount(self.fates(), self.tokens, len(FATES))
         return dict(zip(FATES, counts.astype(np.int64).tolist(), strict=True))
 
     def wasted(self) -> dict[str, float]:
-        """Return the share of all tokens that were made in vain, by reason."""
+        """Return the share of all tokens that were made and are not trained on, by reason."""
         ledger = self.ledger()
         return {name: ledger[name] / max(sum(ledger.values()), 1) for name in WASTED}
 
@@ -148,42 +139,40 @@ class RolloutSchedule:
 
         `seconds_per_step`; `staleness` and `largest_staleness` by rollout, `token_staleness` (from start) and
         `token_staleness_in_flight`, in versions; `slots_busy` and `trainer_busy`, shares of the time, the former over
-        the whole run; `wasted`, `stale` and `overflow`, shares of all tokens; `goodput`, trained tokens a second;
-        `mean_tokens` of a trained rollout.
+        the whole run; `wasted`, and of these `stale`, `overflow`, `aborted` and `withheld`, shares of all tokens;
+        `goodput`, trained tokens a second; `mean_tokens` of a trained rollout.
         """
         arguments.whole("warmup", warmup, least=0, most=self.num_steps - 1)
         begin = self.applied[warmup - 1] if warmup else 0.0
-        seconds, rows, lag = float(self.applied[-1] - begin), self.trained(warmup), self.staleness(warmup)
-        per = seconds or math.nan
+        seconds, rows = float(self.applied[-1] - begin), self.trained(warmup)
+        per, spans, tokens = seconds or math.nan, rows[self.span_rollout], self.tokens[rows]
+        lag = (self.step[self.group[self.span_rollout]] - self.span_version)[spans]
         return {
             "seconds_per_step": seconds / (self.num_steps - warmup),
-            "staleness": float(lag.mean()),
-            "largest_staleness": int(lag.max()),
-            "token_staleness": self.token_staleness(in_flight=False, warmup=warmup),
-            "token_staleness_in_flight": self.token_staleness(in_flight=True, warmup=warmup),
+            **of_lags(self.staleness(warmup), tokens),
+            "token_staleness_in_flight": float(np.average(lag, weights=self.span_tokens[spans])),
             "slots_busy": float(self.busy.sum() / (self.applied[-1] * self.slots.sum())),
             "trainer_busy": float((self.ended - self.began)[warmup:].sum() / per),
             "wasted": sum(self.wasted().values()),
             **self.wasted(),
-            "goodput": float(self.tokens[rows].sum() / per),
-            "mean_tokens": float(self.tokens[rows].mean()),
+            "goodput": float(tokens.sum() / per),
         }
 
     def schedule(self) -> Schedule:
         """Return the run as an ordinary schedule: slots are workers, rollouts that are over are gradients.
 
         A gradient is sent when its rollout is over and arrives when its group is ready; rows are ordered by step, then
-        by when they were ready. Of rollouts that are not over, that is the end of the run.
+        by when they were ready. Of rollouts that are not over, that is the end of the run; of a group that is aborted,
+        when they are over or aborted. One that is aborted when it has just begun is left out.
         """
-        end, last = self.applied[-1], self.num_steps
-        over, used = np.isfinite(self.finished), self.trained()
-        dropped = np.isin(self.fate, [FATES.index(name) for name in WASTED])[self.group]
-        step = self.step[self.group]
-        least = np.nextafter(self.started, np.inf)
-        sent = np.where(over, self.finished, np.maximum(end, least))
-        ready = self.ready[self.group]
-        arrived = np.maximum(np.where(np.isfinite(ready), ready, np.maximum(end, least)), sent)
-        rows = np.lexsort((np.arange(step.size), arrived, np.where(used, step, last)))
+        used, step = self.trained(), self.step[self.group]
+        dropped = np.isin(self.fates(), range(STALE, RUNNING))
+        end = np.maximum(self.applied[-1], np.nextafter(self.started, np.inf))
+        ready = np.where(self.fate[self.group] == ABORTED, self.finished, self.ready[self.group])
+        sent, ready = (np.where(np.isnan(seconds), end, seconds) for seconds in (self.finished, ready))
+        arrived = np.maximum(ready, sent)
+        rows = np.lexsort((np.arange(step.size), arrived, np.where(used, step, self.num_steps)))
+        rows = rows[self.finished[rows] != self.started[rows]]
         return Schedule(
             worker=self._places()[rows],
             read=self.read[rows],
@@ -196,23 +185,18 @@ class RolloutSchedule:
         )
 
     def _places(self) -> np.ndarray:
-        """int[R]: a slot for each rollout, the first of its engine that is free."""
-        offset = np.cumsum(self.slots) - self.slots
-        free = [list(range(count)) for count in self.slots]
-        taken: list[list[tuple[float, int]]] = [[] for _ in self.slots]
-        places = np.empty(self.group.size, np.int64)
-        ends = np.where(np.isnan(self.finished), np.inf, self.finished)
-        for row, (engine, started, end) in enumerate(zip(self.engine, self.started, ends, strict=True)):
-            while taken[engine] and taken[engine][0][0] <= started:
-                heapq.heappush(free[engine], heapq.heappop(taken[engine])[1])
-            place = heapq.heappop(free[engine])
-            heapq.heappush(taken[engine], (end, place))
-            places[row] = offset[engine] + place
-        return places
+        """int[R]: a slot for each rollout, the one of its engine that has been free for longest."""
+        free = np.split(np.arange(self.slots.sum()), np.cumsum(self.slots)[:-1])
+        since = [[(-math.inf, place) for place in places] for places in free]  # heaps
+        found, ends = [], np.where(np.isnan(self.finished), np.inf, self.finished)
+        for engine, end in zip(self.engine, ends, strict=True):
+            found.append(since[engine][0][1])
+            heapq.heapreplace(since[engine], (end, found[-1]))
+        return np.array(found)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes it to one `.npz` file, whole or not at all."""
-        arrays.save(path, {name: getattr(self, name) for kind in _KINDS for name in kind})
+        arrays.save(path, {name: getattr(self, name) for name in _columns()})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "RolloutSchedule":
@@ -221,7 +205,7 @@ class RolloutSchedule:
         Raises:
           ValueError: where the file is not such a schedule.
         """
-        return arrays.load(path, [name for kind in _KINDS for name in kind], cls, what="a schedule of rollouts")
+        return arrays.load(path, _columns(), cls, what="a schedule of rollouts")
 
     def __str__(self) -> str:
         found = self.figures()
@@ -232,15 +216,19 @@ class RolloutSchedule:
         )
 
 
-def _check_shapes(made: RolloutSchedule) -> None:
-    for kind in _KINDS:
-        first = getattr(made, next(iter(kind)))
-        for name in kind:
-            array = getattr(made, name)
-            if array.ndim != 1 or array.size != first.size or not array.size:
-                raise ValueError(
-                    f"{name} has shape {array.shape}; {next(iter(kind))} of shape {first.shape} calls for it"
-                )
+def of_lags(lag: np.ndarray, tokens: np.ndarray) -> dict[str, float]:
+    """Return what is said of trained rollouts, given how many versions each is stale and how many tokens it has."""
+    return {
+        "staleness": float(lag.mean()),
+        "largest_staleness": int(lag.max()),
+        "token_staleness": float(np.average(lag, weights=tokens)),
+        "mean_tokens": float(tokens.mean()),
+    }
+
+
+def _columns() -> dict[str, Any]:
+    """Return name -> type of the arrays, which has their dtype and axis."""
+    return {field.name: field.type for field in dataclasses.fields(RolloutSchedule)}
 
 
 def _check_rollouts(made: RolloutSchedule) -> None:
@@ -253,7 +241,8 @@ def _check_rollouts(made: RolloutSchedule) -> None:
     available = np.append(0.0, made.applied)[made.read]
     early = ~(np.isfinite(made.started) & (made.started >= available))
     refuse(early, "started", made.started, "finite, and no earlier than the version that was read")
-    refuse(made.finished <= made.started, "finished", made.finished, "later than started")
+    early = (made.finished < made.started) | ((made.finished == made.started) & (made.fates() != ABORTED))
+    refuse(early, "finished", made.finished, "later than started")
     refuse((made.span_rollout < 0) | (made.span_rollout >= size), "span_rollout", made.span_rollout, f"0 to {size - 1}")
     refuse(made.span_tokens < 1, "span_tokens", made.span_tokens, "at least 1")
     total = np.bincount(made.span_rollout, made.span_tokens, size).astype(np.int64)
@@ -273,9 +262,9 @@ def _check_groups(made: RolloutSchedule) -> None:
     refuse(wrong, "step", made.step, f"0 to {made.num_steps - 1} where the group was trained on, else -1")
     last = np.full(made.prompt.size, -np.inf)
     np.maximum.at(last, made.group, np.where(np.isnan(made.finished), np.inf, made.finished))
-    running = made.fate == RUNNING
-    wrong = np.where(running, ~np.isnan(made.ready), made.ready != last)
-    refuse(wrong, "ready", made.ready, "when the last rollout of the group was over, and NaN if it is running")
+    never = (made.fate == RUNNING) | (made.fate == ABORTED)
+    wrong = np.where(never, ~np.isnan(made.ready), made.ready != last)
+    refuse(wrong, "ready", made.ready, "when the last rollout of the group was over, and NaN if it ran or was aborted")
     refuse(~np.isfinite(made.began), "began", made.began, "finite")
     for name, least in (("ended", made.began), ("applied", made.ended)):
         refuse(~(getattr(made, name) >= least), name, getattr(made, name), "no earlier than what comes before it")
@@ -285,5 +274,6 @@ def _check_groups(made: RolloutSchedule) -> None:
     refuse(late, "ready", made.ready, "no later than its step began")
     counts = np.bincount(steps, minlength=made.num_steps)
     refuse(counts != made.batch, "step", counts, f"of as many groups as step 0, {made.batch}")
-    stale = (made.fate[made.group] == TRAINED) & (made.read > made.step[made.group])
-    refuse(stale, "read", made.read, "no newer than the step that it entered")
+    refuse(made.withheld & ~trained[made.group], "withheld", made.withheld, "False where the group was not trained on")
+    newer = trained[made.group] & (made.read > made.step[made.group])
+    refuse(newer, "read", made.read, "no newer than the step that it entered")

@@ -1,7 +1,7 @@
 """Simulation of asynchronous reinforcement learning, exactly: engines, a queue of ready groups, a trainer, a transfer.
 
 At one instant come, in this order: steps that are over, versions that are loaded, rollouts that are over; then groups
-are discarded, a step begins, and free slots are filled. Nothing polls, and nothing is drawn.
+are aborted, others discarded, a step begins, and free slots are filled. Nothing polls, and nothing is drawn.
 """
 
 import collections
@@ -15,7 +15,7 @@ import numpy as np
 from sgdlab import arguments
 from sgdlab.rollouts.engines import Decoder, System
 from sgdlab.rollouts.policies import StalenessPolicy
-from sgdlab.rollouts.schedule import QUEUED, RUNNING, TRAINED, RolloutSchedule
+from sgdlab.rollouts.schedule import ABORTED, QUEUED, RUNNING, TRAINED, RolloutSchedule
 from sgdlab.rollouts.workload import Workload
 
 _STEP_OVER, _LOADED, _ROLLOUT_OVER = range(3)
@@ -54,12 +54,13 @@ def simulate(
 
 @dataclasses.dataclass(slots=True)
 class _RolloutGroup:
-    """Holds a group: what it is of, how many of its rollouts are not over, and what has become of it."""
+    """Holds a group: what it is of, the row of its first rollout, how many are not over, and what has become of it."""
 
     prompt: int
     attempt: int
     lengths: list[int]
     left: int
+    first: int
     ready: float = math.nan
     fate: int = RUNNING
     step: int = -1
@@ -73,7 +74,7 @@ class RolloutRun:
       step: u, the next trainer step.
       begun: groups that have begun; they are numbered as they begin.
       taken: groups that have entered a step.
-      discarded: groups that were thrown away.
+      discarded: groups that were thrown away or aborted.
       ready: groups that are ready and wait, in the order in which they became ready.
       read: of each group, the version on which its first rollout began.
       events: rollouts and steps that were over, and versions that were loaded.
@@ -88,21 +89,27 @@ class RolloutRun:
         self._engines = [Decoder(rates) for _ in range(system.engines)]
         self._load = [0] * system.engines  # busy slots of each
         self._heap: list[tuple[float, int, int, int]] = []  # (seconds, kind, engine, stamp)
-        self._now, self._training, self._settled = 0.0, False, False
-        self._prompts, self._again = 0, collections.deque[tuple[int, int]]()
+        self._now, self._training, self._settled, self._aged = 0.0, False, False, False
+        self._fresh, self._again = 0, collections.deque[int]()  # prompts: how many have come, and those to try again
+        self._tries = [0] * workload.prompts
         self._groups: list[_RolloutGroup] = []
         self._pending, self._first_running = 0, 0  # rollouts of the last group that have not begun
         self._rows: list[tuple] = []  # of rollouts: group, engine, clock, second and version at the beginning, length
         self._finished: list[float] = []
+        self._aborted: dict[int, int] = {}  # row -> tokens that it had then
         self._began: list[float] = []
         self._ended: list[float] = []
         self._applied: list[float] = []
 
     def oldest_running(self) -> int | None:
-        """Return the first of the groups, in the order in which they began, that is not ready; None where all are."""
+        """Return the first group, in the order in which they began, that is still decoded; None where none is."""
         while self._first_running < self.begun and not self._groups[self._first_running].left:
             self._first_running += 1
         return self._first_running if self._first_running < self.begun else None
+
+    def newest(self, number: int) -> int:
+        """Return the version on which the last rollout of a ready group began."""
+        return self._rows[self._groups[number].first + self.workload.group - 1][4]
 
     def go(self) -> None:
         """Runs until the last version has come."""
@@ -152,18 +159,25 @@ class RolloutRun:
             if not group.left:
                 group.fate, group.ready = QUEUED, now
                 over.append(number)
-        if engine.version != self.version:  # it drains
-            if rollouts:
+        self._count(index)
+
+    def _count(self, index: int) -> None:
+        """Counts the busy slots of an engine anew; one that drains loads the newest version when it is empty."""
+        engine = self._engines[index]
+        if engine.paused:
+            return
+        if engine.version != self.version:
+            if engine.rollouts:
                 return
             engine.load(self.version)
-        self._load[index] = len(rollouts)
+        self._load[index] = len(engine.rollouts)
 
     def _step_over(self) -> None:
         self.events += 1
         self._ended.append(self._now)
         self._training = self.system.trainer_waits
         self._settled = False
-        if self.system.engines_wait:
+        if self.system.hold in ("engines", "both"):
             for index, engine in enumerate(self._engines):
                 engine.advance(self._now)
                 engine.paused = True
@@ -175,33 +189,32 @@ class RolloutRun:
         self.events += 1
         self._applied.append(self._now)
         self.version += 1
-        self._settled = False
+        self._settled, self._aged = False, True
         if self.system.trainer_waits:
             self._training = False
         self.policy.published(self)
-        drain = self.system.refresh == "drain"
         for index, engine in enumerate(self._engines):
             engine.advance(self._now)
-            engine.paused = False
-            if drain and engine.rollouts:
-                self._load[index] = _UNAVAILABLE
-            else:
+            paused, engine.paused = engine.paused, False
+            if self.system.refresh == "in_flight":
                 engine.load(self.version)
-                self._load[index] = len(engine.rollouts)
+            self._load[index] = _UNAVAILABLE  # but where it does not drain
+            self._count(index)
             touched.append(index)
+            if paused and engine.rollouts and engine.rollouts[0][0] <= engine.clock:  # it was over just as that began
+                engine.stamp += 1
+                heapq.heappush(self._heap, (self._now, _ROLLOUT_OVER, index, engine.stamp))
 
     def _settle(self, touched: list[int]) -> None:
-        """Does what can be done at this instant: discards, begins a step, fills slots; asks engines what is next."""
+        """Does what can be done at this instant: aborts, discards, begins a step, fills slots; asks what is next."""
         while not self._settled:
             self._settled = True
-            for number, fate in self.policy.evict(self):
+            while self._aged and (number := self.policy.abort(self)) is not None:
+                self._abort(number, touched)
+            self._aged = False
+            for number, fate in self.policy.evict(self).items():
                 self.ready.remove(number)
-                group = self._groups[number]
-                group.fate = fate
-                self.discarded += 1
-                if self.policy.requeue != "never":
-                    put = self._again.appendleft if self.policy.requeue == "front" else self._again.append
-                    put((group.prompt, group.attempt + 1))
+                self._discard(number, fate)
             if not self._training and (batch := self.policy.select(self)):
                 self._begin_step(batch)
                 self._settled = False  # what waits is a step staler
@@ -214,13 +227,42 @@ class RolloutRun:
                 # Rounding may put the end of a rollout in the past.
                 heapq.heappush(heap, (max(engine.next_end(), now), _ROLLOUT_OVER, index, engine.stamp))
 
+    def _abort(self, number: int, touched: list[int]) -> None:
+        """Stops the rollouts of a group, which leave their slots; others of it do not begin."""
+        group, now = self._groups[number], self._now
+        if not group.left:
+            raise ValueError(f"the policy aborts group {number}, which must be one that is decoded")
+        if number == self.begun - 1:
+            self._pending = 0
+        for row in range(group.first, min(group.first + self.workload.group, len(self._rows))):
+            if math.isnan(self._finished[row]):
+                _, index, clock, _, _, length = self._rows[row]
+                engine = self._engines[index]
+                engine.advance(now)
+                engine.rollouts = [item for item in engine.rollouts if item[1] != row]
+                heapq.heapify(engine.rollouts)
+                self._finished[row], self._aborted[row] = now, min(math.floor(engine.clock - clock), length)
+                self._count(index)
+                touched.append(index)
+        group.left = 0
+        self._discard(number, ABORTED)
+
+    def _discard(self, number: int, fate: int) -> None:
+        group = self._groups[number]
+        group.fate = fate
+        self.discarded += 1
+        if self.policy.requeue != "never":
+            put = self._again.appendleft if self.policy.requeue == "front" else self._again.append
+            put(group.prompt)
+
     def _begin_step(self, batch: Sequence[int]) -> None:
-        chosen, self._training, tokens = set(batch), True, 0
+        chosen, self._training, tokens, oldest = set(batch), True, 0, self.step - self.policy.trained_lag
         self.ready = [number for number in self.ready if number not in chosen]
         for number in batch:
             group = self._groups[number]
             group.fate, group.step = TRAINED, self.step
-            tokens += sum(group.lengths)
+            rows = self._rows[group.first : group.first + self.workload.group]
+            tokens += sum(row[-1] for row in rows if row[-2] >= oldest)
         self.taken += len(batch)
         self.step += 1
         self._began.append(self._now)
@@ -251,12 +293,14 @@ class RolloutRun:
     def _begin_group(self) -> None:
         """Numbers the next group: of the prompts that are tried again the first, else of the next prompt."""
         if self._again:
-            prompt, attempt = self._again.popleft()
+            prompt = self._again.popleft()
         else:
-            attempt, prompt = divmod(self._prompts, self.workload.prompts)
-            self._prompts += 1
+            prompt = self._fresh % self.workload.prompts
+            self._fresh += 1
+        attempt = self._tries[prompt]
+        self._tries[prompt] += 1
         lengths = self.workload.tokens[attempt % self.workload.attempts, prompt].tolist()
-        self._groups.append(_RolloutGroup(prompt, attempt, lengths, len(lengths)))
+        self._groups.append(_RolloutGroup(prompt, attempt, lengths, len(lengths), len(self._rows)))
         self.begun += 1
         self._pending = self.workload.group
 
@@ -266,8 +310,10 @@ class RolloutRun:
         group, engine, clock, started, read, length = map(np.array, zip(*self._rows, strict=True))
         finished, clocks = np.array(self._finished), np.array([decoder.clock for decoder in self._engines])
         made = np.where(np.isnan(finished), np.minimum(np.floor(clocks[engine] - clock), length), length)
+        made[list(self._aborted)] = list(self._aborted.values())
         step, fate = (np.array([getattr(one, name) for one in self._groups]) for name in ("step", "fate"))
         fate = np.where((fate == TRAINED) & (step >= steps), QUEUED, fate)
+        step = np.where(fate == TRAINED, step, -1)
         return RolloutSchedule(
             group=group,
             engine=engine,
@@ -275,10 +321,11 @@ class RolloutRun:
             tokens=made,
             started=started,
             finished=finished,
+            withheld=step[group] - read > self.policy.trained_lag,
             **_spans(self._engines, engine, clock, made.astype(np.int64)),
             **{name: np.array([getattr(one, name) for one in self._groups]) for name in ("prompt", "attempt", "ready")},
             fate=fate,
-            step=np.where(fate == TRAINED, step, -1),
+            step=step,
             began=np.array(self._began[:steps]),
             ended=np.array(self._ended[:steps]),
             applied=np.array(self._applied),
@@ -289,23 +336,17 @@ class RolloutRun:
 
 def _spans(engines: list[Decoder], engine: np.ndarray, clock: np.ndarray, made: np.ndarray) -> dict[str, np.ndarray]:
     """Return which version made how many tokens of each rollout; a token is of the version under which it was ended."""
-    first, last = np.empty(engine.size, np.int64), np.empty(engine.size, np.int64)
-    offset = 0
+    parts = []
     for index, decoder in enumerate(engines):
-        rows, switches = np.flatnonzero(engine == index), np.array(decoder.switches)
-        first[rows] = offset + np.searchsorted(switches, clock[rows], side="right") - 1
-        last[rows] = offset + np.searchsorted(switches, clock[rows] + made[rows], side="left") - 1
-        offset += switches.size
-    switches = np.concatenate([decoder.switches for decoder in engines])
-    loads = np.concatenate([decoder.loads for decoder in engines])
-    counts = np.maximum(last - first, 0) + 1
-    rows = np.repeat(np.arange(engine.size), counts)
-    begins = np.cumsum(counts) - counts
-    place = np.arange(rows.size) - begins[rows]
-    at = first[rows] + place
-    cut = np.where(place == 0, 0, np.clip(np.floor(switches[at] - clock[rows]), 0, made[rows]))
-    until = np.append(cut[1:], 0)
-    until[np.cumsum(counts) - 1] = made
-    tokens = (until - cut).astype(np.int64)
-    kept = tokens > 0
-    return {"span_rollout": rows[kept], "span_version": loads[at[kept]], "span_tokens": tokens[kept]}
+        own, switches = np.flatnonzero(engine == index), np.array([*decoder.switches, math.inf])
+        first = np.searchsorted(switches, clock[own], side="right") - 1
+        counts = np.maximum(np.searchsorted(switches, clock[own] + made[own], side="left") - first, 1)
+        row = np.repeat(own, counts)
+        at = np.arange(row.size) - np.repeat(np.cumsum(counts) - counts - first, counts)
+        begin, end = (np.clip(np.floor(switches[one] - clock[row]), 0, made[row]) for one in (at, at + 1))
+        end[np.cumsum(counts) - 1] = made[own]  # whatever rounding says
+        parts.append((row, np.array(decoder.loads)[at], (end - begin).astype(np.int64)))
+    row, version, tokens = map(np.concatenate, zip(*parts, strict=True))
+    order = np.argsort(row, kind="stable")
+    kept = order[tokens[order] > 0]
+    return {"span_rollout": row[kept], "span_version": version[kept], "span_tokens": tokens[kept]}

@@ -29,18 +29,21 @@ _FIGURES = {
     "in flight": ("token_staleness_in_flight", "mean over trained tokens, by the version that made each of them"),
     "slots": ("slots_busy", "share of the time in which slots of engines decode"),
     "train": ("trainer_busy", "share of the time in which the trainer trains"),
-    "wasted": ("wasted", "share of all tokens that were made and thrown away"),
-    "too old": ("stale", "of these, as too stale"),
+    "wasted": ("wasted", "share of all tokens that were made and are not trained on"),
+    "too old": ("stale", "of these, thrown away as too stale"),
     "over": ("overflow", "of these, by a full queue"),
+    "aborted": ("aborted", "of these, of groups that were aborted while they were decoded"),
+    "withheld": ("withheld", "of these, of rollouts whose rewards alone count"),
     "tokens/s": ("goodput", "trained tokens a second"),
     "length": ("trained_over_offered", "mean tokens of a trained rollout over those of one that was asked for"),
     "longest": ("longest_tenth", "share that the tenth of the prompts with the longest rollouts has of the trained "
                 "ones, over an equal share: below 1 it is starved"),
 }  # fmt: skip
 _CLOSED = "closed form of the mean staleness by rollout (<=: at most, over a whole run); grows: for ever; -: unknown"
-_SHARES = ("slots", "train", "wasted", "too old", "over")
-_ON_PAGE = ("too old", "over")
-_BUSY = ("slots", "train")
+ON_PAGE, BUSY = ("too old", "over", "aborted", "withheld"), ("slots", "train")
+"""List columns that a page alone has room for, always or where others have intervals."""
+
+_SHARES = (*BUSY, "wasted", *ON_PAGE)
 _WITH_INTERVALS = ("s a step", "tokens/s", "longest")
 
 
@@ -60,24 +63,33 @@ def columns() -> list[Column]:
         return Column(heading, cell, meaning, name)
 
     first, second, *others = map(column, _FIGURES)
-    return [
-        Column("policy", lambda one: one.candidate.title),
-        first,
-        second,
-        Column("theory", _closed, _CLOSED),
-        *others,
-    ]
+    policy = Column("policy", lambda one: one.candidate.title)
+    return [policy, first, second, Column("theory", _closed, _CLOSED), *others]
 
 
 def _closed(one: Tried) -> str:
-    if not one.relation:
-        return "grows" if math.isinf(one.predicted) else "-"
-    return ("" if one.relation == "=" else "<= ") + number(one.predicted)
+    relation, staleness = one.closed
+    if not relation:
+        return "grows" if math.isinf(staleness) else "-"
+    return "<= " * (relation == "<=") + number(staleness)
 
 
 def table(found: Sequence[Tried], notes: Sequence[str]) -> Table:
     """Return the table of policies."""
-    return Table.of(columns(), found, notes, obvious=["policy"])
+    return Table.of(columns(), found, [*notes, *_rates(found)], obvious=["policy"])
+
+
+def _rates(found: Sequence[Tried]) -> list[str]:
+    """Return what staleness allows the learning rates of two policies to be, where some are stale."""
+    stale = [one for one in found if one.figures["largest_staleness"]]
+    if not stale:
+        return []
+    ends = (of(stale, key=lambda one: one.figures["largest_staleness"]) for of in (min, max))
+    rates = [f"c / {number(one.figures['largest_staleness'])} under `{one.candidate.title}`" for one in ends]
+    return [
+        "What is stale does no harm at learning rates far below c / most, with c of the task and not known (arXiv "
+        f"2607.01083): {', '.join(rates)}."
+    ]
 
 
 class Cell(NamedTuple):
@@ -120,11 +132,6 @@ def of_learning(cells: Sequence[Cell], target: float) -> Table:
     return Table.of(columns, list(zip(cells, shown, strict=True)), [note], obvious=["policy"], left=2)
 
 
-def text(shown: Table, *, logged: bool) -> str:
-    """Return the table for a terminal, without the columns that a page alone has room for."""
-    return shown.without(_ON_PAGE + _BUSY * logged).text()
-
-
 def as_json(found: Sequence[Tried], prediction: ClosedForms, **more: Any) -> str:
     """Return all of it for programs."""
     whole = {"closed_forms": prediction.figures(), "policies": [one.as_dict() for one in found], **more}
@@ -140,13 +147,12 @@ def headline(found: Sequence[Tried], best: Tried | None, most: float, gpus: int 
       most: bound of its mean staleness.
       gpus: of engines and trainer, where other splits of them were tried.
     """
-    worst, said = min(found, key=lambda one: one.figures["longest_tenth"]).figures, ""
-    starved = worst["longest_tenth"] < UNDER_USED
+    poor = min(found, key=lambda one: one.figures["longest_tenth"])
+    worst, said, starved = poor.figures, "", poor.figures["longest_tenth"] < UNDER_USED
     if starved:
-        title = next(one.candidate.title for one in found if one.figures is worst)
         said = (
-            f"Under `{title}` {100 * worst['wasted']:.0f} % of the tokens are thrown away, and the longest tenth of "
-            f"the prompts has {worst['longest_tenth']:.2g} of its share. "
+            f"Under `{poor.candidate.title}` {100 * worst['wasted']:.0f} % of the tokens are wasted, and the longest "
+            f"tenth of the prompts has {worst['longest_tenth']:.2g} of its share. "
         )
     if best is None:
         return f"{said}No policy here has a mean staleness of at most {most:g} and starves nobody."
@@ -170,17 +176,13 @@ def picture(found: Sequence[Tried]) -> Figure:
         speed, shares = figure.subplots(1, 2)
         for index, one in enumerate(found):
             look = {"color": PALETTE[index % len(PALETTE)], "marker": "osD^vP*<>Xphd"[index % 13]}
-            speed.plot(
-                one.figures["staleness"], one.figures["goodput"], linestyle="none", label=one.candidate.title, **look
-            )
-            dashes = ("-", "--", ":")[index // len(PALETTE) % 3]
-            shares.plot(range(1, 11), one.tenths, linestyle=dashes, **look)
+            place = one.figures["staleness"], one.figures["goodput"]
+            speed.plot(*place, linestyle="none", label=one.candidate.title, **look)
+            shares.plot(range(1, 11), one.tenths, linestyle=("-", "--", ":")[index // len(PALETTE) % 3], **look)
         speed.set(xlabel="mean staleness by rollout, versions", ylabel="trained tokens a second")
         shares.axhline(1, color="black", linewidth=1)
-        shares.set(
-            xlabel="tenth of the prompts, longest last", ylabel="share of the trained rollouts, over an equal one"
-        )
-        shares.set_xticks(range(1, 11))
+        shares.set(xlabel="tenth of the prompts, longest last", xticks=range(1, 11))
+        shares.set_ylabel("share of the trained rollouts, over an equal one")
         for axes in (speed, shares):
             axes.set_ylim(bottom=0)
         figure.legend(*speed.get_legend_handles_labels(), loc="outside lower center", ncols=4)

@@ -5,12 +5,15 @@ A workload is data, and the same for every staleness policy, as compute times ar
 
 import dataclasses
 import math
+from typing import Annotated
 
 import numpy as np
 
 from sgdlab import arrays
-from sgdlab.bounds import Count, NotNegative, Positive, Whole
+from sgdlab.bounds import Bounds, Count, NotNegative, Positive, Whole
 from sgdlab.rollouts.family import ROLLOUT_LENGTHS
+
+_Portion = Annotated[float, Bounds(ge=0, le=1)]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,9 +91,9 @@ def lognormal(
     seed: Whole = 0,
     mean: Positive = 1000.0,
     sigma: NotNegative = 1.0,
-    share: NotNegative = 0.5,
+    share: _Portion = 0.5,
     cap: Count | None = None,
-    loop: NotNegative = 0.0,
+    loop: _Portion = 0.0,
 ) -> Workload:
     r"""Draws log-normal lengths, rounded up.
 
@@ -113,16 +116,12 @@ def lognormal(
       >>> lognormal(prompts=3, group=2, attempts=1, sigma=0.0).tokens.tolist()
       [[[1000, 1000], [1000, 1000], [1000, 1000]]]
     """
-    for name, value in (("share", share), ("loop", loop)):
-        if value > 1:
-            raise ValueError(f"{name}={value} must be a share, from 0 to 1")
     if loop and cap is None:
         raise ValueError(f"loop={loop} must be 0 without a cap: a loop runs until the cap")
     own, other, loops = (np.random.default_rng([seed, stream]) for stream in range(3))
     shape = (prompts, attempts, group)  # so that more prompts come last
-    normal = math.sqrt(share) * own.standard_normal((prompts, 1, 1)) + math.sqrt(1 - share) * other.standard_normal(
-        shape
-    )
+    common, single = own.standard_normal((prompts, 1, 1)), other.standard_normal(shape)
+    normal = math.sqrt(share) * common + math.sqrt(1 - share) * single
     tokens = np.ceil(mean * np.exp(sigma * normal - sigma**2 / 2))
     if cap is not None:
         tokens = np.where(loops.random(shape) < loop, cap, np.minimum(tokens, cap))

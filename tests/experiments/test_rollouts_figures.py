@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 from experiments.harness import command
-from experiments.rollouts import learning, marin, policies, rules, speed
+from experiments.rollouts import learning, marin, policies, rules, six_runs, speed
 from experiments.rollouts.arithmetic import addition
 
-ALL = [policies.policies, marin.marin, rules.rules, speed.speed]
+ALL = [policies.policies, marin.marin, rules.rules, six_runs.six_runs, speed.speed]
 
 
 @pytest.mark.parametrize("made", ALL, ids=lambda made: made.name)
@@ -28,6 +28,35 @@ def test_a_pilot_waits_longer_for_slower_slots():
     assert np.all(np.diff([pilot["waiting"] for pilot in found]) < 0)
     for pilot in found:
         assert pilot["waiting"] == pytest.approx(1 - (marin.TRAIN + marin.TRANSFER) * marin.STEPS / pilot["seconds"])
+
+
+def test_the_closed_form_of_each_of_six_runs_by_hand():
+    fewer = [120 / 240 * 1.42 + 0.63, 240 / 120 * 1.43 + 0.92, 240 / 120 * 1.42 + 0.86, 1.42 + 0.67]  # rho < 1
+    more = [1.44 / 1.07 + 4.07 / 2.14, 1.45 / 1.14 + 2.14 / 2.28]
+    expected = [*fewer[:2], more[0], *fewer[2:], more[1]]
+    assert [six_runs.closed(run) for run in six_runs.RUNS] == pytest.approx(expected)
+
+
+def test_a_run_has_the_staleness_of_its_closed_form():
+    found = six_runs.simulated(run=0, steps=90, seed=1)["staleness"]
+    assert found == pytest.approx(six_runs.closed(six_runs.RUNS[0]), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("times", "marks"),
+    [
+        ({}, ["holds", "inconclusive", "holds", "holds"]),
+        ({2: 1.2}, ["fails", "inconclusive", "fails", "holds"]),
+        ({1: 1.2}, ["holds", "inconclusive", "fails", "holds"]),
+        ({2: 0.6}, ["fails", "inconclusive", "fails", "fails"]),
+    ],
+)
+def test_claims_on_six_runs_fail_where_their_numbers_are_others(times, marks):
+    noise = 1 + 1e-4 * np.random.default_rng(0).standard_normal((6, 4))
+    found = [times.get(run, 1.0) * six_runs.closed(of) * noise[run] for run, of in enumerate(six_runs.RUNS)]
+    made = six_runs.claims(found)
+    assert [claim.verdict for claim in made] == marks
+    assert "run 2: 3.78, run 4: 3.70, run 5: 2.09, and run 2: 3.86, run 4: 3.34, run 5: 1.95" in made[1].because
 
 
 def verdicts(**changed):

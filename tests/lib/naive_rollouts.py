@@ -27,12 +27,25 @@ class Naive:
     # -------------------------------------------------------------- policies, by name
     def may_begin(self):
         eta = {"synchronous": 0, "one_step_off": 1}.get(self.policy, self.given.get("eta", self.given.get("gate")))
-        gone = sum(group["fate"] in ("stale", "overflow") for group in self.groups)
+        gone = sum(group["fate"] in ("stale", "overflow", "aborted") for group in self.groups)
         if self.policy == "budget":
             return self.counter < (1 + self.given["theta"]) * self.batch
         return eta is None or len(self.groups) - gone < (eta + self.version + 1) * self.batch
 
+    def too_old(self):
+        """Groups that a version has left behind while they were decoded."""
+        if self.given.get("stale") != "abort":
+            return []
+        groups = [(n, group) for n, group in enumerate(self.groups) if group["fate"] == "running"]
+        return [n for n, group in groups if self.version - group["read"] > self.given["lag"]]
+
+    def is_withheld(self, rollout):
+        lag = self.given["lag"] if self.given.get("stale") == "withhold" else INFINITE
+        return self.step - rollout["read"] > lag
+
     def unwanted(self):
+        if self.given.get("stale") == "withhold":
+            return [(n, "stale") for n in self.queue if all(map(self.is_withheld, self.members(n)))]
         if self.policy == "window" and self.given.get("lag") is not None:
             return [(n, "stale") for n in self.queue if self.step - self.groups[n]["read"] > self.given["lag"]]
         if self.policy == "queue_drop" and self.given.get("capacity") is not None:
@@ -72,12 +85,18 @@ class Naive:
             self.queue += sorted(n for n, g in enumerate(self.groups) if g["ready"] == self.now and g["new"])
             for group in self.groups:
                 group["new"] = group["new"] and group["ready"] is None
-            for engine in self.engines:
-                if not engine["rows"] and engine["version"] != self.version:
-                    engine["version"] = self.version
+            self.refresh_the_empty()
             if len(self.applied) < self.steps:
                 self.settle()
         return self
+
+    def members(self, number):
+        return [rollout for rollout in self.rollouts if rollout["group"] == number]
+
+    def refresh_the_empty(self):
+        for engine in self.engines:
+            if not engine["rows"] and not self.paused:
+                engine["version"] = self.version
 
     def next_instant(self):
         times = [self.loads[0]] if self.loads else []
@@ -126,15 +145,11 @@ class Naive:
 
     def settle(self):
         while True:
+            for number in self.too_old():
+                self.stop(number)
             for number, fate in self.unwanted():
                 self.queue.remove(number)
-                group = self.groups[number]
-                group["fate"] = fate
-                item = (group["prompt"], group["attempt"] + 1)
-                if self.given.get("requeue") == "front":
-                    self.again.insert(0, item)
-                elif self.given.get("requeue") == "back":
-                    self.again.append(item)
+                self.give_up(number, fate)
             waits = self.system.hold in ("trainer", "both") and self.loads
             batch = None if self.training is not None or waits else self.next_batch()
             if batch is None:
@@ -143,7 +158,9 @@ class Naive:
             for number in batch:
                 self.queue.remove(number)
                 self.groups[number].update(fate="trained", step=self.step)
-                tokens += sum(self.lengths(self.groups[number]))
+                for rollout in self.members(number):
+                    rollout["withheld"] = self.is_withheld(rollout)
+                    tokens += rollout["tokens"] * (not rollout["withheld"])
             self.steps_began.append(self.now)
             self.step += 1
             self.training = self.now + Fraction(self.system.train) + Fraction(self.system.train_token) * tokens
@@ -151,6 +168,25 @@ class Naive:
             if not self.waiting:
                 self.begin_group()
             self.begin_rollout(engine)
+
+    def stop(self, number):
+        """The group's rollouts leave their slots as they are; those that have not begun never do."""
+        for row, rollout in enumerate(self.rollouts):
+            if rollout["group"] == number and rollout["finished"] is None:
+                rollout["finished"] = self.now
+                self.engines[rollout["engine"]]["rows"].remove(row)
+        if number == len(self.groups) - 1:
+            self.waiting = []
+        self.refresh_the_empty()
+        self.give_up(number, "aborted")
+
+    def give_up(self, number, fate):
+        group = self.groups[number]
+        group["fate"] = fate
+        if self.given.get("requeue") == "front":
+            self.again.insert(0, group["prompt"])
+        elif self.given.get("requeue") == "back":
+            self.again.append(group["prompt"])
 
     def lengths(self, group):
         return self.tokens[group["attempt"] % len(self.tokens)][group["prompt"]]
@@ -165,12 +201,12 @@ class Naive:
 
     def begin_group(self):
         self.counter += 1
-        prompts = len(self.tokens[0])
         if self.again:
-            prompt, attempt = self.again.pop(0)
+            prompt = self.again.pop(0)
         else:
-            prompt, attempt = self.fresh % prompts, self.fresh // prompts
+            prompt = self.fresh % len(self.tokens[0])
             self.fresh += 1
+        attempt = sum(group["prompt"] == prompt for group in self.groups)
         group = {"prompt": prompt, "attempt": attempt, "read": None, "open": self.size, "ready": None, "new": False}
         self.groups.append(group | {"fate": "running", "step": -1})
         self.waiting = list(self.lengths(group))
@@ -181,7 +217,8 @@ class Naive:
             group["read"] = engine["version"]
         length = self.waiting.pop(0)
         rollout = {"group": len(self.groups) - 1, "engine": index, "read": engine["version"], "tokens": length}
-        rollout |= {"left": Fraction(length), "started": self.now, "finished": None, "cuts": [(engine["version"], 0)]}
+        rollout |= {"left": Fraction(length), "started": self.now, "finished": None, "withheld": False}
+        rollout["cuts"] = [(engine["version"], 0)]
         engine["rows"].append(len(self.rollouts))
         self.rollouts.append(rollout)
 

@@ -7,8 +7,9 @@ import pytest
 from test_rollout_runs import made
 
 from sgdlab import rollouts
-from sgdlab.rollouts import compare
+from sgdlab.rollouts import compare, table
 from sgdlab.rollouts.bias import length_bias
+from sgdlab.rollouts.predict import largest_rate
 
 WORK = rollouts.lognormal(prompts=20_000, group=4, attempts=8, seed=2)
 SYSTEM = rollouts.System(4, 64, batch=32, train=5.0, transfer=0.0)
@@ -75,6 +76,23 @@ def test_intervals_are_two_deviations_over_workloads():
     assert value == np.mean(speeds)
     assert (value - low, high - value) == pytest.approx(2 * (2 * np.std(speeds, ddof=1),))
     assert one.as_dict()["closed_form"] == {"relation": "<=", "staleness": 1.0}
+    assert one.as_dict()["largest_rate"] == pytest.approx(3 / sum(figures["largest_staleness"] for figures in each))
+
+
+def test_the_rate_that_staleness_allows_is_a_constant_over_the_largest():
+    # Of two policies, one four times as stale as the other: R / (4 G) and R / (16 G).
+    drift, update = 0.3, 5.0
+    by_hand = [drift / (4 * update), drift / (16 * update)]
+    assert [largest_rate(staleness) * drift / update for staleness in (4, 16)] == pytest.approx(by_hand)
+    work = rollouts.lognormal(prompts=500, group=2)
+    names = [("synchronous", {}), ("one_step_off", {}), ("admission", {"eta": 3.0})]
+    found = [compare.tried([work], SYSTEM, compare.Candidate(*name), steps=12, warmup=2) for name in names]
+    most = found[2].schedule.staleness(2).max()
+    assert most > 3
+    assert [one.as_dict()["largest_rate"] for one in found] == [np.inf, 1.0, 1 / most]
+    said = table.table(found, []).notes[-1]
+    assert said.endswith(f"c / 1 under `one_step_off`, c / {most} under `admission, eta 3`.")
+    assert not table.table(found[:1], []).notes
 
 
 def test_splits_share_the_gpus():
@@ -90,7 +108,7 @@ def test_splits_share_the_gpus():
 def test_the_freshest_of_those_that_are_nearly_fastest_is_recommended():
     def tried(goodput, staleness, longest=1.0):
         figures = {"goodput": goodput, "staleness": staleness, "longest_tenth": longest}
-        return compare.Tried(compare.Candidate("unbounded"), SYSTEM, figures, {}, np.ones(10), "", 0.0, None)
+        return compare.Tried(compare.Candidate("unbounded"), SYSTEM, figures, {}, np.ones(10), ("", 0.0), None)
 
     found = [tried(100, 3.0), tried(99.5, 2.0), tried(90, 0.5), tried(120, 0.1, longest=0.4), tried(200, 9.0)]
     assert compare.recommended(found, 4.0) is found[1]

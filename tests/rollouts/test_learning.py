@@ -1,5 +1,6 @@
 """Replay of rollouts: against a naive loop that keeps all versions whole, exact gradients, and identities of rules."""
 
+import dataclasses
 import functools
 import itertools
 
@@ -97,9 +98,11 @@ def naively(run, work, name, rate, *, seed, minibatches):
                     answer.append(int(jax.random.categorical(jax.random.fold_in(key, symbol), log_probs)))
                     behaviour.append(float(log_probs[answer[-1]]))
                     lags.append(step - version)
-                members.append((question, answer, behaviour, lags, float(answer == TASK.answers[question].tolist())))
-            rewards = [member[-1] for member in members]
-            batch.append([(*m[:4], (m[4] - np.mean(rewards)) / (np.std(rewards) + 1e-4)) for m in members])
+                reward = float(answer == TASK.answers[question].tolist())
+                members.append((question, answer, behaviour, lags, run.withheld[row], reward))
+            mean, deviation = (of([member[-1] for member in members]) for of in (np.mean, np.std))
+            assert len(members) == group
+            batch.append([(*m[:4], (m[5] - mean) / (deviation + 1e-4)) for m in members if not m[4]])
         params = versions[-1]
         for part in range(minibatches):
             rows = list(itertools.chain(*batch[part::minibatches]))
@@ -114,7 +117,6 @@ def naively(run, work, name, rate, *, seed, minibatches):
 
             params = params - rate * np.asarray(jax.grad(loss)(params))
         versions.append(params)
-    assert group * SYSTEM.batch == sum(map(len, batch))
     return versions
 
 
@@ -128,6 +130,26 @@ def test_a_naive_loop_agrees(name, minibatches):
     assert RUN.staleness().max() >= STALE.lag().max()  # some were made by newer versions than their rollouts began on
     np.testing.assert_allclose(found.params[0], versions[-1], atol=1e-12)
     np.testing.assert_allclose(found.rewards[0], list(map(right, versions)), atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "minibatches"), [("none", 2), ("decoupled", 1)])
+def test_rewards_of_rollouts_that_are_withheld_count_and_their_tokens_do_not(name, minibatches):
+    one_of_two = np.random.default_rng(0).integers(3, size=RUN.prompt.size)[RUN.group] == np.arange(RUN.group.size) % 2
+    run = dataclasses.replace(RUN, withheld=one_of_two & (RUN.step[RUN.group] >= 0))
+    trained, of = rollouts.TrainedOn.of(run, WORK, TASK), {"seeds": [3], "minibatches": minibatches}
+    assert 0.2 < run.withheld[run.step[run.group] >= 0].mean() < 0.5
+    found = rollouts.replay(trained, TASK, rule(name), optax.sgd(2.0), **of)
+    versions = naively(run, WORK, name, 2.0, seed=3, minibatches=minibatches)
+    np.testing.assert_allclose(found.params[0], versions[-1], atol=1e-12)
+    assert np.abs(found.params - rollouts.replay(STALE, TASK, rule(name), optax.sgd(2.0), **of).params).max() > 1e-3
+
+
+def test_what_a_policy_withholds_is_not_kept():
+    run, trained = trained_on(rollouts.window, 8, lag=0, stale="withhold")
+    assert trained.question.shape == STALE.question.shape
+    assert trained.kept.sum() == run.trained().sum() < trained.kept.size
+    late = (run.step[run.group] - run.read)[run.step[run.group] >= 0] > 0
+    assert late.sum() == (~trained.kept).sum()
 
 
 @pytest.mark.representatives("ppo")
@@ -154,7 +176,8 @@ def mean_reward(params, trained):
 
 
 def test_the_exact_gradient_is_that_of_the_expected_reward():
-    one = rollouts.TrainedOn(*(getattr(FRESH, n)[:1] for n in ("question", "draw", "version")), 2, FRESH.applied[:1])
+    names = ("question", "draw", "version", "kept")
+    one = rollouts.TrainedOn(*(getattr(FRESH, name)[:1] for name in names), 2, FRESH.applied[:1])
     of = functools.partial(rollouts.replay, one, TASK, rule("none"), optax.sgd(1.0), normalise=False)
     step = np.asarray(of(seeds=[0], exact=True).params[0])
     for place in np.ndindex(2, 3, 2):
@@ -173,7 +196,7 @@ def test_corrected_exact_gradients_do_not_see_staleness():
     # All answers weighted by their ratios have the expectation under the trained policy, whatever the behaviour was.
     single = rollouts.toy(classes=4, length=1, features=3, symbols=3)
     run, stale = trained_on(rollouts.unbounded, 8, task=single)
-    fresh = rollouts.TrainedOn(stale.question, stale.draw, stale.version + stale.lag(), 2, run.applied)
+    fresh = rollouts.TrainedOn(stale.question, stale.draw, stale.version + stale.lag(), stale.kept, 2, run.applied)
     of = functools.partial(rollouts.replay, task=single, rules=optax.sgd(2.0), seeds=[0], exact=True, normalise=False)
     weighted = rule("truncated_is", cap=1e9)
     np.testing.assert_allclose(of(stale, ratio=weighted).params, of(fresh, ratio=weighted).params, atol=1e-12)
@@ -199,7 +222,11 @@ def test_policies_share_random_numbers():
     row, other = np.argwhere(same)[0] // 2 * 2
     pair = [
         rollouts.TrainedOn(
-            of.question[:1, at : at + 2], of.draw[:1, at : at + 2], of.version[:1, at : at + 2] * 0, 2, [1]
+            *(getattr(of, name)[:1, at : at + 2] for name in ("question", "draw")),
+            of.version[:1, at : at + 2] * 0,
+            np.ones((1, 2), bool),
+            2,
+            [1],
         )
         for of, at in ((STALE, row), (FRESH, other))
     ]
@@ -228,9 +255,8 @@ def test_the_version_that_was_read_is_given():
     def update(updates, state, params, *, read_params=None, **extra):
         return jax.tree.map(lambda now, then: 1.0 + now - then, params, read_params), state
 
-    run = rollouts.TrainedOn(
-        STALE.question, STALE.draw, np.maximum(np.arange(8) - 2, 0)[:, None, None] + 0 * STALE.version, 2, STALE.applied
-    )
+    two_before = np.maximum(np.arange(8) - 2, 0)[:, None, None] + 0 * STALE.version
+    run = dataclasses.replace(STALE, version=two_before)
     receive = optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
     rule_of = rules.server_rule(optax.identity(), receive=receive)
     found = np.asarray(rollouts.replay(run, TASK, rule("none"), rule_of, seeds=[0]).params)

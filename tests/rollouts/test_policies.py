@@ -57,7 +57,8 @@ def test_synchronous_and_one_step_off_are_in_order():
 
 def test_a_policy_without_its_bound_is_unbounded():
     free = made("unbounded", WORK, SYSTEM, 60)
-    assert same(free, made("window", WORK, SYSTEM, 60, lag=None))
+    for stale in ("discard", "abort", "withhold"):
+        assert same(free, made("window", WORK, SYSTEM, 60, lag=None, stale=stale))
     assert same(free, made("queue_drop", WORK, SYSTEM, 60, capacity=None))
     assert not same(free, made("window", WORK, SYSTEM, 60, lag=1))
 
@@ -188,6 +189,17 @@ def test_what_is_known_of_each_policy():
     slower = rollouts.predict(WORK, rollouts.System(4, 64, batch=8, train=8.0, hold="none"))
     assert slower.staleness(rollouts.unbounded(batch=8)) == ("", math.inf)
     assert np.isnan(slower.staleness(rollouts.admission(batch=8))[1])
+
+
+def test_aborting_frees_slots_and_starves_the_long_as_discarding_does():
+    found = {
+        stale: made("window", WORK, SYSTEM, 120, lag=1, stale=stale).figures(12)
+        for stale in ("discard", "abort", "withhold")
+    }
+    assert found["abort"]["goodput"] > 1.03 * found["discard"]["goodput"]
+    assert found["abort"]["mean_tokens"] < found["discard"]["mean_tokens"]
+    assert found["abort"]["aborted"] > 2 * found["abort"]["stale"]
+    assert all(figures["largest_staleness"] == 1 for figures in found.values())
 
 
 def test_requeueing_at_the_front_starves_more_and_more():

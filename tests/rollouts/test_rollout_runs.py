@@ -9,7 +9,7 @@ import pytest
 from lib.naive_rollouts import Naive
 
 from sgdlab import rollouts
-from sgdlab.rollouts.schedule import FATES, RUNNING
+from sgdlab.rollouts.schedule import ABORTED, FATES, RUNNING
 
 POLICIES = {
     "synchronous": {},
@@ -27,6 +27,10 @@ VARIANTS = [
     ("window", {"lag": 1, "requeue": "front"}),
     ("window", {"lag": 0, "requeue": "back", "gate": 1.0}),
     ("window", {"lag": 2, "freshest": True}),
+    ("window", {"lag": 1, "stale": "abort"}),
+    ("window", {"lag": 0, "stale": "abort", "requeue": "front", "gate": 1.0}),
+    ("window", {"lag": 1, "stale": "withhold"}),
+    ("window", {"lag": 0, "stale": "withhold", "requeue": "back", "freshest": True}),
     ("queue_drop", {"capacity": 2, "requeue": "back"}),
 ]
 MACHINES = list(itertools.product(rollouts.engines.HOLDS, rollouts.engines.REFRESHES))
@@ -44,7 +48,8 @@ def made(name, work, system, steps, **given):
 def compared(schedule, naive):
     """All that is known of the rollouts, groups and steps of both."""
     ours = {
-        name: getattr(schedule, name).tolist() for name in ("group", "engine", "read", "started", "prompt", "attempt")
+        name: getattr(schedule, name).tolist()
+        for name in ("group", "engine", "read", "started", "withheld", "prompt", "attempt")
     }
     ours |= {name: getattr(schedule, name).tolist() for name in ("step", "applied", "began", "ended")}
     ours["fate"] = [FATES[fate] for fate in schedule.fate]
@@ -55,8 +60,11 @@ def compared(schedule, naive):
     for group in naive.groups:  # a step that the end has cut off
         if group["step"] >= steps:
             group.update(fate="queued", step=-1)
+    for rollout in naive.rollouts:
+        rollout["withheld"] &= naive.groups[rollout["group"]]["fate"] == "trained"
     theirs = {
-        name: [row[name] for row in naive.rollouts] for name in ("group", "engine", "read", "started", "finished")
+        name: [row[name] for row in naive.rollouts]
+        for name in ("group", "engine", "read", "started", "finished", "withheld")
     }
     theirs |= {name: [row[name] for row in naive.groups] for name in ("prompt", "attempt", "fate", "step")}
     theirs |= {"applied": naive.applied, "began": naive.steps_began[:steps], "ended": naive.steps_ended[:steps]}
@@ -78,21 +86,37 @@ def test_a_naive_simulation_agrees_exactly(name, given, hold, refresh):
 
 
 @pytest.mark.parametrize(("hold", "refresh"), MACHINES)
+@pytest.mark.parametrize("train", [0.0, 1.0])
+def test_it_does_where_all_ends_at_the_same_instants(train, hold, refresh):
+    work = rollouts.Workload(np.tile([[[64, 64], [128, 64], [64, 192]]], (2, 4, 1)))
+    system = rollouts.System(2, 3, 64.0, batch=2, train=train, transfer=train, hold=hold, refresh=refresh)
+    for name, given in VARIANTS:
+        ours, theirs = compared(
+            made(name, work, system, 9, **given), Naive(work.tokens, system, name, 9, given=given).go()
+        )
+        assert ours == theirs
+
+
+@pytest.mark.parametrize(("hold", "refresh"), MACHINES)
 @pytest.mark.parametrize(("name", "given"), VARIANTS, ids=[f"{name} {given}" for name, given in VARIANTS])
 def test_tokens_are_conserved(name, given, hold, refresh):
-    # What engines decode is what rollouts have made, but for less than a token each of those that are not over.
+    # What engines decode is what rollouts have made, but for less than a token each of those that did not end.
     work = rollouts.lognormal(prompts=500, group=4, seed=1)
     system = rollouts.System(3, 16, 64.0, batch=4, train=5.0, transfer=2.0, hold=hold, refresh=refresh)
     schedule = made(name, work, system, 60, **given)
-    total = sum(schedule.ledger().values())
+    ledger = schedule.ledger()
+    total = sum(ledger.values())
     assert total == schedule.tokens.sum() == schedule.span_tokens.sum()
-    running = np.isnan(schedule.finished).sum()
-    assert 0 <= schedule.busy.sum() * 64 - total <= running
-    over = ~np.isnan(schedule.finished)
     lengths = work.tokens[(schedule.attempt % work.attempts)[schedule.group], schedule.prompt[schedule.group]]
     place = np.arange(schedule.group.size) - np.searchsorted(schedule.group, schedule.group)
-    assert (schedule.tokens[over] == lengths[np.arange(place.size), place][over]).all()
-    assert ((schedule.fate == RUNNING) == np.isnan(schedule.ready)).all()
+    asked = lengths[np.arange(place.size), place]
+    cut = np.isnan(schedule.finished) | ((schedule.fates() == ABORTED) & (schedule.tokens < asked))
+    assert (schedule.tokens[~cut] == asked[~cut]).all()
+    assert (schedule.tokens[cut] < asked[cut]).all()
+    assert 0 <= schedule.busy.sum() * 64 - total <= cut.sum()
+    assert (np.isin(schedule.fate, [RUNNING, ABORTED]) == np.isnan(schedule.ready)).all()
+    assert (ledger["aborted"] > 0) == (given.get("stale") == "abort")
+    assert (ledger["withheld"] > 0) == schedule.withheld.any() == (given.get("stale") == "withhold")
     assert (np.bincount(schedule.step[schedule.step >= 0]) == 4).all()
 
 
@@ -135,6 +159,17 @@ def test_two_runs_are_equal():
             assert getattr(first, field.name).tobytes() == getattr(second, field.name).tobytes()
 
 
+@pytest.mark.parametrize("requeue", ["front", "back"])
+def test_no_two_groups_of_a_prompt_are_the_same_attempt(requeue):
+    # 23 prompts come again after 23 groups, and those that were discarded are tried again besides.
+    work = rollouts.lognormal(prompts=23, group=3, attempts=40, seed=3)
+    run = made("window", work, rollouts.System(2, 16, batch=2), 40, lag=0, requeue=requeue)
+    assert run.wasted()["stale"] > 0
+    assert run.attempt.max() > 2
+    for prompt in range(23):
+        assert run.attempt[run.prompt == prompt].tolist() == list(range((run.prompt == prompt).sum()))
+
+
 def test_more_prompts_do_not_change_those_that_are_there():
     few, many = (rollouts.lognormal(prompts=count, group=2, loop=0.1, cap=4000) for count in (50, 80))
     np.testing.assert_array_equal(many.tokens[:, :50], few.tokens)
@@ -156,15 +191,30 @@ class NoSlots(rollouts.StalenessPolicy):
         return run.begun < 3
 
 
+class AbortsTheFirst(rollouts.StalenessPolicy):
+    def abort(self, run):
+        return 0
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: rollouts.window(batch=4, stale="drop"), "stale='drop' must be one of discard, abort, withhold"),
+        (
+            lambda: rollouts.simulate(
+                rollouts.lognormal(prompts=9, group=2), rollouts.System(batch=1), AbortsTheFirst, num_steps=3
+            ),
+            "the policy aborts group 0, which must be one that is decoded",
+        ),
         (lambda: rollouts.System(engines=0), "engines=0 must be a whole number of at least 1"),
         (lambda: rollouts.System(hold="all"), "hold='all' must be one of none, trainer, engines, both"),
         (lambda: rollouts.System(speed=0.0), "speed=0.0 must be a finite number above 0"),
         (lambda: rollouts.admission(batch=4, eta=-1.0), "eta=-1.0 must be a finite number at least 0"),
         (lambda: rollouts.window(batch=4, requeue="top"), "requeue='top' must be one of never, front, back"),
-        (lambda: rollouts.lognormal(prompts=3, share=1.5), "share=1.5 must be a share, from 0 to 1"),
+        (
+            lambda: rollouts.lognormal(prompts=3, share=1.5),
+            "share=1.5 must be a finite number at least 0 and at most 1",
+        ),
         (lambda: rollouts.lognormal(prompts=3, loop=0.1), "loop=0.1 must be 0 without a cap"),
         (lambda: rollouts.Workload(np.zeros((1, 2, 2))), "tokens=0 in row 0 must be at least 1"),
         (lambda: rollouts.Workload(np.ones(3)), r"tokens of shape \(3,\) must have shape \[A, P, G\]"),

@@ -8,10 +8,12 @@ from test_rollout_runs import MACHINES, VARIANTS, made
 
 import sgdlab
 from sgdlab import rollouts
+from sgdlab.rollouts import schedule
 
 WORK = rollouts.lognormal(prompts=300, group=4, seed=1)
+HAND_WORK = rollouts.Workload(np.array([[[64, 128], [192, 64], [64, 64], [320, 64]]]))
 HAND = rollouts.simulate(
-    rollouts.Workload(np.array([[[64, 128], [192, 64], [64, 64], [320, 64]]])),
+    HAND_WORK,
     rollouts.System(1, 4, 64.0, batch=1, train=1.0, transfer=0.5),
     rollouts.unbounded,
     num_steps=3,
@@ -46,6 +48,44 @@ def test_a_run_by_hand():
     assert "3 steps of 2 rollouts in 6.5 s, mean staleness 1 by rollout, largest 2, 0.0 % of the" in str(HAND)
 
 
+def test_an_aborted_group_by_hand():
+    # Group 3 begins at 2 s on version 0 and would end at 7 s; version 2 comes at 5 s.
+    run = made("window", HAND_WORK, rollouts.System(1, 4, 64.0, batch=1, train=1.0, transfer=0.5), 3, stale="abort")
+    fates = [schedule.FATES[fate] for fate in run.fate[:5]]
+    assert fates == ["trained", "stale", "trained", "aborted", "stale"]
+    rows = run.group == 3
+    assert run.started[rows].tolist() == [2, 2]
+    assert run.finished[rows].tolist() == [5, 3]
+    assert run.tokens[rows].tolist() == [192, 64]
+    assert run.span_tokens[run.span_rollout == np.flatnonzero(rows)[0]].tolist() == [96, 96]
+    assert np.isnan(run.ready[3])
+    # So is group 5, which begins at 3 s, of 3 s and 1 s.
+    assert run.ledger()["aborted"] == 192 + 64 + 128 + 64
+    assert run.figures()["aborted"] == 448 / run.tokens.sum()
+    ordinary = run.schedule()
+    row = np.flatnonzero((ordinary.started == 2) & (ordinary.sent[:, 0] == 5))
+    assert ordinary.arrived[row, 0] == 5
+    assert ordinary.dropped()[row].all()
+
+
+def test_rollouts_that_are_withheld_by_hand():
+    # One slot; the first rollout of group 1 begins at 2 s on version 0, the second at 4 s on version 1.
+    work = rollouts.Workload(np.array([[[64, 64], [128, 64], [64, 64]]]))
+    system = rollouts.System(1, 1, 64.0, batch=1, train=0.0, train_token=1 / 128, transfer=0.5)
+    run = made("window", work, system, 2, lag=0, stale="withhold")
+    assert run.withheld.tolist() == [False, False, True, False, False]
+    assert run.step.tolist() == [0, 1, -1]
+    assert run.applied.tolist() == [3.5, 6.0]  # a step of 128 tokens takes 1 s, and one of 64 half of it
+    assert run.staleness().tolist() == [0, 0, 0]
+    assert (run.ledger()["trained"], run.ledger()["withheld"]) == (192, 128)
+    figures = run.figures()
+    assert figures["goodput"] == 192 / 6
+    assert figures["wasted"] == figures["withheld"] == 128 / 384
+    assert run.schedule().dropped().sum() == 1
+    discard = made("window", work, system, 2, lag=0)
+    assert schedule.FATES[discard.fate[1]] == "stale"
+
+
 def test_figures_after_a_warmup():
     figures = HAND.figures(warmup=1)
     assert figures["seconds_per_step"] == 1.5
@@ -72,20 +112,20 @@ def test_a_file_holds_it(tmp_path):
 def test_it_is_an_ordinary_schedule(name, given, hold, refresh):
     system = rollouts.System(2, 12, batch=4, hold=hold, refresh=refresh)
     run = made(name, WORK, system, 30, **given)
-    schedule = run.schedule()
-    assert schedule.num_workers == 24
-    assert schedule.staleness().mean() == run.staleness().mean()
-    assert schedule.used().sum() == run.trained().sum()
-    assert (schedule.wasted_share().sum() > 0) == (sum(run.wasted().values()) > 0)
-    certificate = sgdlab.theory.certificate(schedule)
+    ordinary = run.schedule()
+    assert ordinary.num_workers == 24
+    assert ordinary.staleness().mean() == run.staleness().mean()
+    assert ordinary.used().sum() == run.trained().sum()
+    assert (ordinary.wasted_share().sum() > 0) == (sum(run.wasted().values()) > 0)
+    certificate = sgdlab.theory.certificate(ordinary)
     assert certificate.largest_staleness == run.staleness().max()
     assert certificate.updates == 30
-    order = np.lexsort((schedule.started, schedule.worker))  # no slot has two rollouts at a time
-    worker, started, sent = (column[order] for column in (schedule.worker, schedule.started, schedule.sent[:, 0]))
+    order = np.lexsort((ordinary.started, ordinary.worker))  # no slot has two rollouts at a time
+    worker, started, sent = (column[order] for column in (ordinary.worker, ordinary.started, ordinary.sent[:, 0]))
     assert (started[1:] >= sent[:-1])[worker[1:] == worker[:-1]].all()
     engines = lambda started, engine: sorted(zip(started.tolist(), engine.tolist(), strict=True))
-    assert engines(schedule.started, schedule.worker // 12) == engines(run.started, run.engine)
-    arrived = schedule.arrived[schedule.used()[:, 0], 0]
+    assert engines(ordinary.started, ordinary.worker // 12) == engines(run.started, run.engine)
+    arrived = ordinary.arrived[ordinary.used()[:, 0], 0]
     np.testing.assert_array_equal(np.sort(arrived), np.sort(run.ready[run.group][run.trained()]))
 
 
@@ -107,12 +147,13 @@ def changed(name, row, value):
         (changed("finished", 0, 0.0), "finished=0.0 in row 0 must be later than started"),
         (changed("span_tokens", 0, 0), "span_tokens=0 in row 0 must be at least 1"),
         (changed("span_rollout", 0, -1), "span_rollout=-1 in row 0 must be 0 to"),
-        (changed("fate", 0, 9), "fate=9 in row 0 must be 0 to 4"),
+        (changed("fate", 0, 9), "fate=9 in row 0 must be 0 to 6"),
         (changed("fate", 0, 1), "step=0 in row 0 must be 0 to 2 where the group was trained on, else -1"),
         (changed("step", 0, 2), "step=1 in row 1 must be of as many groups as step 0, 0"),
         (changed("step", 1, 0), "ready=3.0 in row 1 must be no later than its step began"),
         (changed("ready", 0, 1.0), "ready=1.0 in row 0 must be when the last rollout of the group was over"),
         (changed("ended", 0, 1.0), "ended=1.0 in row 0 must be no earlier than what comes before it"),
+        (changed("withheld", 6, True), "withheld=True in row 6 must be False where the group was not trained on"),
         (changed("began", 0, np.nan), "began=nan in row 0 must be finite"),
         (changed("ended", 1, np.nan), "ended=nan in row 1 must be no earlier than what comes before it"),
         (changed("span_version", 0, -1), "span_version=-1 in row 0 must be no older than the version that was read"),
