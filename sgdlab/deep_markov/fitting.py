@@ -144,7 +144,7 @@ class _Training:
 
     def __init__(self, widths: Architecture, fitting: Fitting, train: np.ndarray, validation: np.ndarray, seed: int):
         self._settings = (train.shape[1], widths, fitting)
-        self._fitting, self._seed = fitting, seed
+        self._fitting = fitting
         last = validation.shape[0] - widths.lag
         starts = np.unique(np.linspace(0, last, min(last + 1, _MOST_WINDOWS)).astype(int))
         windows = windows_of(jnp.asarray(validation, float), jnp.asarray(starts), widths.lag)
@@ -152,13 +152,12 @@ class _Training:
 
     def begin(self) -> dict[str, Any]:
         """Return the progress before the first step."""
-        inference = _inference(*self._settings, seed=self._seed)
-        state = inference.init(self._data.key, self._data.validation)
+        optimizer, parameters = _begin(*self._settings, self._data)
         evaluations = -(-self._fitting.steps // self._fitting.every)
         return {
             "step": np.asarray(0),
-            "optimizer": state.optim_state,
-            "best": inference.get_params(state)["parameters"],
+            "optimizer": optimizer,
+            "best": parameters,
             "evaluations": np.full((evaluations, len(_EVALUATION)), np.nan),
         }
 
@@ -202,13 +201,21 @@ class _Training:
         return int(np.argmax(np.where(annealed, evaluations[:, 2], -np.inf))) if annealed.any() else None
 
 
-def _inference(num_workers: int, widths: Architecture, fitting: Fitting, *, seed: int = 0) -> SVI:
+def _inference(num_workers: int, widths: Architecture, fitting: Fitting, *, seed: int | jax.Array = 0) -> SVI:
     model = WindowModel(num_workers, widths, seed=seed)
     rate = optax.cosine_decay_schedule(fitting.learning_rate, fitting.steps, alpha=0.05)
     # The loss of SVI is a sum over values; the gradient per value is clipped, so that clipping affects outliers only.
     per_value = optax.scale(1 / (fitting.batch * widths.lag * num_workers))
     optimizer = optax.chain(per_value, optax.clip_by_global_norm(fitting.clip), optax.adam(rate))
     return SVI(model.model, model.guide, optimizer, Trace_ELBO())
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _begin(num_workers: int, widths: Architecture, fitting: Fitting, data: _Data) -> tuple[Any, Any]:
+    """Return the optimiser's state and the parameters before the first step: one program, where eagerly it is 116."""
+    inference = _inference(num_workers, widths, fitting, seed=data.key)
+    state = inference.init(data.key, data.validation)
+    return state.optim_state, inference.get_params(state)["parameters"]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

@@ -227,7 +227,7 @@ class WindowModel:
     Args:
       num_workers: N.
       widths: widths of the networks.
-      seed: seed of the initial parameters.
+      seed: seed of the initial parameters, or a key.
 
     Example:
       >>> model = WindowModel(3, Architecture(lag=4, state=2), seed=0)
@@ -236,7 +236,7 @@ class WindowModel:
       ((5, 4, 2), (5,), (4, 3))
     """
 
-    def __init__(self, num_workers: int, widths: Architecture, *, seed: int):
+    def __init__(self, num_workers: int, widths: Architecture, *, seed: int | jax.Array):
         networks = DeepMarkovModel(num_workers, widths, rngs=nnx.Rngs(seed))
         self._graph, state = nnx.split(networks)
         self.initial = nnx.to_pure_dict(state)
