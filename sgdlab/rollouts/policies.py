@@ -79,8 +79,10 @@ class StalenessPolicy:
             return {}
         read = run.newest if self.stale == "withhold" else run.read.__getitem__
         gone = dict.fromkeys((group for group in ready if run.step - read(group) > self.lag), STALE)
+        over = len(ready) - len(gone) - self.capacity
+        if over <= 0:
+            return gone
         kept = [group for group in ready if group not in gone]
-        over = len(kept) - min(self.capacity, len(kept))
         return gone | dict.fromkeys(kept[: int(over)], OVERFLOW)
 
     def select(self, run: "RolloutRun") -> Sequence[int] | None:

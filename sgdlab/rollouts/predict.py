@@ -152,6 +152,10 @@ def largest_rate(staleness: float) -> float:
     and how far an update moves it for its rate, G_upd, are of task and loss: it compares policies, and is no rate.
 
     Source: Song et al. 2026 (arXiv 2607.01083), by its abstract.
+
+    Example:
+      >>> largest_rate(4), largest_rate(0)
+      (0.25, inf)
     """
     return 1 / staleness if staleness else math.inf
 

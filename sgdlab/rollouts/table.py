@@ -84,11 +84,11 @@ def _rates(found: Sequence[Tried]) -> list[str]:
     stale = [one for one in found if one.figures["largest_staleness"]]
     if not stale:
         return []
-    ends = (of(stale, key=lambda one: one.figures["largest_staleness"]) for of in (min, max))
+    ends = dict.fromkeys(of(stale, key=lambda one: one.figures["largest_staleness"]) for of in (min, max))
     rates = [f"c / {number(one.figures['largest_staleness'])} under `{one.candidate.title}`" for one in ends]
     return [
-        "What is stale does no harm at learning rates far below c / most, with c of the task and not known (arXiv "
-        f"2607.01083): {', '.join(rates)}."
+        "Stale rollouts do no harm at learning rates far below c / most, where c depends on the task and is not known "
+        f"(arXiv 2607.01083): {', '.join(rates)}."
     ]
 
 

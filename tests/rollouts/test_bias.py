@@ -92,6 +92,7 @@ def test_the_rate_that_staleness_allows_is_a_constant_over_the_largest():
     assert [one.as_dict()["largest_rate"] for one in found] == [np.inf, 1.0, 1 / most]
     said = table.table(found, []).notes[-1]
     assert said.endswith(f"c / 1 under `one_step_off`, c / {most} under `admission, eta 3`.")
+    assert table.table(found[1:2], []).notes[-1].endswith("not known (arXiv 2607.01083): c / 1 under `one_step_off`.")
     assert not table.table(found[:1], []).notes
 
 
