@@ -70,6 +70,17 @@ def test_a_log_says_what_was(run, tmp_path, version):
     assert log.speed() == pytest.approx(100)
 
 
+def test_goodput_of_a_log_by_hand(tmp_path):
+    """Versions come at 2, 4 and 6 s; trained between the first and the last are the 20 and 40 tokens of two steps."""
+    columns = {
+        "start": [0.0, 2.0, 4.0, 6.0, 6.0], "end": [1.0, 3.0, 5.0, 7.0, None], "tokens": [10, 20, 40, 80, 5],
+        "version": [0, 1, 2, 3, 3], "group": [0, 1, 2, 3, 4], "step": [0, 1, 2, 3, None],
+    }  # fmt: skip
+    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
+    found = read_log(tmp_path / "log.parquet", version="start").figures()
+    assert (found["seconds_per_step"], found["goodput"]) == (2.0, (20 + 40) / 4)
+
+
 def test_csv_and_json_lines_are_the_same_log(run, tmp_path):
     whole = table(run)
     renamed = whole.rename_columns(["t0" if name == "start" else name for name in whole.column_names])

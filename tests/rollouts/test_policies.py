@@ -116,6 +116,13 @@ def test_the_mean_is_the_bound_where_the_gate_binds_and_single_rollouts_are_far_
     assert made("in_order", WORK, SYSTEM, 100, eta=2.0).staleness().max() == 2
 
 
+@pytest.mark.parametrize(("hold", "transfer"), [("trainer", 1.0), ("engines", 0.0)])
+def test_the_least_seconds_of_a_step_by_hand(hold, transfer):
+    work = rollouts.lognormal(prompts=10, group=4, mean=100.0, sigma=0.0)
+    system = rollouts.System(batch=2, train=0.5, train_token=1e-3, transfer=1.0, hold=hold)
+    assert rollouts.predict(work, system).step_seconds == pytest.approx(0.5 + 1e-3 * 2 * 4 * 100 + transfer)
+
+
 @pytest.mark.covering
 @pytest.mark.parametrize("group", [1, 8])
 @pytest.mark.parametrize("batches_held", [1, 2, 4])

@@ -127,6 +127,9 @@ def test_it_is_an_ordinary_schedule(name, given, hold, refresh):
     assert engines(ordinary.started, ordinary.worker // 12) == engines(run.started, run.engine)
     arrived = ordinary.arrived[ordinary.used()[:, 0], 0]
     np.testing.assert_array_equal(np.sort(arrived), np.sort(run.ready[run.group][run.trained()]))
+    still = np.isnan(run.finished) & (run.started < run.applied[-1])  # what runs when the run ends is over with it
+    row = np.isin(ordinary.started, run.started[still]) & (ordinary.sent[:, 0] == run.applied[-1])
+    assert row.sum() >= still.sum()
 
 
 def changed(name, row, value):

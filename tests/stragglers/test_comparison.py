@@ -1,5 +1,6 @@
 """The comparison as a whole: pauses do not mislead predictors, rows are added and left out as settings say."""
 
+import contextlib
 import threading
 import types
 from concurrent import futures
@@ -10,7 +11,7 @@ from toy_traces import split_of
 
 from sgdlab.predictors import run_online
 from sgdlab.stragglers import comparison
-from sgdlab.stragglers.comparison import learned, tuning
+from sgdlab.stragglers.comparison import learned, measured, tuning
 from sgdlab.stragglers.comparison.comparison import ComparisonSettings
 from sgdlab.stragglers.diagnosis.causes import SLOW_WORKER, Cause
 
@@ -83,6 +84,20 @@ def test_a_row_holds_the_predictor_that_was_measured(paused):
             assert f"--config.protocol.cutoff.window={row.warm_up}" in row.flags
             said = [flag for flag in row.flags if flag.startswith("--config.predictor.") and ".kind=" not in flag]
             assert [flag.split(".", 3)[3] for flag in said] == [f"{name}={v}" for name, v in row.parameters.items()]
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_wide_cluster_is_measured_with_one_objective_and_that_is_said(wide, monkeypatch, tmp_path):
+    parts, none = split_of(quiet(), prefix=""), types.SimpleNamespace(causes=())
+    row = comparison.Protocol("trained elsewhere", "", "deployable", measured.interrupted(parts.test, WORKERS))
+    monkeypatch.setattr(learned, "WIDE", WORKERS if wide else WORKERS + 1)
+    monkeypatch.setattr(learned, "beside", lambda plan, work: contextlib.nullcontext(lambda: (row, None)))
+    settings = ComparisonSettings(model="auto")
+    monkeypatch.setattr(learned, "ENOUGH", len(parts.train))
+    compared = comparison.compare(parts, none, tmp_path, settings=settings, report=lambda line: None)
+    assert row in compared.protocols
+    title = f"{comparison.DEEP_MARKOV}, {comparison.BY_RATE}"
+    assert compared.left_out == ({title: learned.NOT_BY_RATE} if wide else {})
 
 
 def test_a_row_by_rate_is_the_same_with_cutoffs_of_its_own(tmp_path):
