@@ -160,12 +160,12 @@ def _drawn(simulations: list[np.ndarray]) -> Figure:
         panel, places - 0.15, list(map(interval, simulations)), color=PALETTE[0], fmt="o", capsize=3, label="simulated"
     )
     for shift, mark, shade, label, values in (
-        (-0.05, "s", PALETTE[1], "closed form, of its numbers", [closed(run) for run in RUNS]),
-        (0.05, "^", PALETTE[2], "prediction as printed", [run.predicted for run in RUNS]),
-        (0.15, "x", "black", "measured", [run.measured for run in RUNS]),
+        (-0.05, "s", PALETTE[1], "closed form", [closed(run) for run in RUNS]),
+        (0.05, "^", PALETTE[2], "prediction in the article", [run.predicted for run in RUNS]),
+        (0.15, "x", "black", "measured in the article", [run.measured for run in RUNS]),
     ):
         panel.plot(places + shift, values, mark, color=shade, label=label)
-    names = [f"{n}\n{run.slots} slots,\n{run.rollouts} a step,\nqueue {run.queue}" for n, run in enumerate(RUNS, 1)]
+    names = [f"run {n}\n{run.slots} slots,\n{run.rollouts} a step,\nqueue {run.queue}" for n, run in enumerate(RUNS, 1)]
     panel.set_xticks(places, names, fontsize=9)
     panel.set(ylabel="mean staleness by rollout, versions", ylim=(0, None))
     panel.legend(fontsize=9)
