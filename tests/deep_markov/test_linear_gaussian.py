@@ -57,13 +57,16 @@ def deep_markov(trained, runtimes) -> np.ndarray:
     predictor, lag = DeepMarkov(trained, samples=SAMPLES), trained.widths.lag
 
     @jax.jit
-    def density(window, row, step):
-        forecast = predictor.forecast(trained.parameters, window, trained.divisor, (0, step), np.nan)
+    def density(forecast, row):
         by_sample = jax.scipy.stats.norm.logpdf(row, forecast.worker_mean, forecast.worker_std).sum(axis=1)
         return jax.scipy.special.logsumexp(by_sample) - jnp.log(SAMPLES)
 
+    def forecast(t):
+        index = (np.uint32(0), np.uint32(t))
+        return predictor.forecast(trained.parameters, runtimes[t - lag : t], trained.divisor, index, np.float64(np.nan))
+
     at = range(lag, len(runtimes))
-    return np.array([density(runtimes[t - lag : t], runtimes[t], t) for t in at])
+    return np.array([density(forecast(t), runtimes[t]) for t in at])
 
 
 def per_value(densities) -> float:
