@@ -108,17 +108,18 @@ class Failures:
           >>> Failures((Outage(5, (0,), 10.0),), 990.0, 1, 60.0, "").spares(0.99).value  # down for 1 %: 0.01**2 < 0.01
           1.0
         """
-        from scipy import special, stats  # noqa: PLC0415 (as above)
-
         if not self.outages:
             return None
+        from scipy import special  # noqa: PLC0415 (as above; scipy.stats would take a second more)
+
         freedom, tail = 2 * len(self.outages), (1 - LEVEL) / 2
         down = sum(each.seconds * max(len(each.workers), 1) for each in self.outages)
         stood = sum(each.seconds for each in self.outages if not each.workers)
         odds = down / max(self.workers * (self.up + stood) - down, 1e-9)
         ratios = (1.0, special.fdtri(freedom, freedom, tail), special.fdtri(freedom, freedom, 1 - tail))
         # Workers are looked at one after the other until N are up: so many are down before that.
-        return Estimate(*(float(stats.nbinom.ppf(share, self.workers, 1 / (1 + odds * each))) for each in ratios))
+        least = (special.nbdtrik(share, self.workers, 1 / (1 + odds * each)) for each in ratios)
+        return Estimate(*(max(math.ceil(number - 1e-9), 0.0) for number in least))
 
 
 def find_failures(parts: SplitRecording, checkpoint_seconds: float | None = None) -> Failures | None:
