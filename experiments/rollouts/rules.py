@@ -54,7 +54,8 @@ QUANTITIES = {
     "Rules",
     scales={
         "smoke": Scale("1 min", steps=20, seeds=2, trials=2, rules=["none", "ppo", "decoupled", "truncated_is"]),
-        "laptop": Scale("12 min"),
+        "laptop": Scale("5 min"),
+        "decide": Scale("20 min", seeds=32),
     },
     differs="Toys in place of language models: directions, not sizes.",
     stand_in="a toy and sums of two digits in place of mathematics and code",
