@@ -9,10 +9,10 @@ from experiments.harness.evidence import Evidence
 from experiments.harness.thresholds import Threshold, chosen
 from sgdlab import arguments
 
-HOLDS, FAILS = "holds", "fails"
+HOLDS, FAILS, IN_PART = "holds", "fails", "holds in part"
 INCONCLUSIVE = "inconclusive"
 OUTSIDE = "not in our regime"
-VERDICTS = (HOLDS, FAILS, INCONCLUSIVE, OUTSIDE)
+VERDICTS = (HOLDS, IN_PART, FAILS, INCONCLUSIVE, OUTSIDE)
 
 
 ENOUGH = Threshold(0.5, "half of what a claim is about is the same order of magnitude", "2026-11-26", seen=True)
@@ -114,7 +114,7 @@ class Claim:
     def verdict(self) -> str:
         """In words."""
         outside = not self.identity and not all(premise.met for premise in self.premises)
-        return OUTSIDE if outside else verdict(self.holds.holds)
+        return OUTSIDE if outside else verdict(self.holds)
 
     @property
     def thresholds(self) -> tuple[Threshold, ...]:
@@ -127,7 +127,7 @@ class Claim:
     def of_paper(self) -> str:
         """The paper's own numbers, and whether the sentence holds for them."""
         holds = self.on_paper.holds
-        own = "" if holds is None else f"{verdict(holds)} on its own numbers"
+        own = "" if holds is None else f"{verdict(self.on_paper)} on its own numbers"
         return "; ".join(filter(None, [self.paper, own]))
 
     @property
@@ -170,11 +170,13 @@ def of_facts(facts: Mapping[str, Any]) -> Claim:
     return Claim(facts["says"], facts["where"], facts["ours"], holds, premises=premises, **others)
 
 
-def verdict(holds: bool | None) -> str:
-    """Return a verdict in words.
+def verdict(found: Evidence) -> str:
+    """Return the verdict of evidence in words.
 
     Example:
-      >>> verdict(True), verdict(False), verdict(None)
-      ('holds', 'fails', 'inconclusive')
+      >>> [verdict(evidence.known(holds)) for holds in (True, False, None)]
+      ['holds', 'fails', 'inconclusive']
     """
-    return INCONCLUSIVE if holds is None else HOLDS if holds else FAILS
+    if found.holds is None:
+        return IN_PART if found.in_part else INCONCLUSIVE
+    return HOLDS if found.holds else FAILS

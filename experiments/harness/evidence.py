@@ -81,14 +81,40 @@ class Evidence:
         return True if self.p_for <= LEVEL else False if self.p_against <= LEVEL else None
 
     @property
+    def p_in_part(self) -> float:
+        r"""The p-value of a statement on a region, that it holds in a part of it and fails in another; 1 of others.
+
+        .. math:: p = m \max(\min_i p_i, \min_i \bar p_i)
+
+        An intersection-union test of Bonferroni's for both sides, with the p-values of m places and of their opposites.
+
+        Example:
+          >>> yes, no = Evidence(0.001, 0.999), Evidence(0.999, 0.001)
+          >>> combined("throughout", 0, [yes, no]).p_in_part, combined("throughout", 0, [yes, yes]).p_in_part
+          (0.002, 1.0)
+        """
+        if not self.parts:
+            return 1.0
+        sides = ([getattr(part, name) for part in self.parts] for name in ("p_for", "p_against"))
+        return float(_in_part(self.rule, *map(np.array, sides)))
+
+    @property
+    def in_part(self) -> bool:
+        """Return whether it is decided that it holds in a part of its region, and fails in another."""
+        return self.p_in_part <= LEVEL
+
+    @property
     def p(self) -> float:
-        """Return the p-value of both sides at once: the chance of a decision, either way, that is no better founded."""
-        return min(1.0, 2 * min(self.p_for, self.p_against))
+        """Return the p-value of all sides at once: the chance of a decision, whichever, that is no better founded.
+
+        One of three sides is right, if there are three, so that two at most can be decided wrongly.
+        """
+        return min(1.0, 2 * min(self.p_for, self.p_against, self.p_in_part))
 
     @property
     def measured(self) -> bool:
         """Return whether there are values that say anything of it."""
-        return not self.p_for == self.p_against == 1
+        return self.p < 1 or not self.p_for == self.p_against == 1
 
     @property
     def tests(self) -> "Iterator[Evidence]":
@@ -108,8 +134,8 @@ class Evidence:
         turned = {"p_for": self.p_against, "p_against": self.p_for, "parts": parts, "least": least}
         return dataclasses.replace(self, **turned, about=f"not: {self.about}" if self.about else "")
 
-    def chances(self, times: float, level: float = LEVEL) -> tuple[float, float]:
-        r"""Return the chances that the statement is found to hold, and to fail, with more runs.
+    def chances(self, times: float, level: float = LEVEL) -> tuple[float, float, float]:
+        r"""Return the chances that the statement is found to hold, to fail, and to hold in part, with more runs.
 
         .. math:: z' = \sqrt r z + \sqrt{r - 1}\, \epsilon, \qquad \epsilon \sim N(0, 1)
 
@@ -124,15 +150,16 @@ class Evidence:
 
         Example:
           >>> [round(chance, 1) for chance in Evidence(0.5, 0.5).chances(4)]
-          [0.1, 0.1]
+          [0.1, 0.1, 0.0]
         """
         if times <= 1:
-            return float(self.p_for <= level), float(self.p_against <= level)
+            return float(self.p_for <= level), float(self.p_against <= level), float(self.p_in_part <= level)
         if self.parts or self.exact or not self.measured:
             found = self._continued(times, np.random.default_rng(0))
             return tuple(float(np.mean(p <= level)) for p in found)
         z, limit = math.sqrt(times) * self._z, scipy.stats.norm.isf(level)
-        return tuple(float(scipy.stats.norm.sf((limit - side * z) / math.sqrt(times - 1))) for side in (1, -1))
+        holds, fails = (float(scipy.stats.norm.sf((limit - side * z) / math.sqrt(times - 1))) for side in (1, -1))
+        return holds, fails, 0.0
 
     def needed(self, most: float = 1000.0, level: float = LEVEL) -> float:
         """Return the number of runs, over that of now, by which a decision has a chance of 80 %; infinite beyond most.
@@ -164,15 +191,16 @@ class Evidence:
         quantiles = scipy.stats.norm.isf(np.clip([self.p_for, self.p_against], 1e-300, 0.5))
         return float(quantiles[0] - quantiles[1])
 
-    def _continued(self, times: float, draws: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """float64[draws] twice: p-values with more runs."""
+    def _continued(self, times: float, draws: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """float64[draws] thrice: p-values with more runs, for, against, and in part."""
         if self.parts:
-            p_for, p_against = zip(*(part._continued(times, draws) for part in self.parts), strict=True)
-            return _put_together(self.rule, self.least, np.stack(p_for), np.stack(p_against))
+            continued = [part._continued(times, draws) for part in self.parts]
+            p_for, p_against, _ = map(np.stack, zip(*continued, strict=True))
+            return *_put_together(self.rule, self.least, p_for, p_against), _in_part(self.rule, p_for, p_against)
         if self.exact or not self.measured:
-            return np.full(_DRAWS, self.p_for), np.full(_DRAWS, self.p_against)
+            return np.full(_DRAWS, self.p_for), np.full(_DRAWS, self.p_against), np.ones(_DRAWS)
         z = math.sqrt(times) * self._z + math.sqrt(times - 1) * draws.standard_normal(_DRAWS)
-        return scipy.stats.norm.sf(z), scipy.stats.norm.cdf(z)
+        return scipy.stats.norm.sf(z), scipy.stats.norm.cdf(z), np.ones(_DRAWS)
 
 
 def of_facts(facts: Mapping[str, Any]) -> Evidence:
@@ -220,6 +248,13 @@ def _put_together(rule: Rule, least: int, p_for: np.ndarray, p_against: np.ndarr
     fails = len(p_for) + 1 - least
     of_holding, of_failing = np.sort(p_for, axis=0)[least - 1], np.sort(p_against, axis=0)[fails - 1]
     return np.minimum(1.0, fails * of_holding), np.minimum(1.0, least * of_failing)
+
+
+def _in_part(rule: Rule, p_for: np.ndarray, p_against: np.ndarray) -> np.ndarray:
+    """Return the p-values that a statement holds in a part of its region alone, from those of parts, [parts, ...]."""
+    if rule != "throughout":
+        return np.ones(p_for.shape[1:])
+    return np.minimum(1.0, len(p_for) * np.maximum(p_for.min(axis=0), p_against.min(axis=0)))
 
 
 def known(holds: bool | np.bool_ | None) -> Evidence:

@@ -8,7 +8,7 @@ from experiments.harness.evidence import Evidence, combined, known
 def throughout(statements: Iterable[Evidence]) -> Evidence:
     """Return the evidence that a statement holds in a whole region; it fails only where it holds nowhere in it.
 
-    For numbers that the paper does not print: where the verdict depends on them, there is none.
+    For numbers that the paper does not print: where the verdict depends on them, it holds in part (`in_part`).
 
     Args:
       statements: its evidence at several places of the region.
@@ -18,6 +18,8 @@ def throughout(statements: Iterable[Evidence]) -> Evidence:
       >>> yes, no = known(True), known(False)
       >>> throughout([yes, yes]).holds, throughout([no, no]).holds, throughout([yes, no]).holds
       (True, False, None)
+      >>> throughout([yes, no]).in_part
+      True
     """
     found = list(statements)
     return combined("throughout", 0, found) if found else known(None)

@@ -14,7 +14,7 @@ from tabulate import tabulate
 from experiments import papers
 from experiments.harness import board
 from experiments.harness.board import WRONG, Board, Judged, Result, Row, counted, counted_of, identities
-from experiments.harness.claims import FAILS, HOLDS, INCONCLUSIVE, OUTSIDE, VERDICTS, verdict
+from experiments.harness.claims import FAILS, HOLDS, IN_PART, INCONCLUSIVE, OUTSIDE, VERDICTS
 from experiments.harness.figures import figures
 from experiments.harness.machine import duration
 from sgdlab import files
@@ -37,7 +37,7 @@ PAGE = "README.md"
 OTHERS = papers.Paper("Other papers", "Claims of papers other than the five", "experiments/beyond", {})
 """Name of what stands on one page, with a section for each."""
 
-WORDS = {HOLDS: "holds", FAILS: "fails", INCONCLUSIVE: "open", OUTSIDE: "outside"}
+WORDS = {HOLDS: "holds", IN_PART: "part", FAILS: "fails", INCONCLUSIVE: "open", OUTSIDE: "outside"}
 """Verdict -> the word in colour."""
 
 _COSTS = ("core time, laptop", "core time, decide")
@@ -87,7 +87,7 @@ def summary(shown: Board) -> str:
     return (
         f"{made} of {tables} tables, figures and bounds of the five papers have a command. Of {sum(counts.values())} "
         f"claims, those of {len(shown.papers) - len(papers.PAPERS)} other papers included, {words}. Of the verdicts "
-        f"that decide, about {WRONG * (counts[HOLDS] + counts[FAILS]):.0f} may be wrong."
+        f"that decide, about {WRONG * sum(counts[each] for each in (HOLDS, IN_PART, FAILS)):.0f} may be wrong."
     )
 
 
@@ -123,6 +123,8 @@ def _reading() -> str:
     return f"""* **holds** and **fails**: the whole 95 % interval of what was measured is on one side of what it says.
   All claims of all pages are decided together (Benjamini and Hochberg), so that {100 * WRONG:.0f} % of these verdicts
   at most are expected to be wrong, were their runs independent and no threshold set after a look.
+* **holds in part**: it was measured for several values of a number that the paper leaves open, such as the scatter of
+  compute times, and holds with some of them and fails with others, by the same intervals.
 * **inconclusive**: the interval is on both sides, or only just on one, which among so many claims is not enough, or
   there are too few values for one; where more runs would decide, the page says how many, and what they cost.
   **not in our regime**: a premise of the claim, which its page names, is not what was run.
@@ -162,8 +164,8 @@ def said_of(judged: Judged, result: Result) -> str:
     claim = judged.claim
     parts = [f"The claim is of {each.says}; here, {each.ours}." for each in claim.premises if not each.met]
     if judged.verdict == INCONCLUSIVE and claim.holds.measured:
-        if claim.holds.holds is not None:
-            parts.append(f"By itself it {verdict(claim.holds.holds)}; among so many claims that is not decided.")
+        if claim.verdict != INCONCLUSIVE:
+            parts.append(f"By itself it {claim.verdict}; among so many claims that is not decided.")
         parts.append(_needs(judged.times, result.facts.get("computing_seconds") or 0.0))
     parts += [f"{'† ' * each.seen}{each.origin:g}, set on {each.since}: {each.because}." for each in claim.thresholds]
     return " ".join([*parts, *filter(None, [claim.because])])
@@ -198,8 +200,8 @@ def _believed(paper: papers.Paper, judged: Sequence[Judged]) -> str:
 def _words(counts: Mapping[str, int], ticks: tuple[int, int]) -> str:
     """Return the number of claims by verdict, and of identities that are right, in words."""
     right, of = ticks
-    one = (HOLDS, FAILS, f"is {INCONCLUSIVE}", f"is {OUTSIDE}")
-    more = ("hold", "fail", f"are {INCONCLUSIVE}", f"are {OUTSIDE}")
+    one = (HOLDS, IN_PART, FAILS, f"is {INCONCLUSIVE}", f"is {OUTSIDE}")
+    more = ("hold", "hold in part", "fail", f"are {INCONCLUSIVE}", f"are {OUTSIDE}")
     named = zip(VERDICTS, one, more, strict=True)
     words = [f"{counts[each]} {a if counts[each] == 1 else b}" for each, a, b in named if counts[each]]
     plural = f"{right} of {of} identities {'is' if right == 1 else 'are'} right"

@@ -294,9 +294,34 @@ class TestRegions:
         assert (found.p_for, found.p_against) == pytest.approx((every.p_for, none.p_for))
         assert found.holds is (True if min(z) > 1.96 else False if max(z) < -1.96 else None)
 
-    def test_more_runs_decide_no_contradiction(self):
-        assert sum(throughout([of(5.0), of(-5.0)]).chances(100.0)) < 0.01
-        assert throughout([of(5.0), of(-5.0)]).needed() == math.inf
+    @pytest.mark.parametrize(
+        ("z", "in_part"),
+        [((5, -5), True), ((2.3, -2.3), True), ((2.2, -3.0), False), ((2.3, 1.0, -5.0), False), ((5.0, 0.0), False)],
+        ids=str,
+    )
+    def test_it_holds_in_part_where_both_sides_are_sure_among_all_places(self, z, in_part):
+        """A quantile of 2.24 is that of a level of 0.0125, for one of two places, and 2.39 for one of three."""
+        found = throughout(map(of, z))
+        assert (found.holds, found.in_part) == (None, in_part)
+        assert found.p_in_part == pytest.approx(len(z) * max(of(max(z)).p_for, of(min(z)).p_against), rel=1e-9)
+        claim = Claim(**CLAIM | {"holds": found})
+        assert claim.verdict == ("holds in part" if in_part else "inconclusive")
+        assert claims_module.of_facts(claim.facts()).verdict == claim.verdict
+        assert not all_of(map(of, z)).in_part
+
+    @pytest.mark.parametrize("effects", [(0.0, 4.0, 4.0), (0.0, 0.0, 0.0), (0.0, -4.0, 0.0)], ids=str)
+    def test_a_part_is_seldom_found_where_there_is_none(self, effects):
+        """With effects of one side only, or none, that it holds in part is as improbable as the level says."""
+        z = np.random.default_rng(0).standard_normal((100_000, 3)) + effects
+        in_part = 3 * np.maximum(scipy.stats.norm.sf(z).min(axis=1), scipy.stats.norm.cdf(z).min(axis=1)) <= LEVEL
+        assert in_part.mean() <= LEVEL
+        assert [throughout(map(of, each)).in_part for each in z[:200]] == in_part[:200].tolist()
+
+    def test_more_runs_decide_what_holds_in_part(self):
+        holds, fails, part = throughout([of(1.9), of(-1.9)]).chances(100.0)
+        assert max(holds, fails) < 0.1
+        assert part > 0.85
+        assert throughout([of(5.0), of(-5.0)]).needed() == 1.0
 
     @pytest.mark.parametrize("condition", [-3.0, 0.5, 3.0])
     @pytest.mark.parametrize("statement", [-3.0, 0.5, 3.0])
@@ -336,7 +361,7 @@ class TestMoreRuns:
     @pytest.mark.parametrize("times", [1.5, 4.0, 30.0])
     def test_chances(self, z, times):
         found = of(z)
-        assert found.chances(times) == pytest.approx(self.simulated(z, times), abs=0.005)
+        assert found.chances(times) == pytest.approx((*self.simulated(z, times), 0.0), abs=0.005)
 
     def test_chances_of_several(self):
         """Of two, one is sure: all hold as soon as the other does, and fail where it does at half the level."""
@@ -347,7 +372,7 @@ class TestMoreRuns:
     def test_chances_of_several_that_are_open(self):
         """All of five have to come out, so that five times the runs decide seldom what they decide of one."""
         each = [self.simulated(1.5, 5.0, level, seed=1) for level in (LEVEL, LEVEL / 5)]
-        holds, fails = all_of([of(1.5)] * 5).chances(5.0)
+        holds, fails, _ = all_of([of(1.5)] * 5).chances(5.0)
         assert holds == pytest.approx(each[0][0] ** 5, abs=0.03)
         assert fails == pytest.approx(1 - (1 - each[1][1]) ** 5, abs=0.03)
         assert all_of([of(1.5)] * 5).needed() > 3 * of(1.5).needed()

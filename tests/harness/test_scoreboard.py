@@ -29,7 +29,7 @@ from experiments.harness import (
     publishing,
     scoreboard,
 )
-from experiments.harness.claims import FAILS, HOLDS, INCONCLUSIVE, OUTSIDE
+from experiments.harness.claims import FAILS, HOLDS, IN_PART, INCONCLUSIVE, OUTSIDE
 from experiments.harness.machine import duration
 from sgdlab.runs import digests, work
 
@@ -128,7 +128,8 @@ def test_of_many_verdicts_few_are_wrong():
     assert 0 < sum(stands) < 5  # alone, five would be decided
     assert [each.verdict == HOLDS for each in judged[:7]] == stands
     assert [each.verdict for each in judged[7:]] == [HOLDS, OUTSIDE]
-    assert board.counted(judged) == {HOLDS: sum(stands), FAILS: 0, INCONCLUSIVE: 7 - sum(stands), OUTSIDE: 1}
+    number = sum(stands)
+    assert board.counted(judged) == {HOLDS: number, IN_PART: 0, FAILS: 0, INCONCLUSIVE: 7 - number, OUTSIDE: 1}
     assert board.identities(judged) == (1, 1)
 
 
@@ -144,7 +145,7 @@ def test_claims_of_one_cause_count_once():
         *(Claim(says, **of, cause="messages") for says in ("six", "seven")),
     ]
     judged = board.judge({"a": board.Result({"claims": [claim.facts() for claim in made]})})["a"]
-    assert board.counted(judged) == {HOLDS: 2, FAILS: 1, INCONCLUSIVE: 0, OUTSIDE: 2}
+    assert board.counted(judged) == {HOLDS: 2, IN_PART: 0, FAILS: 1, INCONCLUSIVE: 0, OUTSIDE: 2}
 
 
 def test_what_was_not_measured_does_not_weigh_on_others():
