@@ -1,6 +1,7 @@
 """`Kalman`: a Kalman filter for each worker, whose compute time is a level that reverts to its mean, plus noise."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -52,43 +53,34 @@ def fit(runtimes: np.ndarray) -> KalmanParameters:
     mean = runtimes.mean(axis=0)
     std = np.maximum(runtimes.std(axis=0), 1e-3 * mean)
     scaled = (runtimes - mean) / std
-    best = np.full(mean.size, -np.inf)
-    memory, share = np.zeros(mean.size), np.zeros(mean.size)
-    for phi in _MEMORIES:
-        for level in _SHARES:
-            likelihood = _likelihood(scaled, phi, level)
-            better = likelihood > best
-            best, memory, share = (
-                np.where(better, likelihood, best),
-                np.where(better, phi, memory),
-                np.where(better, level, share),
-            )
-    return KalmanParameters(mean, std, memory, share)
+    best = np.concatenate([_likelihoods(scaled, memory) for memory in _MEMORIES]).argmax(axis=0)
+    memory, share = np.array(list(itertools.product(_MEMORIES, _SHARES))).T
+    return KalmanParameters(mean, std, memory[best], share[best])
 
 
-def _likelihood(scaled: np.ndarray, memory: float, share: float) -> np.ndarray:
-    """Return the log-likelihood of each worker's times, up to a constant, if all workers have one memory and share.
+def _likelihoods(scaled: np.ndarray, memory: float) -> np.ndarray:
+    """Return the log-likelihoods of each worker's times, up to a constant, if all have one memory, and one of `_SHARES`.
 
     The gains of filters with the same memory and share are the same, since variances do not depend on what is observed;
     so are the variances of compute times in units of their standard deviations, to which compute times, float64[T, N],
     are scaled.
     """
+    share = np.array(_SHARES)[:, None]
     level, noise, drift = share, 1 - share, share * (1 - memory**2)
     gains, variances = [], []
     for _ in range(len(scaled)):
         variances.append(level + noise)
         gains.append(level / (level + noise))
         level = memory**2 * (1 - gains[-1]) * level + drift
-    mean, error = np.zeros(scaled.shape[1]), np.empty(scaled.shape[1])
-    total = np.zeros(scaled.shape[1])
+    mean, total, error, moved = np.zeros((4, share.size, scaled.shape[1]))
     for row, gain, variance in zip(scaled, gains, variances, strict=True):
         np.subtract(row, mean, out=error)
-        mean += gain * error
+        mean += np.multiply(gain, error, out=moved)
         mean *= memory
         np.square(error, out=error)
         error /= -2 * variance
         total += error
-    return total - np.log(variances).sum() / 2
+    return total - np.log(np.concatenate(variances, axis=1)).sum(axis=1, keepdims=True) / 2
 
 
 def log_density(law: KalmanParameters, runtimes: np.ndarray) -> np.ndarray:
