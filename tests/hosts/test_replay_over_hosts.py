@@ -41,13 +41,6 @@ def over_two(tmp_path_factory):
 
 
 @pytest.mark.full
-def test_two_runs_of_two_processes_are_those_of_one(tmp_path):
-    runs = ("synchronous:2:sharded", "gossip:1:replicated")
-    for run, found in spawned(tmp_path, 2, runs, devices=2).items():
-        assert_close(found, leaves(replayed(run.split(":")[0], mode="wave")), 1e-12)
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("run", RUNS)
 def test_two_processes_are_one(run, over_two):
     found, _ = over_two
