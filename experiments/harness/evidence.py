@@ -114,7 +114,7 @@ class Evidence:
     @property
     def measured(self) -> bool:
         """Return whether there are values that say anything of it."""
-        return self.p < 1 or not self.p_for == self.p_against == 1
+        return min(self.p_for, self.p_against, self.p_in_part) < 1
 
     @property
     def tests(self) -> "Iterator[Evidence]":
