@@ -145,13 +145,13 @@ def test_a_checkout_stands_for_stored_runs(tmp_path, capsys):
 @pytest.mark.full
 @pytest.mark.usefixtures("stored")
 def test_where_data_sets_alone_have_changed_their_examples_are_compared(tmp_path, capsys, monkeypatch):
-    made = figures.find_figure("gossip.figure1")
+    made = figures.find_figure("beyond.single_worker")
     produce(made, "smoke", {}, Session(tmp_path / "papers", jobs=1))
     board.store(board.assemble([made], tmp_path / "papers"))
-    stored = tmp_path / "stored/gossip.figure1.json"
+    stored = tmp_path / "stored/beyond.single_worker.json"
     facts = json.loads(stored.read_text())
     monkeypatch.setattr(restamp, "digest_now", lambda part: "newer" if part[:5] == "data:" else facts["code"][part])
-    flags = ["--figures=gossip.figure1", f"--reference={ROOT}"]
+    flags = ["--figures=beyond.single_worker", f"--reference={ROOT}"]
     assert restamped(tmp_path, *flags) == 0
     runs = re.search(r"  the examples of (\d+) runs agree to the bit", capsys.readouterr().out)
     assert int(runs[1]) > 1
