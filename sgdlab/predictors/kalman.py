@@ -59,7 +59,7 @@ def fit(runtimes: np.ndarray) -> KalmanParameters:
 
 
 def _likelihoods(scaled: np.ndarray, memory: float) -> np.ndarray:
-    """Return the log-likelihoods of each worker's times, up to a constant, if all have one memory, and one of `_SHARES`.
+    """Return the log-likelihoods of each worker's times, up to a constant, if all have one memory, for each share.
 
     The gains of filters with the same memory and share are the same, since variances do not depend on what is observed;
     so are the variances of compute times in units of their standard deviations, to which compute times, float64[T, N],
