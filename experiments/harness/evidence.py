@@ -93,10 +93,7 @@ class Evidence:
           >>> combined("throughout", 0, [yes, no]).p_in_part, combined("throughout", 0, [yes, yes]).p_in_part
           (0.002, 1.0)
         """
-        if not self.parts:
-            return 1.0
-        sides = ([getattr(part, name) for part in self.parts] for name in ("p_for", "p_against"))
-        return float(_in_part(self.rule, *map(np.array, sides)))
+        return float(_put_together(self.rule, self.least, *_sides(self.parts))[2]) if self.parts else 1.0
 
     @property
     def in_part(self) -> bool:
@@ -196,7 +193,7 @@ class Evidence:
         if self.parts:
             continued = [part._continued(times, draws) for part in self.parts]
             p_for, p_against, _ = map(np.stack, zip(*continued, strict=True))
-            return *_put_together(self.rule, self.least, p_for, p_against), _in_part(self.rule, p_for, p_against)
+            return _put_together(self.rule, self.least, p_for, p_against)
         if self.exact or not self.measured:
             return np.full(_DRAWS, self.p_for), np.full(_DRAWS, self.p_against), np.ones(_DRAWS)
         z = math.sqrt(times) * self._z + math.sqrt(times - 1) * draws.standard_normal(_DRAWS)
@@ -234,27 +231,28 @@ def combined(rule: Rule, least: int, parts: Sequence[Evidence]) -> Evidence:
         raise ValueError(f"parts={len(parts)} of them must be two: a condition, and what is said where it holds")
     if rule == "some":
         arguments.whole("least", least, least=1, most=len(parts))
-    values = (np.array([getattr(part, name) for part in parts]) for name in ("p_for", "p_against"))
-    p_for, p_against = map(float, _put_together(rule, least, *values))
+    p_for, p_against, _ = map(float, _put_together(rule, least, *_sides(parts)))
     return Evidence(p_for, p_against, all(part.exact for part in parts), parts=tuple(parts), rule=rule, least=least)
 
 
-def _put_together(rule: Rule, least: int, p_for: np.ndarray, p_against: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the p-values of what is made of parts, from theirs, [parts, ...]."""
+def _sides(parts: Sequence[Evidence]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the p-values of parts, for and against, float64[parts] each."""
+    return np.array([part.p_for for part in parts]), np.array([part.p_against for part in parts])
+
+
+def _put_together(
+    rule: Rule, least: int, p_for: np.ndarray, p_against: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the p-values of what is made of parts, for, against and in part, from theirs, [parts, ...]."""
+    nowhere = np.ones(p_for.shape[1:])
     if rule == "given":
-        return np.maximum(p_for[0], p_for[1]), np.maximum(p_for[0], p_against[1])
+        return np.maximum(p_for[0], p_for[1]), np.maximum(p_for[0], p_against[1]), nowhere
     if rule == "throughout":
-        return p_for.max(axis=0), p_against.max(axis=0)
+        in_part = len(p_for) * np.maximum(p_for.min(axis=0), p_against.min(axis=0))
+        return p_for.max(axis=0), p_against.max(axis=0), np.minimum(1.0, in_part)
     fails = len(p_for) + 1 - least
     of_holding, of_failing = np.sort(p_for, axis=0)[least - 1], np.sort(p_against, axis=0)[fails - 1]
-    return np.minimum(1.0, fails * of_holding), np.minimum(1.0, least * of_failing)
-
-
-def _in_part(rule: Rule, p_for: np.ndarray, p_against: np.ndarray) -> np.ndarray:
-    """Return the p-values that a statement holds in a part of its region alone, from those of parts, [parts, ...]."""
-    if rule != "throughout":
-        return np.ones(p_for.shape[1:])
-    return np.minimum(1.0, len(p_for) * np.maximum(p_for.min(axis=0), p_against.min(axis=0)))
+    return np.minimum(1.0, fails * of_holding), np.minimum(1.0, least * of_failing), nowhere
 
 
 def known(holds: bool | np.bool_ | None) -> Evidence:

@@ -50,11 +50,11 @@ _MARKED = 6
 
 
 def save(figure: Figure, path: pathlib.Path, kinds: Sequence[str] = ("png", "svg")) -> None:
-    """Writes a figure as files of some kinds, each whole or not at all; their endings come behind the path."""
+    """Writes a figure, laid out once, as files of some kinds, each whole or not at all; endings follow the path."""
     for kind in kinds:
         with mpl.rc_context(STYLE), files.replacing(path.with_suffix(f".{kind}")) as file:
             figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
-        figure.set_layout_engine("none")  # the next kind has the same: it takes as long as drawing
+        figure.set_layout_engine("none")  # kept for the next kind: it takes as long as drawing
 
 
 def metric_by_workers(groups: Sequence[Group]) -> Figure:
