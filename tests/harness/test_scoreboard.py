@@ -28,6 +28,7 @@ from experiments.harness import (
     figures,
     publishing,
     scoreboard,
+    throughout,
 )
 from experiments.harness.claims import FAILS, HOLDS, IN_PART, INCONCLUSIVE, OUTSIDE
 from experiments.harness.machine import duration
@@ -146,6 +147,25 @@ def test_claims_of_one_cause_count_once():
     ]
     judged = board.judge({"a": board.Result({"claims": [claim.facts() for claim in made]})})["a"]
     assert board.counted(judged) == {HOLDS: 2, IN_PART: 0, FAILS: 1, INCONCLUSIVE: 0, OUTSIDE: 2}
+
+
+def test_what_holds_in_part_is_decided_among_all():
+    """Twenty that are sure of both sides are, and count among what may be wrong; one that is just so is not."""
+
+    def in_part(p):
+        return throughout([Evidence(p, 1.0), Evidence(1.0, p)])
+
+    sure = [Claim(f"sure {number}", "here", "1", in_part(1e-6)) for number in range(20)]
+    just_so, opens = Claim("just so", "here", "1", in_part(0.012)), Claim("open", "here", "1", Evidence(0.4, 0.6))
+    stated = [*sure, just_so, *[opens] * 60]
+    result = board.Result({"scale": "laptop", "claims": [claim.facts() for claim in stated]})
+    judged = board.judge({"a": result})["a"]
+    assert just_so.verdict == IN_PART
+    assert [each.verdict for each in judged] == [IN_PART] * 20 + [INCONCLUSIVE] * 61
+    assert "By itself it holds in part; among so many claims" in scoreboard.said_of(judged[20], result)
+    row = board.Row("1", "it", None, None, True, tuple(judged))
+    said = scoreboard.summary(board.Board(((papers.PAPERS[0], (row,)),)))
+    assert "20 hold in part, 61 are inconclusive. Of the verdicts that decide, about 1 may be wrong." in said
 
 
 def test_what_was_not_measured_does_not_weigh_on_others():
