@@ -119,7 +119,7 @@ class Failures:
         ratios = (1.0, special.fdtri(freedom, freedom, tail), special.fdtri(freedom, freedom, 1 - tail))
         # Workers are looked at one after the other until N are up: so many are down before that.
         least = (special.nbdtrik(share, self.workers, 1 / (1 + odds * each)) for each in ratios)
-        return Estimate(*(max(math.ceil(number - 1e-9), 0.0) for number in least))  # a whole number, but for rounding
+        return Estimate(*(float(max(math.ceil(number - 1e-9), 0)) for number in least))  # whole, but for rounding
 
 
 def find_failures(parts: SplitRecording, checkpoint_seconds: float | None = None) -> Failures | None:
