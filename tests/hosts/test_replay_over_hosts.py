@@ -12,7 +12,8 @@ from processes import Processes, free_port
 MEMBER = str(pathlib.Path(__file__).with_name("mesh_member.py"))
 # Every family; layouts, and one and two devices of a process, in turn.
 RUNS = [f"{name}:{i % 2 + 1}:{('sharded', 'replicated')[i // 2 % 2]}" for i, name in enumerate(CASES)]
-RUNS += ["synchronous:1:sharded", "streamed:2:sharded"]  # the first is replicated above, and so is the second
+# In the other layout.
+RUNS += ["synchronous:1:sharded", "synchronous:2:sharded", "streamed:2:sharded", "gossip:1:replicated"]
 STOPPED = "gap_aware:2:sharded:stopped"
 REPEATED = "asgd:1:sharded:stopped"
 

@@ -160,6 +160,12 @@ def test_spares_by_the_sum_of_the_binomial_law(seconds):
     assert failures_of(0).spares(share) is None
 
 
+def test_a_share_that_is_just_reached_takes_no_further_spare():
+    """A worker that is down half of the time: 1/2, 3/4 and 7/8 with none, one and two spares."""
+    failures = failures_of(1, up=20.0, seconds=10.0, workers=1)
+    assert [failures.spares(share).value for share in (0.5, 0.75, 0.875, 0.876)] == [0.0, 1.0, 2.0, 3.0]
+
+
 def test_the_interval_of_spares_is_that_of_the_unavailability():
     """A worker that is up for 100 s and down for 10 s on average, both exponential."""
     draw, draws, true = np.random.default_rng(2), 300, 10 / 110
