@@ -89,6 +89,7 @@ LEARNS_FASTER = Threshold(0.1, "a tenth of the seconds to a reward is no differe
 PILOT_CLOSE = Threshold(0.1, "of a share or of seconds: a tenth off is predicted", "2026-11-27", seen=True)
 REWARD_ALIKE = Threshold(0.05, "of 1: a twentieth of the largest reward is as good", "2026-11-28", seen=True)
 STALENESS_CLOSE = Threshold(0.1, "a mean staleness that is a tenth off is predicted", "2026-11-29", seen=True)
+STALENESS_FOLLOWS = Threshold(0.05, "inputs of two decimals give a prediction within this", "2026-11-29", seen=True)
 STARVED_SHARE = Threshold(0.5, "less than half of an equal share is starved", "2026-11-27", seen=True)
 
 # beyond
