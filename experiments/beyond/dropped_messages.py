@@ -56,7 +56,7 @@ ALPHA = 0.1
     scales={
         "smoke": Scale("20 s", shares=[0.5], seeds=1, rounds=3),
         "laptop": Scale("5 min"),
-        "decide": Scale("15 min", seeds=64),
+        "decide": Scale("1 h", seeds=256),
     },
     differs="There is no paper: DiLoCo's own experiment was not at hand, and its workers go on with their parameters.",
 )

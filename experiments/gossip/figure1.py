@@ -72,7 +72,7 @@ Nodes = Annotated[int, Ge(2)]
     scales={
         "smoke": Scale("12 s", num_nodes=[8], seeds=1, epochs=1.0, pull=False, network="mlp"),
         "laptop": Scale("4 min"),
-        "decide": Scale("14 min", seeds=12, epochs=40.0, rates=[0.025, 0.05, 0.1, 0.2, 0.4]),
+        "decide": Scale("28 min", seeds=24, epochs=40.0, rates=[0.025, 0.05, 0.1, 0.2, 0.4]),
         "gpu": Scale("50 min on one GPU, estimated", size="gpu", seeds=3, epochs=15.0, scatters=None, pull=False),
         "paper": Scale(
             "GPU-days, estimated; see --dry_run", size="paper", seeds=1, epochs=90.0, scatters=None, pull=False
