@@ -27,6 +27,7 @@ from experiments.harness import (
     Count,
     Output,
     Positive,
+    Premise,
     Scale,
     Sweep,
     above,
@@ -180,7 +181,8 @@ def claims(runs: pd.DataFrame) -> list[Claim]:
             "abstract",
             ours=words["left"],
             holds=closed,
-            because="" if closed.holds else "It says nothing where there is no gap to close.",
+            because="" if closed.holds else "Without a gap there is nothing to close.",
+            premises=[Premise("the naive way is behind", words["gap"], behind.holds is not False)],
         ),
         Claim(
             "it is better than the naive way",

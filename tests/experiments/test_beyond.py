@@ -290,6 +290,10 @@ def test_methods_of_four_speeds_are_told_apart():
     both = lambda long: pd.concat([turned, long.assign(length=80.0)])
     assert verdicts(both(turned)) == [False, None, False, True]
     assert verdicts(both(once)) == [None, None, None, True]
+    closed = lambda runs: four_speeds.claims(runs)[1].verdict  # with no gap in any length, there is nothing to close
+    assert [closed(runs) for runs in (once, turned, both(once), both(turned))] == [
+        "holds", "inconclusive", "inconclusive", "not in our regime",
+    ]  # fmt: skip
     far = once.assign(test_loss=once.test_loss.where(once.name != "dn_dylu", 2 * once.test_loss))
     assert verdicts(pd.concat([far, far.assign(length=80.0)]))[:2] == [True, False]
 
