@@ -85,7 +85,7 @@ class Score:
       first: fault -> how many fleets there are, and of how many exactly the slow workers are named first.
       since: steps between the planted first slow step and the one that is named, of those; empty if none is named.
       alarms: clean fleets in which something is named.
-      hours: of the clean fleets.
+      hours: of the clean fleets' synchronous steps.
       cost: absolute errors of the cost; empty if none is named.
     """
 
@@ -154,7 +154,7 @@ def scored(fleets: Sequence[Fleet], answers: Sequence[Sequence[Answer]]) -> Scor
     for fleet, said in zip(fleets, answers, strict=True):
         plant = fleet.plant
         if fleet.fault is None:
-            alarms, hours = alarms + bool(said), hours + len(plant.fleet.runtimes) * SECONDS / 3600
+            alarms, hours = alarms + bool(said), hours + float(plant.fleet.runtimes.max(axis=1).sum()) / 3600
             continue
         right = bool(said) and set(said[0].workers) == set(plant.workers)
         count, hits = first.get(fleet.fault, (0, 0))
