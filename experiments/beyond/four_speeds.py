@@ -31,6 +31,7 @@ from experiments.harness import (
     Scale,
     Sweep,
     above,
+    band,
     below,
     canvas,
     figure,
@@ -211,16 +212,28 @@ def _numbers(values: pd.Series) -> dict[str, float]:
 
 
 def _drawn(evaluations: pd.DataFrame, runs: pd.DataFrame) -> Figure:
-    drawn, panels = canvas(1, 2, width=11, height=4.4, sharey=True)
+    drawn, panels = canvas(1, 3, width=15, height=4.4)
+    steps, ratio, seconds = panels[0]
+    numbered = evaluations.assign(place=evaluations.groupby(["name", "seed"]).cumcount())
+    losses = numbered.pivot(index=["name", "place"], columns="seed", values="test_loss").astype(float)
     for shade, (method, (title, _)) in zip(PALETTE, METHODS.items(), strict=False):
-        of_method = evaluations[evaluations.name == method]
-        mean = of_method.groupby(of_method.groupby("seed").cumcount())[["seconds", "epoch", "test_loss"]].mean()
-        for panel, x in zip(panels[0], ("epoch", "seconds"), strict=True):
+        mean = numbered[numbered.name == method].groupby("place")[["seconds", "epoch", "test_loss"]].mean()
+        for panel, x in ((steps, "epoch"), (seconds, "seconds")):
             panel.plot(mean[x], mean.test_loss, color=shade, label=title)
         if method == "sync":
-            steps = mean.epoch * float((runs[runs.name == method].steps / runs[runs.name == method].epochs).mean())
-            least.line(panels[0, 1], least.seconds(steps, sum(1 / np.array(SECONDS))), mean.test_loss)
-    panels[0, 0].set(yscale="log", xlabel="epochs of all steps", ylabel="test loss")
-    panels[0, 1].set(xlabel="virtual time, s")
-    panels[0, 1].legend()
+            count = mean.epoch * float((runs[runs.name == method].steps / runs[runs.name == method].epochs).mean())
+            least.line(seconds, least.seconds(count, sum(1 / np.array(SECONDS))), mean.test_loss)
+            ratio.axhline(1.0, color=shade)
+        else:
+            logarithms = np.log(losses.loc[method] / losses.loc["sync"])
+            band(ratio, mean.epoch, [interval(row) for _, row in logarithms.iterrows()], logarithmic=True, color=shade)
+    for panel in (steps, seconds):
+        panel.set(yscale="log", ylabel="test loss, mean of the seeds")
+    ratio.set(yscale="log", ylabel="test loss over that of DiLoCo,\nthe same seeds, 95 % intervals")
+    ratio.set_yticks([0.5, 0.7, 1.0, 1.4], ["0.5", "0.7", "1", "1.4"])
+    ratio.minorticks_off()
+    for panel in (steps, ratio):
+        panel.set_xlabel("epochs of all steps")
+    seconds.set_xlabel("virtual time, s")
+    seconds.legend()
     return drawn

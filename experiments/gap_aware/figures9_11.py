@@ -32,7 +32,7 @@ from matplotlib.patches import Rectangle
 from experiments import harness, papers
 from experiments.gap_aware import lines, printed
 from experiments.gap_aware.accuracies import typically
-from experiments.gap_aware.frameworks import FRAMEWORKS, RATE, Letter, Size, title
+from experiments.gap_aware.frameworks import FRAMEWORKS, RATE, Letter, Size, heading
 from experiments.gap_aware.grid import SINGLE_MOMENTUM, Cell, Grid, best, explained, parts, single_cell
 from experiments.harness.claims import Claim
 from experiments.harness.evidence import Evidence, above, all_of, any_of, known
@@ -285,7 +285,7 @@ def draw(ours: Mapping[str, pd.DataFrame], paper: Mapping[str, pd.DataFrame], si
     drawn, panels = canvas(2, len(ours), width=5.6 * len(ours) + 0.6, height=9.6)
     for (letter, table), (above_panel, below_panel) in zip(ours.items(), panels.T, strict=True):
         for panel, values, name in (
-            (above_panel, table, f"ours, {title(letter, size)}"),
+            (above_panel, table, f"ours, {heading(letter, size)}"),
             (below_panel, paper[letter], f"paper, {FIGURES[letter]}"),
         ):
             panel.imshow(values, cmap="viridis", aspect="auto", vmin=0, vmax=100)
