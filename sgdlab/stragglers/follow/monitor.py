@@ -24,6 +24,8 @@ PAUSED_SHARE = 0.9
 STRIP = 120
 """Blocks of which each worker's mean is kept, for a picture."""
 
+_MANY, _CHANCE = 16, 0.01
+"""Fewer workers may be slow together by chance: a step is a pause where this is the chance of it, at most."""
 _LOOK = 10
 """Causes that are not over are looked at again every so many blocks."""
 _PATIENCE = 5  # blocks in which workers may be found to blame, before a slower cluster is said to be so as a whole
@@ -185,11 +187,13 @@ class Monitor:
         self._starts[self.blocks % self._starts.size] = steps[0]
         high, factors = self.pauses.find(levels)
         slow = high
-        if high.any():  # of few workers, half may be slow by chance
-            usual = (medians / factors)[:, None]
+        if high.any():  # of few workers, half may be slow by chance, and one that is very slow makes the median high
+            usual, least = medians / factors, np.maximum(PAUSE_FACTOR, np.sqrt(factors))
             with np.errstate(invalid="ignore"):
-                many = (runtimes > PAUSE_FACTOR * usual).sum(axis=1)
+                many = (runtimes > (least * usual)[:, None]).sum(axis=1)
             slow = high & (many >= PAUSED_SHARE * np.isfinite(runtimes).sum(axis=1))
+            for row in np.flatnonzero(slow & (many < _MANY)):
+                slow[row] = self.recent.chance(least[row] * usual[row], int(many[row])) <= _CHANCE
         left_out = slow & (2 * slow.sum() <= BLOCK)
         if left_out.any():
             x = _mean(ratios[None, ~left_out])[0]

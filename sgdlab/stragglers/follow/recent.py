@@ -76,6 +76,23 @@ class Recent:
             order = order[~self._paused[order]]
         return self._numbers[order], self._runtimes[order], self._medians[order]
 
+    def chance(self, seconds: float, workers: int) -> float:
+        """Return the chance that independent workers are slow together as often as in the last steps and once more.
+
+        Of a binomial law with the share of slow compute times, and Poisson's for the number of steps.
+
+        Args:
+          seconds: a longer compute time is slow.
+          workers: number of those that are slow in a step, nearly all.
+        """
+        from scipy import special  # noqa: PLC0415 (SciPy takes a while to import)
+
+        runtimes = self.rows()[1]
+        slow = runtimes > seconds
+        rate = (slow.sum() + 1) / (np.isfinite(runtimes).sum() + 2)
+        often = (slow.sum(axis=1) >= workers).sum()  # pdtrc is the chance of more than so many
+        return float(special.pdtrc(often, len(slow) * math.comb(slow.shape[1], workers) * rate**workers))
+
     def scores(self, blamed: np.ndarray | None = None) -> RecentScores:
         """Return the two scores of every worker.
 

@@ -104,6 +104,19 @@ def test_some_slow_workers_are_no_pause_of_all():
     assert monitor.pauses.count == 0
 
 
+@pytest.mark.parametrize("workers", [2, 3])
+def test_few_workers_that_are_slow_together_by_chance_are_no_pause(workers):
+    for seed in range(3):
+        generator = np.random.default_rng(seed)
+        runtimes = generator.gamma(400, 1 / 400, (1000, workers))
+        runtimes *= np.where(generator.random(runtimes.shape) < 0.05, 10.0, 1.0)
+        monitor, _ = watched(runtimes)
+        assert monitor.pauses.count == 0
+        _, found = watched(runtimes + 4.0 * (np.arange(1000) % 100 == 99)[:, None])
+        if workers > 2:  # which are slow together in every 400th step by chance
+            assert 100 in [alarm.period for alarm in found]
+
+
 def test_a_silent_worker_is_named_and_returns():
     runtimes = noise(1000, 8, 7)
     runtimes[333:600, 2] = np.nan
