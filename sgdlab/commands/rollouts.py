@@ -244,13 +244,13 @@ def _from_log() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
     try:
         with said_of(f"--log={given.log}: "):
             log = logs.read_log(pathlib.Path(given.log), version=given.version, columns=columns)
-            workloads = [log.workload(prompts=given.prompts, seed=given.seed + draw) for draw in range(given.draws)]
             if given.train is None:
                 why = "rollouts do not tell it apart from the trainer's waiting"
                 if (apart := np.diff(log.versions())).size:
                     most = f"{np.quantile(apart, 0.1):.3g}"
                     why += f"; with the transfer it is about {most} at most, as versions of the log follow each other"
                 raise UsageError(f"--train must say how many seconds a trainer step takes: {why}")
+            workloads = [log.workload(prompts=given.prompts, seed=given.seed + draw) for draw in range(given.draws)]
     except FileNotFoundError:
         raise UsageError(f"--log={given.log} must be a file") from None
     system = _machines(engines=int(log.engine.max()) + 1, slots=log.slots(), speed=log.speed(), batch=log.batch())
