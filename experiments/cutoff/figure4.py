@@ -83,7 +83,7 @@ PAPER_RATES = {SYNC: 0.64, WILD: 0.004}
     scales={
         "smoke": Scale("5 s", updates=22, seeds=1, rates=[0.1], small=True),
         "laptop": Scale("3 min"),
-        "decide": Scale("2 h", seeds=224),
+        "decide": Scale("20 min", seeds=40),
         "gpu": Scale("30 min on one GPU, estimated", size="gpu", seeds=5, rates=[0.64]),
         "paper": Scale("2 h on one GPU, estimated; see --dry_run", size="paper", updates=600, rates=[0.64]),
     },

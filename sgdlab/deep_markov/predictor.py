@@ -16,10 +16,6 @@ from sgdlab.predictors import censoring
 from sgdlab.predictors.order_statistics import best_cutoff
 from sgdlab.predictors.predictor import Prediction
 
-_MOST = 2.0
-"""Upper bound of an imputed compute time, as a multiple of the longest observed one: draws from a model whose inputs
-are its own draws could otherwise grow without bound."""
-
 _SHORTEST = 1e-6
 """Seconds, below which no expected compute time counts: those of draws that are used as they are can be negative."""
 
@@ -70,7 +66,7 @@ class DeepMarkov:
         so that the model can be used with networks and batch sizes that take longer. By default the divisor is that of
         the training, which is right for compute times on the same scale, whatever regime the run begins in.
       literal_draws: whether compute times are used as they are drawn, as in the paper. By default those of a prediction
-        are at least as long as the shortest of the window, and imputed ones at most twice as long as the longest seen.
+        are at least as long as the shortest of the window, and imputed ones at most as long as the longest seen.
 
     Raises:
       ValueError: if `samples` is not at least 1, or `at_least` is not from 0 to 1.
@@ -121,8 +117,8 @@ class DeepMarkov:
             mean, std = (np.asarray(v, float)[:, missing] for v in (forecast.worker_mean, forecast.worker_std))
             generator = np.random.default_rng((state.seed, state.step))
             drawn = censoring.truncated_mixture(generator, mean, std, cut_at)
-            most = np.inf if self._literal_draws else max(_MOST * state.longest, cut_at)
-            filled[missing] = np.minimum(drawn, most)
+            # Draws from a model whose inputs are its own draws could grow without bound.
+            filled[missing] = drawn if self._literal_draws else np.minimum(drawn, max(state.longest, cut_at))
         window = np.concatenate([state.window[1:], filled[None]])
         longest = float(np.fmax.reduce(runtimes, initial=state.longest))  # of the observed ones: NaN is ignored
         return _State(window, state.seed, state.step + 1, state.divisor, longest)

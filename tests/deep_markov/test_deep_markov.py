@@ -135,7 +135,7 @@ class TestObserving:
             assert np.isfinite(state.window).all()
             np.testing.assert_array_equal(state.window[:-1], before[1:])
 
-    @pytest.mark.parametrize("at", [0.6, 1.2, 3.0])
+    @pytest.mark.parametrize("at", [0.6, 1.2])
     def test_who_finished_is_as_seen_and_who_did_not_took_longer(self, at):
         state = predictor().start(runtimes(), seed=0)
         row = np.array([0.5, np.nan, np.nan])
@@ -145,7 +145,7 @@ class TestObserving:
         assert newest[1] != newest[2]
         np.testing.assert_array_equal(row, [0.5, np.nan, np.nan])
 
-    def test_nobody_is_taken_to_be_more_than_twice_as_slow_as_the_slowest_that_was_seen(self):
+    def test_nobody_is_taken_to_be_slower_than_the_slowest_that_was_seen(self):
         window = runtimes()
         state = predictor().start(window, seed=0)
         newest = predictor().observe(state, np.array([0.5, np.nan, np.nan]), 40.0).window[-1]
@@ -153,7 +153,7 @@ class TestObserving:
         for seed in range(50):
             state = predictor().start(window, seed=seed)
             state = predictor().observe(state, np.array([2.6, np.nan, np.nan]), 1.0)
-            assert (state.window[-1] <= 2 * max(window.max(), 2.6)).all()
+            assert (state.window[-1] <= max(window.max(), 2.6)).all()
             assert state.longest == max(window.max(), 2.6)
 
     def test_does_not_depend_on_what_was_asked_before(self):
@@ -171,8 +171,9 @@ class TestObserving:
         """Cut off long before, so that nothing is truncated: draws have the mixture's mean and deviation."""
         filled, means, squares = [], [], []
         for seed in range(300):
-            state = predictor().start(runtimes(), seed=seed)
-            filled.append(predictor().observe(state, np.full(WORKERS, np.nan), -1e6).window[-1])
+            drawing = DeepMarkov(trained(False), literal_draws=True)  # not truncated from above either
+            state = drawing.start(runtimes(), seed=seed)
+            filled.append(drawing.observe(state, np.full(WORKERS, np.nan), -1e6).window[-1])
             forecast = predictor().forecast(trained(False).parameters, runtimes(), DIVISOR, (1000 + seed, 0), np.nan)
             means.append(np.mean(forecast.worker_mean, axis=0))
             squares.append(np.mean(np.square(forecast.worker_mean) + np.square(forecast.worker_std), axis=0))

@@ -353,7 +353,7 @@ class TestAblation:
         for literal in (False, True):
             predictor = deep_markov.DeepMarkov(model, literal_draws=literal)
             imputed.append(predictor.observe(predictor.start(window, seed=0), seen, 0.01).window[-1, -1])
-        assert imputed[0] == pytest.approx(0.02)
+        assert imputed[0] == 0.01
         assert imputed[1] > 0.1
 
     def test_the_papers_form_is_without_all(self):
