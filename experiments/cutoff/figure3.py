@@ -59,7 +59,7 @@ QUANTITIES = {
     scales={
         "smoke": Scale("5 s", clusters=["two_state"], seeds=1, small=True),
         "laptop": Scale("8 min"),
-        "decide": Scale("1 h", factors=[1.4, 1.6, 1.8, 2.0, 2.2], training=4.0, seeds=8),
+        "decide": Scale("1 h", factors=[1.4, 1.6, 1.8, 2.0, 2.2], training=4.0, seeds=16),
     },
     differs="The clusters are simulated, after the paper's numbers of workers and nodes; the paper draws the figure "
     "and prints no errors. The model has six additions to the paper's, see cutoff.ablation.",
@@ -140,6 +140,7 @@ def claims(workers: int, runs: pd.DataFrame, *, trained: bool, small: bool) -> l
     full, censored, law = (by_seed[which] for which in (UNCENSORED, CENSORED, INFORMED))
     lost, fewer = interval(censored.relative - full.relative), interval(full.within - censored.within)
     excess, missing = interval(full.relative - law.relative), interval(law.within - full.within)
+    as_many = below(fewer, FIGURE3_IMPUTED)
     high = all_of([below(excess, FIGURE3_ERROR), below(missing, FIGURE3_COVERAGE)])
     return [
         Claim(
@@ -167,7 +168,10 @@ def claims(workers: int, runs: pd.DataFrame, *, trained: bool, small: bool) -> l
             "section 4.2",
             ours=f"{interval(censored.within)} % censored and {interval(full.within)} % uncensored, {fewer} points "
             f"fewer; less than {FIGURE3_IMPUTED:g} is still accurate",
-            holds=None if small else below(fewer, FIGURE3_IMPUTED),
+            holds=None if small else as_many,
+            because="We think: what is imputed is drawn from the model's own predictions, which confirm themselves."
+            if as_many.holds is False
+            else "",
         ),
     ]
 
