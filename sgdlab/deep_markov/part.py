@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-import sgdlab.deep_markov
 from sgdlab.predictors.family import PREDICTORS
 from sgdlab.predictors.predictor import Predictor
 
@@ -35,12 +34,16 @@ def deep_markov(*, model: str = "", samples: int = 64, at_least: float = 0.5, ru
         trained = _trained(model)
     except ValueError as error:
         raise ValueError(f"{model=} must be a directory with a trained model: {error}") from error
+    from sgdlab.deep_markov.predictor import DeepMarkov  # noqa: PLC0415 (by name: a run's digest follows it)
+
     workers = np.shape(runtimes)[1]
     if trained.num_workers != workers:
         raise ValueError(f"{model=} must be a model of {workers} workers: it was trained on {trained.num_workers}")
-    return sgdlab.deep_markov.DeepMarkov(trained, samples=samples, at_least=at_least)
+    return DeepMarkov(trained, samples=samples, at_least=at_least)
 
 
 @functools.cache
 def _trained(model: str) -> Any:
-    return sgdlab.deep_markov.TrainedModel.load(model)
+    from sgdlab.deep_markov.trained import TrainedModel  # noqa: PLC0415
+
+    return TrainedModel.load(model)

@@ -1,6 +1,8 @@
 """Digests of parts' code: what changes the program changes the digest, and nothing else does."""
 
+import ast
 import importlib
+import pathlib
 import sys
 import textwrap
 import types
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from lib import tiny
 
+import sgdlab
 from sgdlab import rules
 from sgdlab.registry import GRAPHS, PROTOCOLS, RULES
 from sgdlab.runs import digests, methods, resolve
@@ -93,6 +96,17 @@ def test_a_module_of_another_package_is_not_that_of_the_same_name_here(line, cou
 
     first, second = ([code for code in digest(factor) if "Constant" in code] for factor in (2, 3))
     assert (first != second) == counts
+
+
+def test_the_predictor_behind_a_part_of_another_file_counts():
+    part = pathlib.Path(sgdlab.__file__).parent / "deep_markov" / "part.py"
+    assert any(code.startswith("ClassDef(name='DeepMarkov'") for code in digests._reached(part, "deep_markov"))
+
+
+def test_no_module_is_used_by_its_dotted_name_which_digests_do_not_follow():
+    for file in pathlib.Path(sgdlab.__file__).parent.rglob("*.py"):
+        found = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Import)]
+        assert not [alias.name for node in found for alias in node.names if alias.name.startswith("sgdlab.")], file
 
 
 def test_rules_of_one_file_differ():
