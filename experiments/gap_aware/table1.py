@@ -55,7 +55,7 @@ PAPER_WORKERS = 32
             epochs_share=0.02,
         ),
         "laptop": Scale("2 min after figures9_11 and tables4_6"),
-        "decide": Scale("20 min", after="gap_aware.tables4_6", seeds=64),
+        "decide": Scale("6 min", after="gap_aware.tables4_6", seeds=20),
         "gpu": Scale("1 h, estimated", size="gpu", frameworks=["R"], seeds=3, at_once=7),
         "paper": Scale("GPU-weeks, estimated", size="paper", grid_share=1.0, at_once=7),
     },
