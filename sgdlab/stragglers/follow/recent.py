@@ -88,10 +88,10 @@ class Recent:
         from scipy import special  # noqa: PLC0415 (SciPy takes a while to import)
 
         runtimes = self.rows()[1]
-        slow = runtimes > seconds
-        rate = (slow.sum() + 1) / (np.isfinite(runtimes).sum() + 2)
+        slow, known = runtimes > seconds, np.isfinite(runtimes).sum()
+        rate, there = (slow.sum() + 1) / (known + 2), round(known / max(len(slow), 1))
         often = (slow.sum(axis=1) >= workers).sum()  # pdtrc is the chance of more than so many
-        return float(special.pdtrc(often, len(slow) * math.comb(slow.shape[1], workers) * rate**workers))
+        return float(special.pdtrc(often, len(slow) * math.comb(there, workers) * rate**workers))
 
     def scores(self, blamed: np.ndarray | None = None) -> RecentScores:
         """Return the two scores of every worker.

@@ -39,6 +39,16 @@ def test_steps_that_were_slow_for_all_do_not_count():
     assert recent.rows(pauses=True)[0].tolist() == list(range(200))
 
 
+def test_the_chance_that_workers_are_slow_together_is_poissons():
+    runtimes = np.ones((100, 3))
+    runtimes[:, 2] = np.nan  # a worker that is not there
+    runtimes[[3, 14, 15, 92], 0] = runtimes[[65, 35, 14, 89], 1] = 5.0  # together in step 14
+    mean = 100 * (9 / 202) ** 2
+    expected = 1 - np.exp(-mean) * (1 + mean)
+    assert filled(runtimes).chance(4.0, 2) == pytest.approx(expected)
+    assert filled(runtimes, paused=[14]).chance(4.0, 2) == pytest.approx(1 - np.exp(-99 * (7 / 200) ** 2))
+
+
 def test_only_the_last_steps_are_kept():
     recent = filled(np.arange(1.0, 1231.0)[:, None])
     numbers, runtimes, _ = recent.rows()
