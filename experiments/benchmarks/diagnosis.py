@@ -336,7 +336,7 @@ def picture(scores: Mapping[str, Score]) -> mpl.figure.Figure:
     axes.set_xscale("symlog", linthresh=1)
     axes.set_xlim(left=0)
     axes.set_ylim(0, 102)
-    axes.set_xlabel("false alarms in 1,000 clean hours (of steps of a second)")
+    axes.set_xlabel("false alarms in 1,000 clean hours")
     axes.set_ylabel("slow workers named first, %")
     figure.legend(loc="outside lower center", ncols=2)
     return figure
