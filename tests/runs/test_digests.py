@@ -1,8 +1,8 @@
 """Digests of parts' code: what changes the program changes the digest, and nothing else does."""
 
-import ast
 import importlib
 import pathlib
+import re
 import sys
 import textwrap
 import types
@@ -105,8 +105,7 @@ def test_the_predictor_behind_a_part_of_another_file_counts():
 
 def test_no_module_is_used_by_its_dotted_name_which_digests_do_not_follow():
     for file in pathlib.Path(sgdlab.__file__).parent.rglob("*.py"):
-        found = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Import)]
-        assert not [alias.name for node in found for alias in node.names if alias.name.startswith("sgdlab.")], file
+        assert not re.search(r"^ *import .*\bsgdlab\.", file.read_text(), re.MULTILINE), file
 
 
 def test_rules_of_one_file_differ():

@@ -89,9 +89,10 @@ class Recent:
 
         runtimes = self.rows()[1]
         slow, known = runtimes > seconds, np.isfinite(runtimes).sum()
-        rate, there = (slow.sum() + 1) / (known + 2), round(known / max(len(slow), 1))
-        often = (slow.sum(axis=1) >= workers).sum()  # pdtrc is the chance of more than so many
-        return float(special.pdtrc(often, len(slow) * math.comb(there, workers) * rate**workers))
+        rate, there = (slow.sum() + 1) / (known + 2), max(round(known / max(len(slow), 1)), workers)
+        often = (slow.sum(axis=1) >= workers).sum()
+        # Both laws' functions are the chance of more than their first argument.
+        return float(special.pdtrc(often, len(slow) * special.bdtrc(workers - 1, there, rate)))
 
     def scores(self, blamed: np.ndarray | None = None) -> RecentScores:
         """Return the two scores of every worker.

@@ -112,8 +112,8 @@ def test_few_workers_that_are_slow_together_by_chance_are_no_pause(workers):
         runtimes *= np.where(generator.random(runtimes.shape) < 0.05, 10.0, 1.0)
         monitor, _ = watched(runtimes)
         assert monitor.pauses.count == 0
-        _, found = watched(runtimes + 4.0 * (np.arange(1000) % 100 == 99)[:, None])
-        if workers > 2:  # which are slow together in every 400th step by chance
+        if workers > 2:  # two are slow together in every 400th step by chance
+            _, found = watched(runtimes + 4.0 * (np.arange(1000) % 100 == 99)[:, None])
             assert 100 in [alarm.period for alarm in found]
 
 
