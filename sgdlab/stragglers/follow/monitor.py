@@ -188,12 +188,12 @@ class Monitor:
         high, factors = self.pauses.find(levels)
         slow = high
         if high.any():  # of few workers, half may be slow by chance, and one that is very slow makes the median high
-            usual, least = medians / factors, np.maximum(PAUSE_FACTOR, np.sqrt(factors))
+            least = PAUSE_FACTOR * medians / factors
             with np.errstate(invalid="ignore"):
-                many = (runtimes > (least * usual)[:, None]).sum(axis=1)
+                many = (runtimes > least[:, None]).sum(axis=1)
             slow = high & (many >= PAUSED_SHARE * np.isfinite(runtimes).sum(axis=1))
             for row in np.flatnonzero(slow & (many < _MANY)):
-                slow[row] = self.recent.chance(least[row] * usual[row], int(many[row])) <= _CHANCE
+                slow[row] = self.recent.chance(least[row], int(many[row])) <= _CHANCE
         left_out = slow & (2 * slow.sum() <= BLOCK)
         if left_out.any():
             x = _mean(ratios[None, ~left_out])[0]
