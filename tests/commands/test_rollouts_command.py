@@ -11,6 +11,7 @@ import pytest
 
 from sgdlab import rollouts
 from sgdlab.rollouts.bias import length_bias
+from sgdlab.rollouts.log import RolloutLog
 
 SHORT = ("--steps=20", "--prompts=500", "--batch=4", "--slots=16", "--engines=2")
 
@@ -221,7 +222,8 @@ def test_help(roll):
     assert max(map(len, output.splitlines())) <= 120
 
 
-def test_seconds_of_a_trainer_step_are_asked_for(roll, tmp_path):
+def test_seconds_of_a_trainer_step_are_asked_for_before_anything_is_drawn(roll, tmp_path, monkeypatch):
+    monkeypatch.setattr(RolloutLog, "workload", None)
     system = rollouts.System(batch=4, train=2.0, transfer=1.0)
     run = rollouts.simulate(rollouts.lognormal(prompts=300, group=4), system, rollouts.unbounded, num_steps=20)
     logged(tmp_path / "log.csv", run)

@@ -468,6 +468,7 @@ class TestFigure3:
         runs[["relative", "within"]] = unlike(runs[["relative", "within"]])
         found = figure3.claims(158, runs, trained=True, small=False)
         assert [claim.holds.holds for claim in found] == [True, True, expected]
+        assert bool(found[2].because) == (expected is False)
         small = figure3.claims(158, pd.DataFrame(rows), trained=True, small=True)
         assert [claim.holds.holds for claim in small] == [None] * 3
         poor = runs.assign(relative=runs.relative.where(runs.title == figure3.INFORMED, runs.relative + 5))
