@@ -23,6 +23,7 @@ Leaves rollouts.html, a self-contained page, and rollouts.json, .csv, .md, .png,
 """
 
 import dataclasses
+import functools
 import pathlib
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,7 @@ from sgdlab.rollouts import log as logs
 from sgdlab.rollouts import table as tables
 from sgdlab.rollouts.engines import HOLDS, REFRESHES
 from sgdlab.rollouts.policies import REQUEUES, STALES
+from sgdlab.rollouts.simulate import simulate
 
 DEFAULT_WORKDIR = "runs/rollouts"
 _SPLIT_ETAS = (0.0, 1.0, 2.0, 3.0, 4.0, 8.0)
@@ -83,7 +85,7 @@ _FLAGS: dict[str, tuple] = {
     "gpus": ("integer", None, "GPUs of engines (one each) and trainer: tries other splits of them.", 2),
     "minibatches": ("integer", 1, "Optimizer steps in a trainer step, with --learn.", 1),
     "trials": ("integer", 8, "Learning rates that are tried for each policy and rule, with --learn.", 1),
-    "runs": ("integer", 8, "Seeds of what is learned, with --learn; rates are tuned on half as many others.", 6),
+    "runs": ("integer", 8, "Seeds of lengths and learning, with --learn; rates are tuned on half as many others.", 6),
     "hold": ("enum", "trainer", HOLDS, "Who waits for the transfer."),
     "refresh": ("enum", "in_flight", REFRESHES, "Whether engines load versions at once, or when empty."),
     "version": ("enum", None, logs.VERSIONS, "Version that the log holds: of a rollout's start, its end, or by token."),
@@ -92,6 +94,9 @@ _FLAGS: dict[str, tuple] = {
     "learn": ("bool", False, "Trains a small policy under each staleness policy and rule for stale tokens."),
     "json": ("bool", False, "Prints JSON instead of the table."),
 }
+Draw = Callable[[int], Workload]
+"""From a seed to a workload."""
+
 _OF_LEARNING = ("rules", "minibatches", "trials", "runs", "target")
 
 
@@ -107,7 +112,8 @@ def main(argv: Sequence[str]) -> None:
     chosen, workdir = _candidates(), launch.workdir(DEFAULT_WORKDIR)
     ratios = _ratios()
     with said_of("--"):
-        workloads, system, said, more = _drawn() if given.log is None else _from_log()
+        draw, system, said, more = _drawn() if given.log is None else _from_log()
+        workloads = [draw(given.seed + number) for number in range(given.draws if more else 1)]
         steps, warmup = given.steps, given.steps // 10
         if given.learn and system.batch % given.minibatches:
             raise ValueError(f"minibatches={given.minibatches} must divide the {system.batch} groups of a batch")
@@ -128,7 +134,7 @@ def main(argv: Sequence[str]) -> None:
     printed = [narrow.text(), *(textwrap.fill(one, WIDTH) for one in said)]
     if given.learn:
         with said_of("--"):
-            learned = _learned(found, workloads[0], ratios)
+            learned = _learned(chosen, draw, system, ratios)
         more["learned"] = [
             {name: np.asarray(value).tolist() for name, value in cell._asdict().items()} for cell in learned
         ]
@@ -169,23 +175,30 @@ def _ratios() -> dict[str, Callable]:
     return {name: RATIO_RULES.check(name, f"--rules={name}").make() for name in given.rules}
 
 
-def _learned(found: Sequence[compared.Tried], workload: Workload, ratios: Mapping[str, Callable]) -> list[tables.Cell]:
-    """Return what the toy learns under each policy that was simulated, with each rule."""
+def _learned(
+    chosen: Sequence[compared.Candidate], draw: Draw, system: System, ratios: Mapping[str, Callable]
+) -> list[tables.Cell]:
+    """Return what the toy learns under each policy with each rule; every seed has a workload of its own."""
     from sgdlab.rollouts import TrainedOn, toy, tuned  # noqa: PLC0415 (JAX takes a while to import, as this alone does)
     from sgdlab.runs import space, tuning  # noqa: PLC0415 (likewise)
 
     given, task, cells = flags.FLAGS, toy(), []
     rates = space.rates(_RATE, given.trials)
     seeds = range(tuning.FIRST_SEED, tuning.FIRST_SEED + given.runs // 2), range(given.runs)
-    trained = [TrainedOn.of(one.schedule, workload, task) for one in found]
-    of_each = [([run] * len(seeds[0]), [run] * len(seeds[1])) for run in trained]
+    workloads = {seed: draw(given.seed + seed) for some in seeds for seed in some}
+
+    def trained(one: compared.Candidate, seed: int) -> TrainedOn:
+        work = workloads[seed]
+        return TrainedOn.of(simulate(work, system, one.make, num_steps=given.steps), work, task)
+
+    of_each = [tuple([trained(one, seed) for seed in some] for some in seeds) for one in chosen]
     for name, ratio in ratios.items():
-        chosen, learned = tuned(of_each, task, ratio, rates, seeds=seeds, minibatches=given.minibatches)
+        best, learned = tuned(of_each, task, ratio, rates, seeds=seeds, minibatches=given.minibatches)
         rewards, seconds = (
-            np.split(of, len(found)) for of in (learned.rewards[:, -1], learned.seconds_to(given.target))
+            np.split(of, len(chosen)) for of in (learned.rewards[:, -1], learned.seconds_to(given.target))
         )
-        cells += map(tables.Cell, [one.candidate.title for one in found], [name] * len(found), chosen, rewards, seconds)
-    return [cell for place in range(len(found)) for cell in cells[place :: len(found)]]
+        cells += map(tables.Cell, [one.title for one in chosen], [name] * len(chosen), best, rewards, seconds)
+    return [cell for place in range(len(chosen)) for cell in cells[place :: len(chosen)]]
 
 
 def _candidates() -> list[compared.Candidate]:
@@ -218,17 +231,18 @@ def _machines(**of_log: Any) -> System:
     return System(**found)
 
 
-def _drawn() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
-    """Return the workload and the machines of the flags."""
+def _drawn() -> tuple[Draw, System, list[str], dict[str, Any]]:
+    """Return the workload of a seed, and the machines of the flags."""
     given = flags.FLAGS
     _refuse(["version", "columns"], "log")
     part = ROLLOUT_LENGTHS.check(given.lengths, f"--lengths={given.lengths}")
-    names = ["prompts", "group", "seed", *(name for name in part.defaults if name in given and name != "lengths")]
-    return [part.make(**{name: getattr(given, name) for name in names})], _machines(), [], {}
+    names = ["prompts", "group", *(name for name in part.defaults if name in given and name != "lengths")]
+    made = {name: getattr(given, name) for name in names}
+    return lambda seed: part.make(**made, seed=seed), _machines(), [], {}
 
 
-def _from_log() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
-    """Return workloads that are drawn from the log, the machines that it shows, what it says, and that for JSON."""
+def _from_log() -> tuple[Draw, System, list[str], dict[str, Any]]:
+    """Return what draws workloads from the log, the machines that it shows, what it says, and that for JSON."""
     given = flags.FLAGS
     if given.version is None:
         raise UsageError(
@@ -250,7 +264,8 @@ def _from_log() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
                     most = f"{np.quantile(apart, 0.1):.3g}"
                     why += f"; with the transfer it is about {most} at most, as versions of the log follow each other"
                 raise UsageError(f"--train must say how many seconds a trainer step takes: {why}")
-            workloads = [log.workload(prompts=given.prompts, seed=given.seed + draw) for draw in range(given.draws)]
+            draw = functools.cache(lambda seed: log.workload(prompts=given.prompts, seed=seed))
+            draw(given.seed)  # the log may not do for it
     except FileNotFoundError:
         raise UsageError(f"--log={given.log} must be a file") from None
     system = _machines(engines=int(log.engine.max()) + 1, slots=log.slots(), speed=log.speed(), batch=log.batch())
@@ -264,7 +279,7 @@ def _from_log() -> tuple[list[Workload], System, list[str], dict[str, Any]]:
         f"trained on. Fitted: {system.engines} engines of {system.slots} slots, each {rates[-1]:.3g} tokens a "
         f"second{alone}, {system.batch} groups a step."
     )
-    return workloads, system, [said], {"log": was, "fitted": dataclasses.asdict(system)}
+    return draw, system, [said], {"log": was, "fitted": dataclasses.asdict(system)}
 
 
 COMMAND = launch.Command(

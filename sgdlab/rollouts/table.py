@@ -127,7 +127,7 @@ def of_learning(cells: Sequence[Cell], target: float) -> Table:
     seeds, classes = cells[0].rewards.shape
     note = (
         f"Trained: a linear softmax policy with one right answer for each of {classes} classes of prompts by length; "
-        f"{seeds} seeds."
+        f"{seeds} seeds, each with a workload of its own."
     )
     return Table.of(columns, list(zip(cells, shown, strict=True)), [note], obvious=["policy"], left=2)
 

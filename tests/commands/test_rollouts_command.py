@@ -143,9 +143,11 @@ def test_what_is_learned_is_what_the_library_learns(roll, tmp_path):
     cells = json.loads((tmp_path / "found/rollouts.json").read_text())["learned"]
     names = [(cell["policy"], cell["rule"]) for cell in cells]
     assert names == [("synchronous", "decoupled"), ("admission, eta 2", "decoupled")]
-    work, system, task = rollouts.lognormal(prompts=500, group=4), rollouts.System(2, 16, batch=4), rollouts.toy()
-    run = rollouts.simulate(work, system, rollouts.admission, num_steps=20)
-    trained = rollouts.TrainedOn.of(run, work, task)
+    system, task, trained = rollouts.System(2, 16, batch=4), rollouts.toy(), []
+    for seed in range(6):
+        work = rollouts.lognormal(prompts=500, group=4, seed=seed)
+        run = rollouts.simulate(work, system, rollouts.admission, num_steps=20)
+        trained.append(rollouts.TrainedOn.of(run, work, task))
     cell = cells[1]
     own = {"rules": optax.sgd(cell["rate"]), "seeds": range(6), "minibatches": 2}
     found = rollouts.replay(trained, task, rollouts.RATIO_RULES["decoupled"].make(), **own)
