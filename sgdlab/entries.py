@@ -87,6 +87,7 @@ def entries_of(make: Callable, defaults: Mapping[str, Any], changed: Mapping[str
             config[name] = entries_of(type(default), fields, dict(value) if name in changed else {}, f"{where}.{name}")
             continue
         kinds = typing.get_args(hints.get(name)) or (hints.get(name),)
+        kinds = [type(typing.get_args(k)[0]) if typing.get_origin(k) is typing.Literal else k for k in kinds]
         kind = next((kind for kind in (float, int, bool, str) if kind in kinds), type(default))
         if value is None:
             value = config_dict.placeholder(tuple if any(typing.get_origin(k) is tuple for k in kinds) else kind)

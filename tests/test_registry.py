@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import pathlib
 import re
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def shapes_registry():
     @shapes.register(title="A box", source="Euclid", corners=8)
     def box(
         size, *, side: float = 1, lid: bool = False, limit: int | None = None, sides: tuple[int, ...] = (1, 2),
-        delay: Delay = Delay(), seed: int = 0,
+        delay: Delay = Delay(), lining: Literal["silk", "felt"] | None = None, seed: int = 0,
     ):  # fmt: skip
         """A box.
 
@@ -67,7 +68,8 @@ def test_entries_are_the_signature_and_what_is_changed(shapes):
     config = shapes.entries("box", box={"side": 2.0, "delay": {"seconds": 3.0}})
     assert config.kind == "box"
     assert config.box.to_dict() == {
-        "side": 2.0, "lid": False, "limit": None, "sides": (1, 2), "delay": {"seconds": 3.0, "share": 0.5}
+        "side": 2.0, "lid": False, "limit": None, "sides": (1, 2), "delay": {"seconds": 3.0, "share": 0.5},
+        "lining": None,
     }  # fmt: skip
     assert config.ball.to_dict() == {"seconds": 0.0, "share": 0.5}
     assert shapes.entries().kind is None
@@ -77,6 +79,7 @@ def test_entries_hold_their_types_so_that_flags_can_set_them(shapes):
     config = shapes.entries("box")
     config.box.side, config.box.limit, config.box.sides, config.kind = 0.5, 7, (3,), "ball"  # side: a float, though 1
     assert config.box.side == 0.5
+    assert config.box.get_type("lining") is str  # by its words
     with pytest.raises(TypeError):
         config.box.limit = "many"
 

@@ -97,8 +97,8 @@ class Recorded:
         recorded_steps = len(self.recording.runtimes)
         if self.num_rows is not None and rows > self.num_rows:
             raise ValueError(
-                f"trace={self.trace!r} must have at least {rows} complete steps, not {recorded_steps}; fewer epochs, a "
-                "larger batch or extend='bootstrap' would do"
+                f"trace={self.trace!r} must have at least {rows} complete steps, not {recorded_steps}; a shorter "
+                "run or extend='bootstrap' would do"
             )
         blocks = -(-max(rows - recorded_steps, 0) // self.block)
         starts = generator.integers(max(recorded_steps - self.block, 0) + 1, size=blocks)

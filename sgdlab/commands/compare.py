@@ -75,6 +75,7 @@ def main(argv: Sequence[str]) -> None:
     trials, tuned = _checked_tune(given.tune, given.ledger)
     how: Any = {"over": over, "equal": given.equal}
     with said_of("--"):
+        runs.compare.check_swept(over, trials, tuned)
         sweep = runs.compare.comparison(config, names, num_workers, given.seeds, tuned=tuned, **how)
     plain = [f"{name} at {n}" for n in num_workers for name in names if tuned and n > 1 and (name, n) not in tuned]
     if plain and hosts.is_first():
@@ -146,7 +147,7 @@ def _checked_shard(text: str | None, rerun: Sequence[str]) -> "runs.Shard | None
 def _checked_tune(value: str | None, ledger: str | None) -> "tuple[int, runs.tuning.Tuned | None]":
     """Return the number of trials, and what is chosen before them; None where nothing is tuned."""
     trials = int(value) if value is not None and value.isdecimal() else 0
-    if value is not None and value.isdecimal() and not trials:
+    if value is not None and value.removeprefix("-").isdecimal() and not trials:
         raise UsageError(f"--tune={value} must be at least 1, or the {runs.tuning.CHOSEN} of a tuned comparison")
     if ledger is not None and not trials:
         raise UsageError(f"--ledger={ledger} must go with --tune=TRIALS, whose runs it has")

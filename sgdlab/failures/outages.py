@@ -2,6 +2,7 @@
 
 import bisect
 import heapq
+import math
 from collections.abc import Iterator, Sequence
 
 from sgdlab.failures.rollback import CheckpointCosts
@@ -55,9 +56,11 @@ class Outages:
     def away(self, worker: int, now: float) -> tuple[float, float]:
         """Return the interval in which a worker is down at `now` or next, (inf, inf) where there is none."""
         known = self._known[worker]
-        while not known or known[-1][1] <= now:
+        while not known or known[-1][1] <= now < math.inf:
             known.append(next(self._coming[worker]))
-        return known[bisect.bisect_right(known, now, key=lambda interval: interval[1])]
+        return (
+            known[bisect.bisect_right(known, now, key=lambda interval: interval[1])] if now < math.inf else (now, now)
+        )
 
     def finish(self, worker: int, start: float, seconds: float) -> float:
         """Return when work of so many seconds is done that pauses while the worker is down."""
@@ -75,7 +78,7 @@ class Outages:
 
     def _of(self, worker: int) -> Iterator[tuple[float, float]]:
         now = 0.0
-        while (interval := self.away(worker, now))[0] < float("inf"):
+        while (interval := self.away(worker, now))[0] < math.inf:
             yield interval
             now = interval[1]
 
@@ -102,4 +105,4 @@ def _merged(intervals: Iterator[tuple[float, float]], rejoin: float) -> Iterator
     if last is not None:
         yield last
     while True:
-        yield float("inf"), float("inf")
+        yield math.inf, math.inf

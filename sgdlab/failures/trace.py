@@ -3,6 +3,7 @@
 import collections
 import csv
 import json
+import math
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -32,8 +33,9 @@ def trace(
 
     A CSV has the columns `worker` (a name or number), `down` and `up`, seconds since the start, a row for each time
     that one was down. JSON is a list of events with `node_id`, `fault_type`, `event_type` ("fault_start" or
-    "fault_end") and `event_time`, days; a node is down while any of its faults lasts. Names are taken in sorted order,
-    numbers by size; who is not in the file never fails.
+    "fault_end") and `event_time`, days; a node is down while any of its faults lasts, one without an end until
+    the last event of the file. Whole numbers are those of workers, or nodes, from 0, if there are that many; other
+    names are taken in sorted order, numbers by size. Who is not in the file never fails.
 
     Args:
       num_workers: N.
@@ -50,12 +52,21 @@ def trace(
         raise ValueError("path='' must name a CSV or JSON file of failures")
     read = _of_json if file.suffix == ".json" else _of_csv
     by_node = read(file.read_text(encoding="utf-8"), path)
+    nodes = -(-num_workers // workers_per_node)
+    if recovery.means != "lose" and any(up == math.inf for spans in by_node.values() for _, up in spans):
+        raise ValueError(
+            f"path={path!r} must have an end of each failure, or go with recovery.means='lose': with "
+            f"{recovery.means!r}, all would wait for ever for who never comes back"
+        )
     names = sorted(by_node, key=lambda name: (0, float(name), "") if _is_number(name) else (1, 0.0, name))
+    if all(name.isdecimal() and int(name) < nodes for name in names):
+        of_nodes = {int(name): spans for name, spans in by_node.items()}
+    else:
+        of_nodes = {node: by_node[name] for node, name in enumerate(names)}
     intervals: list[Iterator[tuple[float, float]]] = []
     for worker in range(num_workers):
-        node = worker // workers_per_node
-        of_node = sorted(by_node[names[node]]) if node < len(names) else []
-        intervals.append(iter([(down * scale, up * scale) for down, up in of_node]))
+        spans = sorted(of_nodes.get(worker // workers_per_node, []))
+        intervals.append(iter([(down * scale, up * scale) for down, up in spans]))
     return recovery.outages(intervals)
 
 

@@ -197,7 +197,10 @@ def wasted(groups: Sequence[Group]) -> list[str]:
       >>> wasted([Group(method="rennala", title="Rennala SGD", runs=(run,), **facts)])
       ['Most gradients, or most of their time, are thrown away under Rennala SGD (8 workers).']
     """
-    thrown, idle = "Most gradients, or most of their time, are thrown away", "Workers wait most of the time"
+    thrown, idle = (
+        "Most gradients, or most of their time, are thrown away",
+        "Workers compute less than half of the time",
+    )
     found: dict[str, dict[str, list[str]]] = {thrown: {}, idle: {}}
     for group in compared(groups):
         names = ("dropped", "gradients", "wasted_share", "idle_share")

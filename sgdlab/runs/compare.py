@@ -98,7 +98,7 @@ def compare(
         takes for its epochs; "gradients" after their epochs of used gradients. A configuration that says when a run
         ends, by `seconds` or `budget`, is followed.
       tune: trials by which each method is tuned first (`sgdlab.runs.tuning`), 0 for none; or the file with what a
-        tuned comparison has chosen, `tuned.json`.
+        tuned comparison has chosen, `tuned.json`, for the methods and numbers of workers that it has.
 
     Returns:
       A row for each run, the single workers first: the method, the number of workers, the seed, what is swept, and the
@@ -135,6 +135,7 @@ def compare(
             raise ValueError(f"{argument}=[] must be at least one")
     trials = 0 if isinstance(tune, str | os.PathLike) else arguments.whole("tune", tune, least=0)
     settings = tuning.read(tune) if isinstance(tune, str | os.PathLike) else {} if trials else None
+    check_swept(over, trials, settings)
     runs = comparison(base, names, counts, seeds, over, equal=equal, tuned=settings)
     checked = check(runs, over)
     for line in checked.waste:
@@ -168,7 +169,14 @@ def _configuration(config: Any) -> ConfigDict:
         raise ValueError(
             f"config={config!r} must be a configuration, such as get_config() of {DEFAULT_CONFIG} returns, or its file"
         )
-    return config
+    # Entries of parts that were registered after it was made.
+    made = config.copy_and_resolve_references()
+    with made.unlocked():
+        for family, known_parts in configuration.parts({}).items():
+            for name, entries in known_parts.items():
+                if family in made and name not in made[family]:
+                    made[family][name] = entries
+    return made
 
 
 def finished(
@@ -353,9 +361,10 @@ def _chosen(groups: Sequence[Group], tuned: Tuned) -> "Table | None":
     from sgdlab.runs import tuned_report  # noqa: PLC0415 (it takes a second to import)
 
     titles = {group.method: group.title for group in groups if not group.serial}
-    shown = {(group.method, group.num_workers) for group in groups}
-    found = tuned_report.chosen_settings({kind: tuned[kind] for kind in tuned if kind in shown}, titles)
-    return found if found.rows else None
+    shown = [(group.method, group.num_workers) for group in groups if not group.serial and group.num_workers > 1]
+    if tuned.keys().isdisjoint(shown):
+        return None
+    return tuned_report.chosen_settings({kind: tuned.get(kind) for kind in shown}, titles)
 
 
 def up_to_date(
@@ -432,6 +441,23 @@ def check_over(over: Mapping[str, Any], config: ConfigDict) -> dict[str, list[An
                 raise ValueError(f"sweep={name}={value!r} must be of type {kind}, as the entry is") from error
         checked[name] = [value for place, value in enumerate(values) if value not in values[:place]]
     return checked
+
+
+def check_swept(over: Mapping[str, Any], trials: int, tuned: Tuned | None) -> None:
+    """Check that a comparison varies nothing that tuning sets, or that its tuning would not know of.
+
+    Raises:
+      ValueError: where it does.
+    """
+    set_by_tuning = {entry for settings in (tuned or {}).values() for entry in settings}
+    for name in over:
+        if trials:
+            raise ValueError(
+                f"sweep={name} must be left out beside tune={trials}: each method is tuned once, as the configuration "
+                "is; compare first, and then with tune=tuned.json"
+            )
+        if name in set_by_tuning:
+            raise ValueError(f"sweep={name} must be left out: tune gives each method its own value")
 
 
 def _check_name(name: str, config: ConfigDict) -> None:

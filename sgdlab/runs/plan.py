@@ -131,11 +131,17 @@ class Plan:
             found.append(
                 f"throws away {100 * thrown:.0f} % of the gradients of {of}, {100 * wasted:.0f} % of their time"
             )
-        if idle > MOST:
+        entry = protocol.facts.waste
+        if idle > MOST and self.experiment.transport is None and self.experiment.failures is None:
             found.append(f"lets {of} wait {100 * idle:.0f} % of the time")
+        elif idle > MOST:
+            entry = entry if found else None  # it may be messages or failures, which the protocol does not set
+            sending = (
+                f", messages being under way for {100 * share:.0f} %" if (share := figures.get("sending_share")) else ""
+            )
+            found.append(f"lets {of} compute only {100 - 100 * idle:.0f} % of the time{sending}")
         if not found:
             return []
-        entry = protocol.facts.waste
         by = f"; see --config.protocol.{protocol.name}.{entry}" if entry else ""
         return [f"Note: {self.experiment.method.name} {' and '.join(found)}{by}"]
 

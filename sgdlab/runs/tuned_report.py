@@ -20,7 +20,7 @@ from sgdlab.results.table import diverged
 from sgdlab.runs import records
 from sgdlab.runs.experiment import Experiment, resolve
 from sgdlab.runs.ledger import Row
-from sgdlab.runs.tuning import CHOSEN, Outcome, Tuned, Tuning
+from sgdlab.runs.tuning import CHOSEN, Kind, Outcome, Tuning
 
 FOLDER = "tuned"
 """Of a work directory."""
@@ -165,10 +165,11 @@ def publish(tuning: Tuning, outcome: Outcome, path: pathlib.Path) -> str:
     return f"{tables}\n\nTuned settings: {folder / 'table.md'}; to compare with them again: --tune={path / CHOSEN}"
 
 
-def chosen_settings(chosen: Tuned, titles: Mapping[str, str]) -> Table:
-    """Return a table of what was chosen for methods, those with a title, for the page of their comparison."""
-    found = sorted((count, list(titles).index(name), name) for name, count in chosen if name in titles)
-    rows = [[titles[name], str(count), words(chosen[name, count])] for count, _, name in found]
+def chosen_settings(chosen: Mapping[Kind, Mapping[str, Any] | None], titles: Mapping[str, str]) -> Table:
+    """Return a table of what was chosen for methods, for the page of their comparison; None: it was not tuned."""
+    found = sorted((count, list(titles).index(name), name) for name, count in chosen)
+    said = {kind: "not tuned" if settings is None else words(settings) for kind, settings in chosen.items()}
+    rows = [[titles[name], str(count), said[name, count]] for count, _, name in found]
     return Table({"method": "", "workers": "", "tuned settings": ""}, rows)
 
 

@@ -306,8 +306,8 @@ def by_time(config: ConfigDict) -> None:
 def choose(rows: Sequence[Row]) -> Choice:
     """Return the settings whose runs are soonest at the target: by the geometric mean of the time, over their seeds.
 
-    A run that misses the target, or diverges after it, counts as twice its whole length. Where none reaches it,
-    the mean test loss decides.
+    A run that misses the target, or diverges after it, counts as twice the length of the longest. Where none reaches
+    it, the mean test loss decides.
 
     Example:
       >>> row = {"diverged": False, "test_loss": 0.2, "whole_seconds": 90.0, "settings": {}}
@@ -319,15 +319,18 @@ def choose(rows: Sequence[Row]) -> Choice:
     trials: dict[int, list[Row]] = {}
     for row in rows:
         trials.setdefault(row["trial"], []).append(row)
+    # Runs of one budget end with their last updates, which settings move: all misses have one time, or it would decide.
+    miss = ranking.MISS * max(row["whole_seconds"] for row in rows)
     mean = statistics.fmean
-    trial = min(trials, key=lambda trial: (mean(map(log_time, trials[trial])), mean(map(_loss, trials[trial]))))
+    rank = lambda rows: (mean(log_time(row, miss) for row in rows), mean(map(_loss, rows)))
+    trial = min(trials, key=lambda trial: rank(trials[trial]))
     return Choice(trial, trials[trial][0]["settings"])
 
 
-def log_time(row: Row) -> float:
-    """Return the logarithm of the time to the target; of a run that misses it, of twice its whole length."""
+def log_time(row: Row, miss: float) -> float:
+    """Return the logarithm of the time to the target; of a run that does not reach it, that of `miss`."""
     reached = ranking.seconds_to_target(row)
-    return math.log(ranking.MISS * row["whole_seconds"] if reached is None else max(reached, 1e-9))
+    return math.log(miss if reached is None else max(reached, 1e-9))
 
 
 def _best(rows: Sequence[Row]) -> list[Row]:

@@ -121,6 +121,30 @@ class TestTraces:
         assert days(2) == days(3) == [(0.5, 2.0), (5.0, 5.5)]
         assert days(4) == [(4.0, 5.5)]
 
+    def test_who_never_comes_back_is_lost_and_nobody_waits_for_it(self, tmp_path):
+        path = tmp_path / "down.csv"
+        path.write_text("worker,down,up\n1,5,inf\n")
+        assert intervals(trace(num_workers=2, path=str(path)), 1, 1e9) == [(5.0, math.inf)]
+        for means in ("pause", "rollback"):
+            with pytest.raises(ValueError, match=rf"^path=.* or go with recovery.means='lose': with '{means}'"):
+                trace(num_workers=2, path=str(path), recovery=Recovery(means=means))
+
+    @pytest.mark.parametrize(
+        ("names", "workers", "who_fails"),
+        [
+            ([3], 5, [3]),  # numbers of workers
+            ([3, 1], 4, [1, 3]),
+            ([3, 4], 4, [0, 1]),  # there is no worker 4: in order
+            (["3.0"], 5, [0]),
+            (["w3", "w1"], 5, [0, 1]),
+        ],
+    )
+    def test_numbers_of_workers_are_theirs(self, tmp_path, names, workers, who_fails):
+        path = tmp_path / "down.csv"
+        path.write_text("\n".join(["worker,down,up", *(f"{name},1,2" for name in names)]))
+        outages = trace(num_workers=workers, path=str(path))
+        assert [worker for worker in range(workers) if intervals(outages, worker, 1e9)] == who_fails
+
     @pytest.mark.parametrize(
         ("name", "text", "words"),
         [

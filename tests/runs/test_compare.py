@@ -160,6 +160,38 @@ def test_a_wrong_argument_is_named(changed, words):
         sgdlab.compare(**{"methods": ["asgd"], "num_workers": [4], "config": tiny.config(), **changed})
 
 
+def test_what_tuning_sets_is_not_varied(tmp_path):
+    (tmp_path / "tuned.json").write_text(json.dumps({"settings": {"asgd": {"4": {"optimizer.learning_rate": 0.1}}}}))
+    for tune, name, words in (
+        (4, "batch_size", r"^sweep=batch_size must be left out beside tune=4: each method is tuned once"),
+        (
+            tmp_path / "tuned.json",
+            "optimizer.learning_rate",
+            r"^sweep=optimizer\.learning_rate must be left out: tune gives",
+        ),
+    ):
+        with pytest.raises(ValueError, match=words):
+            sgdlab.compare(methods="asgd", num_workers=4, config=tiny.config(), tune=tune, sweep={name: [1, 2]})
+
+
+def test_parts_that_were_registered_after_a_configuration_have_entries(monkeypatch):
+    config, asked = tiny.config(), []
+    with config.unlocked():
+        del config.rule.gap_aware  # as if it had come later
+
+    def compared(base, names, counts, seeds, over, **others):
+        asked.append((base, over))
+        raise InterruptedError
+
+    monkeypatch.setattr(compare, "comparison", compared)
+    with pytest.raises(InterruptedError):
+        sgdlab.compare(methods="gap_aware", config=config, sweep={"rule.gap_aware.granularity": "layer"})
+    [(base, over)] = asked
+    assert over == {"rule.gap_aware.granularity": ["layer"]}
+    assert base.rule.gap_aware == tiny.config().rule.gap_aware
+    assert "gap_aware" not in config.rule  # what a person holds is as it was
+
+
 def test_a_single_value_needs_no_list(monkeypatch):
     asked = []
 

@@ -317,6 +317,11 @@ def test_a_person_is_told_where_most_comes_to_nothing():
         assert plan.waste == [f"Note: {method} {says}; see --config.protocol.{method}.{entry}"]
     assert not make_plan(tiny.config(method="rennala", protocol__rennala__gradients_per_update=40)).waste
     assert not make_plan(tiny.config(method="gap_aware")).waste
+    plan = make_plan(tiny.config(method="ringmaster", transport__kind="star", transport__star__server__gbits=1e-7))
+    busy, sending = plan.schedule.busy_share().mean(), plan.schedule.sending_share().mean()
+    what = f"{100 - 100 * (1 - busy):.0f} % of the time, messages being under way for {100 * sending:.0f} %"
+    note = f"Note: ringmaster lets {plan.schedule.num_workers} workers compute only {what}"
+    assert plan.waste == [note]  # nobody waits, and no entry of the protocol helps
 
 
 def test_steps_that_shrink_by_themselves_have_a_constant_rate():

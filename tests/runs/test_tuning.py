@@ -132,14 +132,14 @@ class TestTuning:
             reached = [row["trial"] for row in best if row["seconds_to_target"]][:4]
             assert set(reached) <= {row["trial"] for row in rows["repeat"]}
             # By hand: the least mean logarithm over the five seeds.
-            means = {}
-            for trial in {row["trial"] for row in rows["repeat"]}:
-                of = [row for row in rows["trial"] + rows["repeat"] if row["trial"] == trial]
+            means, again = {}, {row["trial"] for row in rows["repeat"]}
+            candidates = [row for row in rows["trial"] + rows["repeat"] if row["trial"] in again]
+            longest = max(row["whole_seconds"] for row in candidates)
+            for trial in again:
+                of = [row for row in candidates if row["trial"] == trial]
                 assert len(of) == 5
                 times = [
-                    2 * row["whole_seconds"]
-                    if row["diverged"] or row["seconds_to_target"] is None
-                    else row["seconds_to_target"]
+                    2 * longest if row["diverged"] or row["seconds_to_target"] is None else row["seconds_to_target"]
                     for row in of
                 ]
                 means[trial] = np.log(times).mean()
@@ -274,9 +274,10 @@ class TestTuning:
     def test_the_page_of_a_comparison_has_the_settings(self, tuned, tmp_path):
         _, _, outcome = tuned
         titles = {"synchronous": "Synchronous SGD", "asgd": "ASGD"}
-        others = {("dana", 4): {}, ("asgd", 2): {"optimizer.momentum": 0.5}}
+        others = {("synchronous", 2): None, ("asgd", 2): {"optimizer.momentum": 0.5}}
         table = tuned_report.chosen_settings(outcome.chosen | others, titles)
         assert table.rows == [
+            ["Synchronous SGD", "2", "not tuned"],
             ["ASGD", "2", "momentum 0.5"],
             ["Synchronous SGD", "4", tuned_report.words(outcome.chosen["synchronous", 4])],
             ["ASGD", "4", tuned_report.words(outcome.chosen["asgd", 4])],
@@ -328,7 +329,10 @@ class TestTuning:
         must = "must be a number of trials, or the tuned.json of a tuned comparison"
         with pytest.raises(ValueError, match=rf"^tune=.*other.json {must}: it has no settings$"):
             tuning.read(tmp_path / "other.json")
-        for value in ("-1", "1.5", "abc.json"):
+        for value in ("0", "-1"):
+            with pytest.raises(UsageError, match=rf"^--tune={value} must be at least 1, or the tuned.json of a tuned"):
+                compare_command._checked_tune(value, None)
+        for value in ("1.5", "abc.json"):
             with pytest.raises(UsageError, match=rf"^--tune={value} {must}: there is no such file$"):
                 compare_command._checked_tune(value, None)
         (tmp_path / "other.csv").write_text("a,b\n1,2\n")
@@ -338,9 +342,19 @@ class TestTuning:
 
 def test_a_miss_is_worse_than_any_time():
     row = {"trial": 0, "settings": {}, "whole_seconds": 100.0, "seconds": 3.0, "test_loss": 9.0, "diverged": True}
-    assert tuning.log_time(row | {"seconds_to_target": None}) == np.log(200.0)
-    assert tuning.log_time(row | {"seconds_to_target": 50.0}) == np.log(200.0)  # what it reached, it has lost
-    assert tuning.log_time(row | {"seconds_to_target": 50.0, "diverged": False}) == np.log(50.0)
+    assert tuning.log_time(row | {"seconds_to_target": None}, 200.0) == np.log(200.0)
+    assert tuning.log_time(row | {"seconds_to_target": 50.0}, 200.0) == np.log(200.0)  # what it reached, it has lost
+    assert tuning.log_time(row | {"seconds_to_target": 50.0, "diverged": False}, 200.0) == np.log(50.0)
+
+
+def test_where_all_miss_the_loss_decides_and_not_when_their_last_updates_were():
+    row = {"settings": {}, "seconds_to_target": None, "diverged": False}
+    early = [row | {"trial": 0, "test_loss": loss, "whole_seconds": 99.0} for loss in (4.0, 5.0)]
+    late = [row | {"trial": 1, "test_loss": loss, "whole_seconds": 99.5} for loss in (0.2, 0.3)]
+    assert tuning.choose([*early, *late]).trial == 1
+    # One that is reached by a single run is before one that none reaches, whatever the losses.
+    early[0]["seconds_to_target"] = 90.0
+    assert tuning.choose([*early, *late]).trial == 0
 
 
 def test_rows_are_written_as_they_are_read(tmp_path):
