@@ -1,7 +1,7 @@
 """Compares two traces, as of a job before and after a repair: what changed, by how much, and what cannot be told apart.
 
 Each trace is cut into up to ten blocks of consecutive steps, whose means are compared by Welch's intervals, as parts of
-one trace are (`sgdlab.stragglers.comparison.halves`). The intervals hold all together in `1 - LEVEL` of pairs
+one trace are (`sgdlab.stragglers.comparison.halves`). The course of a cause that began or ended in a trace is no noise. The intervals hold all together in `1 - LEVEL` of pairs
 (Bonferroni): half of it is spent on the workers, half on the other rows.
 """
 
@@ -130,26 +130,35 @@ def find_changes(before: Recording, after: Recording, names: tuple[str, str]) ->
     for trace in pair:
         trace.take_out(blamed)
     level = LEVEL / 2 / (len(_JOB) + len(causes))
-    rows = _rows(JOB, _JOB, [trace.job() for trace in pair], level)
+    courses = [trace.course() for trace in pair]
+    rows = _rows(JOB, _JOB, [trace.job() for trace in pair], level, courses)
     if shared:
         speed = dict.fromkeys(shared, ("slower", "faster"))
-        rows += _rows(WORKER, speed, [trace.workers(shared) for trace in pair], LEVEL / 2 / len(shared))
+        # The median of a block in which a cause shows in part may be anywhere between its levels.
+        medians = [np.hstack([np.floor(course), course % 1 > 0]) for course in courses]
+        rows += _rows(WORKER, speed, [trace.workers(shared) for trace in pair], LEVEL / 2 / len(shared), medians)
     if causes:
         known = [[cause in trace.causes() for trace in pair] for cause in causes]
         words = [("worse" if one else "came", "better" if other else "went") for one, other in known]
         costs = [np.stack([trace.cost(*cause) for cause in causes.values()], axis=1) for trace in pair]
-        rows += _rows(CAUSE, dict(zip(causes, words, strict=True)), costs, level)
+        rows += _rows(CAUSE, dict(zip(causes, words, strict=True)), costs, level, courses)
     both = set(shared)
     only = [[name for name in trace.complete.workers if name not in both] for trace in pair]
     return Changes(names, tuple(rows), (only[0], only[1]))
 
 
-def _rows(kind: str, words: Mapping[str, tuple[str, str]], values: list[np.ndarray], level: float) -> list[Change]:
+def _rows(
+    kind: str,
+    words: Mapping[str, tuple[str, str]],
+    values: list[np.ndarray],
+    level: float,
+    courses: list[np.ndarray],
+) -> list[Change]:
     """Compares float64[K, M] and float64[L, M]: logarithms, or shares of the time that causes cost."""
     before, after = (each.mean(axis=0) for each in values)
     # Workers vary alike, other columns not.
     columns = [np.arange(before.size)] if kind == WORKER else np.arange(before.size)[:, None]
-    parts = [find_differences(values[0][:, each], values[1][:, each], level, max) for each in columns]
+    parts = [find_differences(*(side[:, each] for side in values), level, max, courses) for each in columns]
     change, margin = (np.concatenate(each) for each in zip(*parts, strict=True))
     found, same = np.stack([before, after, change, change - margin, change + margin], axis=1), 0.0
     if kind != CAUSE:
@@ -180,6 +189,12 @@ class _Side:
         """Return by their names the kind of each, and the names of its workers."""
         found = [(cause.kind, tuple(self.complete.workers[i] for i in cause.workers)) for cause in self.found]
         return {f"slow: {listed(workers, 6)}" if workers else kind: (kind, workers) for kind, workers in found}
+
+    def course(self) -> np.ndarray:
+        """Return float64[K, C], the share of each block's steps in which each dated cause shows."""
+        dated = [cause.among(self.steps.size) for cause in self.found if len(cause.episodes) == 1]
+        shown = np.array(dated, float).reshape(len(dated), self.steps.size).T
+        return np.stack([block.mean(axis=0) for block in blocks(shown)])
 
     def job(self) -> np.ndarray:
         """Return float64[K, 3], of each block the logarithms of `_JOB`."""

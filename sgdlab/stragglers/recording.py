@@ -36,7 +36,8 @@ class SplitRecording:
       pauses: the complete steps that were slow for all workers.
       train_steps: number of the complete steps, from the first on, that are tuning steps, common pauses included.
       live: whether it is a run of `sgdlab live`, whose server measured the compute times.
-      stopped: a sentence on the workers that stopped recording and are left out; empty if none did.
+      stopped: a sentence on the workers that stopped recording and are left out, and one on the steps that are left out
+        if these are many; empty if none are.
     """
 
     name: str
@@ -234,6 +235,7 @@ def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5
     except ValueError as error:
         raise ValueError(f"cannot be used: {error}; {fewest(recording)}") from error
     steps = complete.steps.size
+    stopped = stopped if live else " ".join(filter(None, [stopped, _unused(recording, steps)]))
     if live and steps < 2 * LEAST_STEPS:
         raise ValueError(
             f"is too short: {steps} rows hold a compute time of every worker; {2 * LEAST_STEPS} are needed"
@@ -248,6 +250,21 @@ def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5
             f"steps without missing compute times; there must be at least {LEAST_STEPS} of each{_because(recording)}"
         )
     return parts
+
+
+_MANY = 0.2
+"""Share of the steps that must be incomplete so that their being left out is said first."""
+
+
+def _unused(recording: Recording, complete: int) -> str:
+    """Say that many steps are not looked at, since somebody had not begun, or was away; else nothing."""
+    steps = recording.steps.size
+    if steps - complete < _MANY * steps:
+        return ""
+    return (
+        f"Only {complete} of the {steps} steps have compute times of all workers, and nothing is said of the others: "
+        f"{fewest(recording)}; a trace without it would show what was slow in them."
+    )
 
 
 def _because(recording: Recording) -> str:

@@ -41,6 +41,10 @@ def compared(before, after, workers="abcdefgh", others=None):
     return find_changes(*pair, ("before.csv", "after.csv"))
 
 
+def changes_of(found):
+    return {row.what: row for row in found.rows}
+
+
 def verdicts(found):
     return {row.what: row.verdict for row in found.changed}
 
@@ -113,6 +117,20 @@ def test_workers_of_one_trace_alone_are_told_and_the_others_compared_by_name():
     assert [row.what for row in found.rows if row.kind == "worker"] == list("bcdefgh")
     assert found.table().notes == ["In before.csv alone: worker a.", "In after.csv alone: worker x."]
     assert verdicts(found)["slow: a"] == "went"
+
+
+@pytest.mark.parametrize("since", [40, 73, 150])
+def test_a_fault_that_began_in_the_first_trace_and_was_mended_is_told(since):
+    before, after = drawn(0), drawn(1)
+    before[since:, 3] *= 1.5
+    found = compared(before, after)
+    assert {"seconds per step": "faster", "d": "faster", "slow: d": "went"}.items() <= verdicts(found).items()
+    ratio = changes_of(found)["seconds per step"]
+    assert ratio.low < ratio.change < ratio.high < 1  # the course of the fault is no noise
+    assert ratio.change == pytest.approx(after.max(axis=1).mean() / before.max(axis=1).mean(), rel=0.03)
+    # One that goes on in the second trace from its beginning has become worse; in the middle of both, nothing changed.
+    after[:, 3] *= 1.5
+    assert verdicts(compared(before, after))["slow: d"] == "worse"
 
 
 @pytest.mark.long("400 traces, each diagnosed")

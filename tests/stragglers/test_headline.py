@@ -148,6 +148,17 @@ def test_machines_that_hide_each_other_are_named_with_what_all_of_them_are_worth
     assert "repair them, and keep waiting for the other 4." in said.advice
 
 
+def test_machines_that_hide_each_other_are_told_together_where_none_is_to_be_taken_out():
+    found, test = of_two(1.2, 1.2)
+    assert found.verdict.drained is None
+    said = headline.problem(found)
+    for cause in found.diagnosis.causes:
+        assert cause.headline(found.parts.complete).rstrip(".") in said
+    others = np.delete(test, [1, made.SLOW], axis=1)
+    mended = np.maximum(others.max(axis=1), np.median(others, axis=1)).sum()
+    assert f"full synchrony would be {test.max(axis=1).sum() / mended:.2f} times as fast; to take them out" in said
+
+
 def test_a_machine_whose_absence_gains_nothing_is_alone():
     found = of(made.slow_worker(1.1), times=made.runtimes(1.1), drained=[OUT])
     assert found.verdict.drained is None

@@ -104,6 +104,15 @@ def test_the_steps_that_a_command_may_draw_are_those_of_the_picture():
     assert figure.axes[0].get_xlim()[1] == pytest.approx(whole.test[row : row + steps].max(axis=1).sum())
 
 
+def test_full_synchrony_may_have_no_update_in_the_time_that_is_drawn():
+    times = runtimes()
+    times[:, 3] *= 300.0
+    whole = parts(times)
+    interrupted = Protocol(INTERRUPTED, "b = 1", DEPLOYABLE, measured.interrupted(whole.test, 4), backups=1)
+    titles = [axes.get_title(loc="left") + axes.get_title() for axes in schedule_window(whole, interrupted).axes]
+    assert sum("no update in this time" in title for title in titles) == 1
+
+
 @pytest.mark.parametrize("steps", [8, 12, 80])
 def test_every_protocol_lasts_as_long_as_the_picture(steps):
     whole = parts(runtimes(steps))

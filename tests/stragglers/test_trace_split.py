@@ -69,6 +69,17 @@ def test_a_worker_that_stopped_is_left_out_and_the_last_steps_count(tmp_path):
     assert parts.stopped in dict(parts.facts()).values()
 
 
+def test_where_many_steps_lack_somebody_this_is_said_first(tmp_path):
+    said = []
+    for late in (11, 12):  # of 60
+        runtimes = toy()
+        runtimes[:late, 1] = np.nan
+        said.append(recording.read(saved(tmp_path / f"trace{late}.csv", runtimes), train_share=0.5).stopped)
+    assert said[0] == ""
+    assert said[1].startswith("Only 48 of the 60 steps have compute times of all workers, and nothing is said of the")
+    assert "has compute times in 48 of 60 steps, fewest of all" in said[1]
+
+
 def test_a_worker_that_is_often_missing_has_not_stopped():
     runtimes = toy()
     runtimes[[5, 20, 35, *range(54, 60)], 1] = np.nan

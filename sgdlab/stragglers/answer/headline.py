@@ -101,7 +101,7 @@ def _blamed(findings: Findings) -> tuple[Protocol | None, list[Cause]]:
     """The machines to look at, those without which the others gain most, and full synchrony without them.
 
     Equally slow machines hide each other: without one of them nothing is gained. Where nothing is gained at all, it is
-    the machine that costs most, without a row.
+    the machine that costs most, with those that it hides, without a row.
     """
     slow, verdict = findings.diagnosis.machines, findings.verdict
     still, first = {worker for cause in slow for worker in cause.workers}, set(slow[0].workers)
@@ -111,9 +111,12 @@ def _blamed(findings: Findings) -> tuple[Protocol | None, list[Cause]]:
     else:
         rows = [row for row in rows if verdict.table.relative(row.result)[0] > 1]
         row = simplest(verdict.table, rows, lambda row: len(row.without)) if rows else None
-    if row is None:
-        return None, [slow[0]]
-    return row, [cause for cause in slow if set(cause.workers) <= set(row.without)]
+    if row is not None:
+        out = set(row.without)
+    else:
+        together = [line for line in findings.what_if.lines if first <= set(line.workers)]
+        out = set(max(together, key=lambda line: line.in_turn).workers) if together else first
+    return row, [cause for cause in slow if set(cause.workers) <= out]
 
 
 def _machines(findings: Findings) -> str:
@@ -131,7 +134,7 @@ def _machines(findings: Findings) -> str:
             said.append(f"Still slow as well: {machines(findings.parts, causes[_MOST_TOLD:])}.")
         said.append("Look at these machines first.")
     workers, table = len(findings.parts.workers), findings.verdict.table
-    out = row.without if row is not None else causes[0].workers
+    out = row.without if row is not None else sorted({worker for cause in causes for worker in cause.workers})
     test = findings.parts.test[table.first :]
     mended = repairs.AtMedian(out)(test)
     times = repairs.synchronous_seconds(test).sum() / repairs.synchronous_seconds(mended).sum()

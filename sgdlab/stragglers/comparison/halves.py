@@ -163,7 +163,11 @@ def _differ(before: np.ndarray, after: np.ndarray, level: float) -> np.ndarray:
 
 
 def find_differences(
-    before: np.ndarray, after: np.ndarray, level: float, which: Callable[[list[float]], float] = min
+    before: np.ndarray,
+    after: np.ndarray,
+    level: float,
+    which: Callable[[list[float]], float] = min,
+    courses: Sequence[np.ndarray | None] = (None, None),
 ) -> tuple[np.ndarray, np.ndarray]:
     """Find by how much the means of two samples differ, [M], and half of the interval around that, by Welch's t.
 
@@ -173,30 +177,49 @@ def find_differences(
       level: probability that the interval of a column does not hold the difference.
       which: correlation between consecutive blocks counts, of those of both samples. The lower one where both are of
         one trace, since a change in the middle of the other part is no lasting fluctuation.
+      courses: float64[K, C] and float64[L, C'], what is known of the blocks, such as the share of their steps in which
+        a cause shows: what is linear in it is no noise.
     """
     from scipy import special  # noqa: PLC0415 (SciPy takes a while to import)
 
-    parts = [np.maximum(values.var(axis=0, ddof=1) / len(values), 1e-20) for values in (before, after)]
+    noise, free = zip(*map(_residuals, (before, after), courses), strict=True)
+    parts = [
+        np.maximum(np.square(each).sum(axis=0) / count / len(each), 1e-20)
+        for each, count in zip(noise, free, strict=True)
+    ]
     variance = parts[0] + parts[1]  # above 0: compute times that are rounded can be constant
-    degrees = variance**2 / (parts[0] ** 2 / (len(before) - 1) + parts[1] ** 2 / (len(after) - 1))
+    degrees = variance**2 / (parts[0] ** 2 / free[0] + parts[1] ** 2 / free[1])
     # The blocks are not independent where slowness lasts: then there are as many fewer of them.
-    fewer = _inflation(before, after, which)
+    fewer = _inflation(noise, which)
     quantile = -special.stdtrit(np.maximum(degrees / fewer, 1.0), level / 2)
     return after.mean(axis=0) - before.mean(axis=0), quantile * np.sqrt(fewer * variance)
 
 
-def _inflation(before: np.ndarray, after: np.ndarray, which: Callable[[list[float]], float]) -> float:
+def _residuals(values: np.ndarray, course: np.ndarray | None) -> tuple[np.ndarray, int]:
+    """Return the distances of blocks, [K, M], from their mean, or from what is linear in a course; and their freedom.
+
+    A course that leaves fewer than `_FREE` degrees of freedom is left out.
+    """
+    if course is not None:
+        known = np.column_stack([np.ones(len(values)), course])
+        fit, _, rank, _ = np.linalg.lstsq(known, values)
+        if len(values) - rank >= _FREE:
+            return values - known @ fit, len(values) - int(rank)
+    return values - values.mean(axis=0), len(values) - 1
+
+
+def _inflation(noise: Sequence[np.ndarray], which: Callable[[list[float]], float]) -> float:
     """Return the variance of a mean over that of independent blocks: (1 + r) / (1 - r).
 
-    r is the correlation between consecutive blocks, the mean over the columns, without its bias in short series.
+    r is the correlation between consecutive blocks, the mean over the columns, without its bias in short series; given
+    are the blocks of both samples without their means.
     """
     found = []
-    for values in (before, after):
-        centred = values - values.mean(axis=0)
+    for centred in noise:
         products, squares = (centred[1:] * centred[:-1]).sum(axis=0), np.square(centred).sum(axis=0)
-        found.append(float((products / np.maximum(squares, 1e-20)).mean()) + 1 / len(values))
+        found.append(float((products / np.maximum(squares, 1e-20)).mean()) + 1 / len(centred))
     correlation = float(np.clip(which(found), 0.0, _MOST_CORRELATED))
     return (1 + correlation) / (1 - correlation)
 
 
-_MOST_CORRELATED = 0.9
+_MOST_CORRELATED, _FREE = 0.9, 3

@@ -154,6 +154,9 @@ def _name(protocol: Protocol, workers: int) -> str:
 
 def _title(name: str, drawn: Schedule, seconds: float) -> str:
     applied, update = drawn.applied[:, 0], drawn.update[:, 0]
-    until = applied[applied <= seconds * (1 + 1e-9)].max()
+    inside = applied[applied <= seconds * (1 + 1e-9)]
+    if not inside.size:
+        return f"{name}: no update in this time"
+    until = inside.max()
     used = np.count_nonzero(applied[update[update >= 0]] <= until)
     return f"{name}: {number(used / until)} gradients per second"
