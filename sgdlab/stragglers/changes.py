@@ -1,8 +1,9 @@
 """Compares two traces, as of a job before and after a repair: what changed, by how much, and what cannot be told apart.
 
 Each trace is cut into up to ten blocks of consecutive steps, whose means are compared by Welch's intervals, as parts of
-one trace are (`sgdlab.stragglers.comparison.halves`). The course of a cause that began or ended in a trace is no noise. The intervals hold all together in `1 - LEVEL` of pairs
-(Bonferroni): half of it is spent on the workers, half on the other rows.
+one trace are (`sgdlab.stragglers.comparison.halves`). The course of a cause that began or ended in a trace is no noise.
+The intervals hold all together in `1 - LEVEL` of pairs (Bonferroni): half of it is spent on the workers, half on the
+other rows.
 """
 
 import dataclasses
