@@ -159,7 +159,8 @@ def _rows(
     before, after = (each.mean(axis=0) for each in values)
     # Workers vary alike, other columns not.
     columns = [np.arange(before.size)] if kind == WORKER else np.arange(before.size)[:, None]
-    parts = [find_differences(*(side[:, each] for side in values), level, max, courses) for each in columns]
+    first, second = values
+    parts = [find_differences(first[:, each], second[:, each], level, max, courses) for each in columns]
     change, margin = (np.concatenate(each) for each in zip(*parts, strict=True))
     found, same = np.stack([before, after, change, change - margin, change + margin], axis=1), 0.0
     if kind != CAUSE:
