@@ -31,6 +31,9 @@ LEAST = 0.01
 SHOWN = 20
 """Workers in the table, those that changed most first."""
 
+_DATED = 2
+"""Most causes of a trace whose course is known."""
+
 JOB, WORKER, CAUSE = "job", "worker", "cause"
 _JOB = {
     "seconds per step": ("slower", "faster"),
@@ -193,9 +196,12 @@ class _Side:
         return {f"slow: {listed(workers, 6)}" if workers else kind: (kind, workers) for kind, workers in found}
 
     def course(self) -> np.ndarray:
-        """Return float64[K, C], the share of each block's steps in which each dated cause shows."""
-        dated = [cause.among(self.steps.size) for cause in self.found if len(cause.episodes) == 1]
-        shown = np.array(dated, float).reshape(len(dated), self.steps.size).T
+        """Return float64[K, C], the share of each block's steps in which the costliest dated causes show.
+
+        Those of all workers may be swings of the whole cluster, which are noise; more causes than blocks explain all.
+        """
+        dated = [cause.among(self.steps.size) for cause in self.found if cause.workers and len(cause.episodes) == 1]
+        shown = np.array(dated[:_DATED], float).reshape(len(dated[:_DATED]), self.steps.size).T
         return np.stack([block.mean(axis=0) for block in blocks(shown)])
 
     def job(self) -> np.ndarray:

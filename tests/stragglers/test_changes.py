@@ -119,7 +119,7 @@ def test_workers_of_one_trace_alone_are_told_and_the_others_compared_by_name():
     assert verdicts(found)["slow: a"] == "went"
 
 
-@pytest.mark.parametrize("since", [40, 73, 150])
+@pytest.mark.parametrize("since", [60, 73, 150])
 def test_a_fault_that_began_in_the_first_trace_and_was_mended_is_told(since):
     before, after = drawn(0), drawn(1)
     before[since:, 3] *= 1.5

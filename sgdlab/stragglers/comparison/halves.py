@@ -195,17 +195,20 @@ def find_differences(
     return after.mean(axis=0) - before.mean(axis=0), quantile * np.sqrt(fewer * variance)
 
 
-def _residuals(values: np.ndarray, course: np.ndarray | None) -> tuple[np.ndarray, int]:
-    """Return the distances of blocks, [K, M], from their mean, or from what is linear in a course; and their freedom.
+def _residuals(values: np.ndarray, course: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distances of blocks, [K, M], from their mean, and the degrees of freedom of each column.
 
-    A course that leaves fewer than `_FREE` degrees of freedom is left out.
+    Where a course explains nearly all of them, they are from what is linear in it: it is no swing that one has picked.
     """
-    if course is not None:
-        known = np.column_stack([np.ones(len(values)), course])
-        fit, _, rank, _ = np.linalg.lstsq(known, values)
-        if len(values) - rank >= _FREE:
-            return values - known @ fit, len(values) - int(rank)
-    return values - values.mean(axis=0), len(values) - 1
+    rest, free = values - values.mean(axis=0), np.full(values.shape[1], len(values) - 1)
+    if course is None:
+        return rest, free
+    known = np.column_stack([np.ones(len(values)), course])
+    fit, _, rank, _ = np.linalg.lstsq(known, values)
+    unexplained = values - known @ fit
+    clear = np.square(unexplained).sum(axis=0) <= _UNEXPLAINED * np.square(rest).sum(axis=0)
+    clear &= len(values) - rank >= _FREE
+    return np.where(clear, unexplained, rest), np.where(clear, len(values) - rank, free)
 
 
 def _inflation(noise: Sequence[np.ndarray], which: Callable[[list[float]], float]) -> float:
@@ -222,4 +225,7 @@ def _inflation(noise: Sequence[np.ndarray], which: Callable[[list[float]], float
     return (1 + correlation) / (1 - correlation)
 
 
-_MOST_CORRELATED, _FREE = 0.9, 3
+_MOST_CORRELATED = 0.9
+
+_UNEXPLAINED, _FREE = 0.05, 3
+"""Largest share of the variance of blocks that a course may leave, and fewest degrees of freedom."""
