@@ -284,7 +284,10 @@ def _from_log() -> tuple[Draw, System, list[str], dict[str, Any]]:
         f"second{alone}, {system.batch} groups a step."
     )
     if (log.step >= 0).all():
-        said += " These are taken for all that were begun: where a step leaves some out (over-sampling), log them too."
+        said += (
+            " The log is taken to have all rollouts (log those too that a step leaves out), and engines to have no "
+            "more slots than it shows (else say --slots)."
+        )
     return draw, system, [said], {"log": was, "fitted": dataclasses.asdict(system)}
 
 

@@ -82,9 +82,8 @@ class RolloutLog:
 
     def _sizes(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the groups of each step, and the rollouts of each group in a step."""
-        (steps, _), rollouts = np.unique(
-            np.stack([self.step, self.group])[:, self.step >= 0], axis=1, return_counts=True
-        )
+        rows = self.step >= 0
+        (steps, _), rollouts = np.unique((self.step[rows], self.group[rows]), axis=1, return_counts=True)
         return np.bincount(steps)[steps.min() :], rollouts
 
     def batch(self) -> int:

@@ -138,7 +138,7 @@ def as_json(found: Sequence[Tried], prediction: ClosedForms, **more: Any) -> str
     return json.dumps(finite(whole), indent=1) + "\n"
 
 
-def headline(found: Sequence[Tried], best: Tried | None, most: float, gpus: int | None, was: Any = None) -> str:
+def headline(found: Sequence[Tried], best: Tried | None, most: float, gpus: int | None, was: Mapping | None) -> str:
     """Return a sentence on the policy that starves most, and one on what is recommended instead.
 
     Args:

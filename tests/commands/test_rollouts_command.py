@@ -153,7 +153,7 @@ def test_a_recommendation_is_compared_with_the_job_itself(roll, tmp_path):
         assert float(stale) == pytest.approx(run.figures()["staleness"], rel=0.01)
         assert bool(said) == same
         assert (value < 1.1 * had) == same
-        assert ("These are taken for all that were begun" in words) == (not same)
+        assert ("The log is taken to have all rollouts" in words) == (not same)
 
 
 def test_a_trainer_step_that_the_log_has_no_time_for_is_refused(roll, tmp_path, monkeypatch):
