@@ -80,15 +80,10 @@ class RolloutLog:
             "goodput": float(self.tokens[steps].sum()) / seconds,
         }
 
-    def _sizes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the groups of each step, and the rollouts of each group in a step."""
-        rows = self.step >= 0
-        (steps, _), rollouts = np.unique((self.step[rows], self.group[rows]), axis=1, return_counts=True)
-        return np.bincount(steps)[steps.min() :], rollouts
-
     def batch(self) -> int:
         """Return the groups of a step: the most frequent number."""
-        return int(np.bincount(self._sizes()[0]).argmax())
+        groups = np.unique(np.stack([self.step, self.group])[:, self.step >= 0], axis=1)
+        return int(np.bincount(np.bincount(groups[0])[groups[0].min() :]).argmax())
 
     def slots(self) -> int:
         """Return the most rollouts that an engine had at a time."""
@@ -109,9 +104,12 @@ class RolloutLog:
         One that begins after the first of its step was over has waited for a slot: if slots were free, rollouts that
         are not in the log had them. What began with the others and was thrown away leaves no trace.
         """
-        before, sizes, busy = np.searchsorted(np.sort(self.step), self.step), self._sizes(), self._busy()
+        before, busy = np.searchsorted(np.sort(self.step), self.step), self._busy()
         late = np.searchsorted(np.sort(self.end), self.start, "right") > before
-        even = not any(map(np.ptp, sizes)) and np.unique(self.group).size == sizes[1].size
+        both = np.stack([self.step, self.group])
+        steps, groups, inside = (np.unique(of, axis=-1, return_counts=True)[1] for of in (self.step, self.group, both))
+        whole = steps.size == np.ptp(self.step) + 1 and groups.size == inside.size
+        even = whole and not (np.ptp(steps) or np.ptp(groups))
         full = busy[late].sum() >= _FULL * busy.max() * late.sum()
         return bool((self.over & (self.step == self.read)).all() and even and full)
 
