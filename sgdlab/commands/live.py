@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import functools
 import pathlib
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -139,7 +140,8 @@ def main(argv: Sequence[str]) -> None:
         _leave_results(directory, run, recording)
     train.show(run.records[-1])
     print(_costs(run, recording))
-    print(f"`sgdlab replay --recording={workdir / 'recording.npz'}` repeats it, with this rule or another.")
+    again = [f"--recording={workdir / 'recording.npz'}", *([f"--parts={','.join(given.parts)}"] if given.parts else [])]
+    print(f"`sgdlab replay {shlex.join(again)}` repeats it, with this rule or another.")
 
 
 @contextlib.contextmanager

@@ -126,7 +126,7 @@ def main(argv: Sequence[str]) -> None:
             if other != system or one not in chosen
         ]
     best, prediction = compared.recommended(tried, given.max_staleness), predict(workloads[0], system)
-    said = [tables.headline(found, best, given.max_staleness, given.gpus), *said]
+    said = [tables.headline(found, best, given.max_staleness, given.gpus, more.get("log")), *said]
     spread = " Intervals are two standard deviations over workloads drawn from the log." if more else ""
     counted = f"Numbers are from step {warmup} on; shares of slots and of waste are of the whole run.{spread}"
     shown = {"Policies": tables.table(found, [f"Closed forms: {prediction}.", counted])}
@@ -258,18 +258,22 @@ def _from_log() -> tuple[Draw, System, list[str], dict[str, Any]]:
     try:
         with said_of(f"--log={given.log}: "):
             log = logs.read_log(pathlib.Path(given.log), version=given.version, columns=columns)
-            if given.train is None:
-                why = "rollouts do not tell it apart from the trainer's waiting"
-                if (apart := np.diff(log.versions())).size:
-                    most = f"{np.quantile(apart, 0.1):.3g}"
-                    why += f"; with the transfer it is about {most} at most, as versions of the log follow each other"
-                raise UsageError(f"--train must say how many seconds a trainer step takes: {why}")
-            draw = functools.cache(lambda seed: log.workload(prompts=given.prompts, seed=seed))
-            draw(given.seed)  # the log may not do for it
     except FileNotFoundError:
         raise UsageError(f"--log={given.log} must be a file") from None
+    was = log.figures()
+    most = was["shortest_step"]
+    bound = f"it is about {most:.3g} at most, as versions of the log follow each other"
+    if given.train is None:
+        why = "rollouts do not tell it apart from the trainer's waiting" + f"; with the transfer {bound}" * (most > 0)
+        raise UsageError(f"--train must say how many seconds a trainer step takes: {why}")
     system = _machines(engines=int(log.engine.max()) + 1, slots=log.slots(), speed=log.speed(), batch=log.batch())
-    was, rates = log.figures(), system.rates()
+    if 0 < 2 * most < (least := system.train + system.transfer * system.trainer_waits):  # the bound is not exact
+        beside = f" with --transfer={given.transfer:g}" * system.trainer_waits
+        raise UsageError(f"--train={given.train:g} must be less:{beside} {bound}, not {least:g}")
+    draw = functools.cache(lambda seed: log.workload(prompts=given.prompts, seed=seed))
+    with said_of(f"--log={given.log}: "):
+        draw(given.seed)  # the log may not do for it
+    rates = system.rates()
     alone = f" ({rates[0]:.3g} alone)" if callable(system.speed) else ""
     said = (
         f"The log: {log.start.size:,} rollouts of {np.unique(log.group).size:,} groups; "
@@ -279,6 +283,11 @@ def _from_log() -> tuple[Draw, System, list[str], dict[str, Any]]:
         f"trained on. Fitted: {system.engines} engines of {system.slots} slots, each {rates[-1]:.3g} tokens a "
         f"second{alone}, {system.batch} groups a step."
     )
+    if (log.step >= 0).all():
+        said += (
+            " The log is taken to have all rollouts (log those too that a step leaves out), and engines to have no "
+            "more slots than it shows (else say --slots)."
+        )
     return draw, system, [said], {"log": was, "fitted": dataclasses.asdict(system)}
 
 

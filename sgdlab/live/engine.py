@@ -292,7 +292,7 @@ class LiveEngine(Remembering):
         there = worker.there
         self.fleet.ended(number, error, now)
         self.patience.heard(number)
-        self.notes.append((now, lost(worker, now)))
+        self.notes.append((now, lost(worker, now, starts=self.fleet.starts)))
         self.failure = self.failure or self.fleet.hopeless(number)
         if there:
             self._lose(number, now, fate)

@@ -113,6 +113,7 @@ class Fleet(list[Worker]):
 
     Attributes:
       at_once: how many processes may start at the same time; all, unless it is set.
+      starts: False where others start the processes, and those that are down or starting are free places.
 
     Example:
       >>> fleet = Fleet(2, LiveSettings(respawns=1, respawn_seconds=0.5))
@@ -133,7 +134,7 @@ class Fleet(list[Worker]):
     def __init__(self, num_workers: int, settings: LiveSettings):
         remembered = _REMEMBERED * settings.failures
         super().__init__(Worker(n, good=collections.deque(maxlen=remembered)) for n in range(num_workers))
-        self._settings, self.at_once = settings, num_workers
+        self._settings, self.at_once, self.starts = settings, num_workers, True
 
     def there(self) -> list[int]:
         """Return the workers that the policy counts on."""
@@ -218,7 +219,7 @@ class Fleet(list[Worker]):
         why: dict[str, list[str]] = {}
         for worker in self:
             if worker.state not in ("there", "ready"):
-                state = "not started yet" if worker.queued else worker.state
+                state = "nobody has joined" if not self.starts else "not started yet" if worker.queued else worker.state
                 why.setdefault(worker.error or state, []).append(str(worker.worker))
         said = [f"worker {listed(workers, _NAMED)}: {reason}" for reason, workers in why.items()]
         others = sum(len(workers) for workers in list(why.values())[_NAMED:])
@@ -333,14 +334,17 @@ def processes(joined: Iterable[Joined]) -> str:
     return "; ".join(f"on {host} {', '.join([*named(workers), *more(workers)])}" for host, workers in hosts.items())
 
 
-def lost(worker: Worker, now: float) -> str:
-    """Say that a worker's process is gone, after it was counted as lost, and when another one is started.
+def lost(worker: Worker, now: float, *, starts: bool = True) -> str:
+    """Say that a worker's process is gone, after it was counted as lost, and when another one is started, or may join.
 
     Example:
       >>> lost(Worker(3, error="killed by SIGKILL", respawn_at=2.5), 2.0)
       'worker 3 is lost: killed by SIGKILL; started again in 0.5 s'
+      >>> lost(Worker(3, error="its connection has ended", respawn_at=2.5), 2.0, starts=False)
+      'worker 3 is lost: its connection has ended; its place is free in 0.5 s'
     """
-    return f"worker {worker.worker} is lost: {worker.error}; started again in {worker.respawn_at - now:.1f} s"
+    then = "started again" if starts else "its place is free"
+    return f"worker {worker.worker} is lost: {worker.error}; {then} in {worker.respawn_at - now:.1f} s"
 
 
 def not_started(seconds: float) -> str:

@@ -140,7 +140,19 @@ def warm(work: Work | OwnLoop) -> None:
     What makes a loop of the user's own is called with a worker's number, and may keep something for it: it must wait.
     """
     if isinstance(work, Work):
-        Gradients(work).compile()
+        _compile(Gradients(work), "a spare")
+
+
+def _compile(gradients: Any, whose: str) -> None:
+    """Compile the programs of a process, which goes on where that fails: the batch may be one of few that do.
+
+    If it is not, all gradients fail, which the server counts.
+    """
+    try:
+        gradients.compile()
+    except Exception as error:
+        traceback.print_exc()
+        print(f"The warm-up of {whose} has failed ({in_one_line(error)}); it goes on to its gradients.", flush=True)
 
 
 class Computer:
@@ -171,7 +183,7 @@ class Computer:
         self.params = MemoryLayout(self._fresh.params)
         self.sent = MemoryLayout({"params": self._fresh.sent, "aux": self._fresh.aux})
         self.sent.check(layout)
-        self._fresh.compile()
+        _compile(self._fresh, f"worker {worker}")
 
     def answer(
         self,

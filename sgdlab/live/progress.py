@@ -12,7 +12,7 @@ from typing import Any, Self, TextIO
 
 from sgdlab.hosts.messages import printable
 from sgdlab.live.status import Status, WorkerStatus
-from sgdlab.report.words import listed
+from sgdlab.report.words import counted, listed
 
 LATE = 1.5
 """A worker is called late whose time is this many times the others' median, or"""
@@ -271,12 +271,15 @@ def _lateness(worker: WorkerStatus) -> str:
 
 def _presence(status: Status) -> str:
     """Return how many workers are there while some are to come; '' if none is."""
-    starting, queued = (len(_in(status, state)) for state in ("starting", "queued"))
-    if not starting and not queued:
+    starting, queued, free = (len(_in(status, state)) for state in ("starting", "queued", "free"))
+    if not starting and not queued and not free:
         return ""
-    there = len(status.workers) - starting - queued - len(_in(status, "lost"))
+    there = len(status.workers) - starting - queued - free - len(_in(status, "lost"))
     verb = lambda number: "is" if number == 1 else "are"
-    said = f"{there} of {len(status.workers)} workers are there, {starting} {verb(starting)} starting"
+    said = f"{there} of {len(status.workers)} workers are there, "
+    if free:
+        return said + f"{counted(free, 'place')} {verb(free)} free"
+    said += f"{starting} {verb(starting)} starting"
     return said + (f", {queued} wait{'s' * (queued == 1)} for them" if queued else "")
 
 

@@ -146,7 +146,7 @@ class _Loop:
         self.log: Any = log
         self.on_update, self.watch, self.stop = on_update, watch, stop
         engine.on_update = self.updated
-        engine.fleet.at_once = self.transport.at_once
+        engine.fleet.at_once, engine.fleet.starts = self.transport.at_once, self.transport.STARTS
         self.view, self.clock = View(engine), Clock(self.transport.time)
         self.remember = {"view": self.view} | ({"on_update": on_update} if hasattr(on_update, "go_on") else {})
         self.plain = True  # whether the state of the engine could be written
@@ -211,13 +211,12 @@ class _Loop:
         fleet, patience, settings = self.engine.fleet, self.engine.patience, self.settings
         ready: dict[int, Joined] = {}
         began = since = self.clock.now()  # since: when the last process was to come, or came
-        starts = self.transport.STARTS
         while True:
             now = self.clock.now()
             patience.look(now)
             self.starts([*map(Spawned, fleet.due(now)), *self.hopeless()])
             # Nobody knows if those will come whom others start: they are waited for, but no longer than one may take.
-            expected = starts or now - began < settings.join_seconds
+            expected = fleet.starts or now - began < settings.join_seconds
             if expected and not all(worker.deaths or worker.worker in ready for worker in fleet):
                 since = now
             elif len(ready) >= settings.min_workers:

@@ -28,7 +28,7 @@ class WorkerStatus:
     """A worker at one instant."""
 
     worker: int  # its number
-    state: str  # "computing", "waiting" (for others), "lost", "starting" or "queued" (to start when others have)
+    state: str  # "computing", "waiting" (for others), "lost", "starting", "queued" (to start later) or "free" (to join)
     since: float  # seconds since it is in that state
     process: int | None  # number of its process; None before it has joined
     host: str
@@ -142,9 +142,12 @@ class View(Remembering):
         if newest is not None and computing:
             newest = max(newest, now - worker.since)
         idle = worker.idle + (now - worker.since) * waits
+        state = "queued" if worker.queued else _WORDS[worker.state]
+        if state in ("queued", "starting") and not engine.fleet.starts:
+            state = "free"
         return WorkerStatus(
             worker=number,
-            state="computing" if computing else "queued" if worker.queued else _WORDS[worker.state],
+            state="computing" if computing else state,
             since=max(now - worker.since, 0.0),
             process=worker.process,
             host=worker.host,

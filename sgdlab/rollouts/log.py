@@ -25,6 +25,10 @@ made each of its tokens."""
 _ROUNDS, _NARROW = 40, 0.02
 """Rounds of Gibbs sampling, and the relative spread below which a speed is constant."""
 
+_APART, _FULL = 10, 0.9
+"""Versions over which the seconds of a step are measured, since one is seen late where no rollout begins; and the share
+of the slots that are busy where rollouts wait: 1 in synchronous runs, 0.4 to 0.62 where stale ones are left out."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RolloutLog:
@@ -57,20 +61,19 @@ class RolloutLog:
         """bool[R]: the rollout was over when the log ended."""
         return np.isfinite(self.end)
 
-    def versions(self) -> np.ndarray:
-        """float64[.], seconds: when each version from 1 on was there, by the first rollout on it or a later one."""
-        return _came(self.start, self.read)
-
     def figures(self) -> dict[str, float]:
-        """Return what was, by the names that a simulated run has."""
-        trained, versions = self.step >= 0, self.versions()
+        """Return what was, by the names that a simulated run has, and "shortest_step", seconds, without a tenth."""
+        trained, versions = self.step >= 0, _came(self.start, self.read)
         lag, first = (self.step - self.read)[trained], self.step[trained].min()
         seconds = float(versions[-1] - versions[0]) if versions.size > 1 else np.nan
         steps = (self.step > first) & (self.step < first + versions.size)
         given = np.isfinite(self.lag) & trained
         in_flight = np.average(self.lag[given], weights=self.tokens[given]) if given.any() else np.nan
+        apart = min(_APART, versions.size - 1)
+        least = np.quantile(versions[apart:] - versions[:-apart], 0.1) / apart if apart > 0 else np.nan
         return {
             "seconds_per_step": seconds / max(versions.size - 1, 1),
+            "shortest_step": float(least),
             **of_lags(lag, self.tokens[trained]),
             "token_staleness_in_flight": float(in_flight),
             "not_trained": float(np.nansum(self.tokens[~trained]) / np.nansum(self.tokens)),
@@ -84,13 +87,31 @@ class RolloutLog:
 
     def slots(self) -> int:
         """Return the most rollouts that an engine had at a time."""
-        most = 0
+        return int(self._busy().max())
+
+    def _busy(self) -> np.ndarray:
+        """int[R]: the rollouts that its engine had when each one had begun, it among them."""
+        busy = np.empty(self.start.size, np.int64)
         for engine in np.unique(self.engine):
             rows = self.engine == engine
-            times = np.concatenate([self.end[rows & self.over], self.start[rows]])
-            change = np.repeat([-1, 1], [np.sum(rows & self.over), rows.sum()])
-            most = max(most, int(np.cumsum(change[np.lexsort((change, times))]).max()))
-        return most
+            begun, over = (np.sort(times) for times in (self.start[rows], self.end[rows & self.over]))
+            busy[rows] = np.subtract(*(np.searchsorted(times, self.start[rows], "right") for times in (begun, over)))
+        return busy
+
+    def synchronous(self) -> bool:
+        """Return True if trained rollouts are all there were: fresh, in even steps and groups, and none seems missing.
+
+        One that begins after the first of its step was over has waited for a slot: if slots were free, rollouts that
+        are not in the log had them. What began with the others and was thrown away leaves no trace.
+        """
+        before, busy = np.searchsorted(np.sort(self.step), self.step), self._busy()
+        late = np.searchsorted(np.sort(self.end), self.start, "right") > before
+        both = np.stack([self.step, self.group])
+        steps, groups, inside = (np.unique(of, axis=-1, return_counts=True)[1] for of in (self.step, self.group, both))
+        whole = steps.size == np.ptp(self.step) + 1 and groups.size == inside.size
+        even = whole and not (np.ptp(steps) or np.ptp(groups))
+        full = busy[late].sum() >= _FULL * busy.max() * late.sum()
+        return bool((self.over & (self.step == self.read)).all() and even and full)
 
     def speed(self) -> float | LoadedSpeed:
         """Return the tokens a second of a slot, by the rollouts that were over: a number, or falling with load.
@@ -128,14 +149,15 @@ class RolloutLog:
           seed: of the draws.
 
         Raises:
-          ValueError: where the log has too few groups, or trained rollouts alone: what was thrown away, or was too long
-            to be over, is not in it.
+          ValueError: where the log has too few groups, or trained rollouts alone, and is not `synchronous`: what was
+            thrown away, or was too long to be over, is not in it.
         """
-        if (self.step >= 0).all():
+        if (self.step >= 0).all() and not self.synchronous():
             raise ValueError(
                 "it holds trained rollouts alone, and predicts no other policy: those that were thrown away, or still "
                 "ran when it ended, are the long ones, and without them the workload seems shorter than it is; log "
-                "every rollout when it begins"
+                "every rollout when it begins; trained ones are all if none is stale, steps and groups have one size "
+                "each, and slots are full while rollouts wait"
             )
         random = np.random.default_rng(seed)
         rows = np.flatnonzero(self.attempt == 0)
@@ -214,9 +236,16 @@ def read_log(path: pathlib.Path, *, version: str, columns: Mapping[str, str] | N
 
     start, end, tokens, step = map(plain, ("start", "end", "tokens", "step"))
     over = np.isfinite(end)
-    for name, bad in (("start", ~np.isfinite(start)), ("end", end < start), ("tokens", over & ~(tokens >= 0))):
+    for name, bad, right in (
+        ("start", ~np.isfinite(start), "a number of seconds"),
+        ("end", end < start, "no earlier than its start"),
+        ("tokens", (tokens < 0) | over & np.isnan(tokens), "at least 0, and known where the rollout is over"),
+    ):
         if bad.any():
-            raise ValueError(f"row {int(np.argmax(bad)) + 1} must have a {names[name]!r} that fits the others")
+            row = int(np.argmax(bad))  # it has a line of the file, and CSV one before with the names
+            raise ValueError(
+                f"row {row + 1 + (path.suffix == '.csv')}: {names[name]}={there[name][row]} must be {right}"
+            )
     step = np.where(np.isnan(step), -1, step).astype(np.int64)
     if not size or (step < 0).all():
         raise ValueError(f"it must have rows with a {names['step']!r}: nothing was trained on")

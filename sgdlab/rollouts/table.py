@@ -138,7 +138,7 @@ def as_json(found: Sequence[Tried], prediction: ClosedForms, **more: Any) -> str
     return json.dumps(finite(whole), indent=1) + "\n"
 
 
-def headline(found: Sequence[Tried], best: Tried | None, most: float, gpus: int | None) -> str:
+def headline(found: Sequence[Tried], best: Tried | None, most: float, gpus: int | None, was: Mapping | None) -> str:
     """Return a sentence on the policy that starves most, and one on what is recommended instead.
 
     Args:
@@ -146,6 +146,7 @@ def headline(found: Sequence[Tried], best: Tried | None, most: float, gpus: int 
       best: what is recommended.
       most: bound of its mean staleness.
       gpus: of engines and trainer, where other splits of them were tried.
+      was: figures of the job's log, with which that is compared; None: with the policy that starves most.
     """
     poor = min(found, key=lambda one: one.figures["longest_tenth"])
     worst, said, starved = poor.figures, "", poor.figures["longest_tenth"] < UNDER_USED
@@ -160,8 +161,13 @@ def headline(found: Sequence[Tried], best: Tried | None, most: float, gpus: int 
     split = (
         "" if gpus is None else f" with {best.system.engines} engines and {gpus - best.system.engines} GPUs to train"
     )
-    times = f", {figures['goodput'] / worst['goodput']:.1f} times as many," if starved else ""
-    instead = [f" instead of {number(worst[name])}" * starved for name in ("staleness", "largest_staleness")]
+    beside = starved and was is None
+    times = f", {figures['goodput'] / worst['goodput']:.1f} times as many," if beside else ""
+    if was is not None:
+        had, (value, low, _) = was["goodput"], best.interval("goodput")
+        same = ": the job is as fast already" * (abs(value - had) <= max(value - low, 0.05 * had))  # logs are not exact
+        times = f" (the log has {number(had)}, at mean staleness {number(was['staleness'])}{same})"
+    instead = [f" instead of {number(worst[name])}" * beside for name in ("staleness", "largest_staleness")]
     return (
         f"{said}Recommended: `{best.candidate.title}`{split}: it trains on {number(figures['goodput'])} tokens a second"
         f"{times} and starves nobody, at mean staleness {number(figures['staleness'])} by rollout{instead[0]} (largest "

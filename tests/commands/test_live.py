@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -91,8 +92,10 @@ def difference_in(output):
 
 @pytest.mark.usefixtures("rehearsed", "undrawn")
 def test_a_run_leaves_what_it_was_and_its_replay_is_the_same(call, monkeypatch):
+    pathlib.Path("my own").mkdir()
+    pathlib.Path("my own/hinted.py").write_text("")
     flags = (*TINY, "--config.method=backup_workers", "--num_workers=3", "--serve", "--workdir=here")
-    code, output, errors = call("live", *flags)
+    code, output, errors = call("live", *flags, "--parts=my own/hinted.py")
     assert code == 0, errors
     assert "Watch it at http://127.0.0.1:" in output
     assert re.search(r"finished, .*test loss \d\.\d{4}, test accuracy \d+\.\d %", errors)
@@ -118,7 +121,9 @@ def test_a_run_leaves_what_it_was_and_its_replay_is_the_same(call, monkeypatch):
     assert ledger["interrupted"] + ledger["late"] == summary["dropped"] > 0
     assert all(record["evaluation_seconds"] > 0 for record in evaluations)
 
-    output = done(call("replay", "--recording=here/recording.npz", "--workdir=again"))
+    (command,) = re.findall(r"^`sgdlab (replay .*)` repeats it", output, re.MULTILINE)
+    assert shlex.split(command) == ["replay", "--recording=here/recording.npz", "--parts=my own/hinted.py"]
+    output = done(call(*shlex.split(command), "--workdir=again"))
     assert difference_in(output) == 0.0
     again = records_of("again")
     for name in ("gradients", "updates", "seconds", "test_accuracy", "test_loss", "average_accuracy", "staleness"):

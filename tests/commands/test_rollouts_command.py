@@ -131,6 +131,51 @@ def test_a_log_is_fitted_and_others_are_predicted(roll, tmp_path):
         assert said in words
 
 
+def test_a_recommendation_is_compared_with_the_job_itself(roll, tmp_path):
+    """Its log is of the policy that is recommended, beside one that starves; then, of one that is many times slower."""
+    work, system = rollouts.lognormal(prompts=3000, group=4, cap=3000, seed=5), rollouts.System(1, 48, 80.0, batch=8)
+    flags = ("--log=log.csv", "--version=start", "--columns=start=t0", "--steps=40", "--train=5", "--draws=2")
+    for policy, same in ((rollouts.admission, True), (rollouts.synchronous, False)):
+        run = rollouts.simulate(work, system, policy, num_steps=50)
+        logged(tmp_path / "log.csv", run, trained=not same)
+        code, output, errors = roll(*flags, "--policy=window,admission")
+        assert code == 0, errors
+        words = " ".join(output.split())
+        assert "Under `window, lag 1` " in words
+        assert "times as many" not in words
+        pattern = (
+            r"it trains on (\S+) tokens a second \(the log has (\S+), at mean staleness (\S+?)"
+            r"(: the job is as fast already)?\) and starves nobody, at mean staleness \S+ by rollout \(largest \d+\)"
+        )
+        value, had, stale, said = re.search(pattern, words).groups()
+        value, had = (float(text.replace(",", "")) for text in (value, had))
+        assert had == pytest.approx(run.figures(1)["goodput"], rel=0.1)
+        assert float(stale) == pytest.approx(run.figures()["staleness"], rel=0.01)
+        assert bool(said) == same
+        assert (value < 1.1 * had) == same
+        assert ("The log is taken to have all rollouts" in words) == (not same)
+
+
+def test_a_trainer_step_that_the_log_has_no_time_for_is_refused(roll, tmp_path, monkeypatch):
+    monkeypatch.setattr(RolloutLog, "workload", None)
+    system = rollouts.System(batch=4, train=2.0, transfer=1.0)
+    run = rollouts.simulate(rollouts.lognormal(prompts=300, group=4), system, rollouts.unbounded, num_steps=40)
+    logged(tmp_path / "log.csv", run)
+    flags = ("--log=log.csv", "--version=start", "--columns=start=t0")
+    for given, begin, end in (
+        (["--train=8", "--transfer=1.5"], "--train=8 must be less: with --transfer=1.5 it is about ", "not 9.5"),
+        (["--train=8", "--hold=none"], "--train=8 must be less: it is about ", "not 8"),
+    ):
+        code, _, errors = roll(*flags, *given)
+        assert code == 2
+        (line,) = errors.strip().splitlines()
+        assert line.startswith(f"error: {begin}")
+        assert line.endswith(f" at most, as versions of the log follow each other, {end}")
+        assert 2.8 < float(re.search(r"it is about (\S+) at most", line)[1]) < 3.2
+    for train in ("4.5", "2"):  # up to twice as many are not refused, since the bound is not exact
+        assert "must be less" not in roll(*flags, f"--train={train}")[2]
+
+
 @pytest.mark.long("the command as users run it")
 def test_what_is_learned_is_what_the_library_learns(roll, tmp_path):
     small = (*SHORT, "--policy=synchronous,admission", "--runs=6", "--trials=2", "--minibatches=2", "--target=0.1")

@@ -28,7 +28,7 @@ def steady(worker, seconds=0.0):
 
 
 def faulty(worker, folder):
-    """The process that has ticket 5 first dies, and ticket 9 raises once: each leaves a file that says so."""
+    """Ticket 0 always raises; the process that has ticket 5 first dies, and 9 raises once: files say so."""
 
     def once(name):
         try:
@@ -40,7 +40,7 @@ def faulty(worker, folder):
     def failing(params, ticket):
         if ticket == 5 and once("died"):
             os._exit(3)
-        if ticket == 9 and once("raised"):
+        if ticket == 0 or (ticket == 9 and once("raised")):
             raise ArithmeticError("a mistake of the user")
         return gradient(params, ticket)
 

@@ -14,6 +14,7 @@ import own_works
 import pytest
 
 from sgdlab import live, policies, rules
+from sgdlab.errors import RunFailed
 from sgdlab.live.work import OwnGradients, OwnLoop, OwnWork, checked, place_of
 
 QUICK = live.LiveSettings(respawn_seconds=0.05, join_seconds=60.0, turn_seconds=0.05, failures=3)
@@ -59,7 +60,12 @@ def test_a_run_whose_workers_die_and_fail_is_what_its_record_says(tmp_path):
     )
     fates = recording.ledger()
     assert fates["lost"] >= 1
-    assert fates["failed"] == 1
+    assert fates["failed"] == 2
+    warmed = [(tmp_path / f"run/workers/worker_{worker}.log").read_text() for worker in range(3)]
+    assert all(
+        f"The warm-up of worker {worker} has failed (ArithmeticError: a mistake" in said
+        for worker, said in enumerate(warmed)
+    )
     assert fates["begun"] == sum(count for fate, count in fates.items() if fate != "begun")
     np.testing.assert_allclose(params["w"], by_hand(recording, 0.1)["w"], rtol=2e-5)
     assert (
@@ -112,7 +118,8 @@ def test_a_server_that_is_killed_goes_on(work, tmp_path):
 def test_gradients_of_another_shape_end_the_run_and_say_so(tmp_path):
     run = {"policy": policies.asynchronous, "rule": rules.asgd(learning_rate=0.1), "num_workers": 1}
     settings = live.LiveSettings(respawn_seconds=0.01, respawns=1, wait_seconds=0.5)
-    with pytest.raises(Exception, match=r"gradient\['w'\] has shape \(2,\); its parameters have \(3,\)"):
+    words = r"^error: the last 10 gradients of all workers failed; of worker 0: ValueError: gradient\['w'\] has shape"
+    with pytest.raises(RunFailed, match=words):
         live.train(own_works.misshapen, **run, num_gradients=9, workdir=tmp_path, settings=settings)
 
 

@@ -14,11 +14,11 @@ from sgdlab.live.transport import ANEW
 from sgdlab.live.worker import Actor
 
 
-def started(layout=None):
+def started(layout=None, **argument):
     """An actor, what it answered, and where the arrays of parameters and of an answer lie."""
     params, answer = process_works.params(), Gradients(process_works.plus({})).aux
     places = MemoryLayout(params), MemoryLayout({"params": params, "aux": answer})
-    source = {"function": "process_works:plus", "argument": {}, "modules": {}}
+    source = {"function": "process_works:plus", "argument": argument, "modules": {}}
     start = {"source": source, "path": (), "layout": layout or places[1].described()}
     actor = Actor(0)
     return actor, actor.start(start, None)[0], *places
@@ -46,6 +46,14 @@ def test_it_answers_with_the_bytes_of_the_gradient(bytes_of):
         expected = jax.tree.map(lambda leaf, ticket=ticket: np.asarray(leaf + ticket), params.tree(bytes_of))
         jax.tree.map(np.testing.assert_array_equal, found["params"], expected)
         assert found["aux"]["loss"] == ticket / 2
+
+
+def test_a_batch_that_raises_while_it_warms_up_ends_nothing(bytes_of, capfd):
+    actor, ready, *_ = started(bad=0)
+    assert ready["kind"] == "joined"
+    assert "The warm-up of worker 0 has failed (ArithmeticError: a mistake of the user" in capfd.readouterr().out
+    said = [actor.compute(asked(0, ticket), bytes_of)[0] for ticket in (0, 1, 2)]
+    assert [one["kind"] for one in said] == ["failed", "came", "came"]
 
 
 def test_it_gives_up_what_was_interrupted_and_what_has_no_parameters(bytes_of):

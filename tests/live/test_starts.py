@@ -104,6 +104,29 @@ def test_many_workers_start_a_few_at_a_time():
     assert "workers are there" not in lines[-1]
 
 
+class Others(Rehearsal):
+    """Workers that others start: the server frees places for them."""
+
+    STARTS = False
+
+
+def test_a_place_that_nobody_has_taken_is_free_and_nothing_is_said_to_start():
+    own = LiveSettings(min_workers=2, join_seconds=5.0, wait_seconds=20.0, watch_seconds=0.0)
+    joins = {0: 0.0, 1: 1.0, 2: 1e9, 3: 1e9}
+    statuses, transport = [], Others(constant(4), compute, faults=[Fault("kill", 0, 10.3)], join_seconds=joins)
+    asynchronous(30, transport=transport, settings=own, watch=statuses.append)
+    lines = [line_of(status) for status in statuses]
+    assert any("2 of 4 workers are there, 2 places are free" in line for line in lines)
+    assert "starting" not in " ".join(lines)
+    said = {words for status in statuses for _, words in status.events}
+    assert "worker 0 is lost: killed by SIGKILL; its place is free in 0.5 s" in said
+    assert not any("started again" in words for words in said)
+    transport = Others(constant(4), compute, join_seconds=joins)
+    words = r"^2 of 4 workers are there, and min_workers=3 are needed: worker 2 and 3: nobody has joined$"
+    with pytest.raises(HostLost, match=words):
+        asynchronous(30, transport=transport, settings=dataclasses.replace(own, min_workers=3))
+
+
 def test_a_process_that_hangs_while_it_starts_is_given_up():
     class Hanging(Noting):
         def _start(self, worker, seconds):

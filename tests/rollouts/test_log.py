@@ -81,6 +81,19 @@ def test_goodput_of_a_log_by_hand(tmp_path):
     assert (found["seconds_per_step"], found["goodput"]) == (2.0, (20 + 40) / 4)
 
 
+def test_the_shortest_step_of_a_log_by_hand(tmp_path):
+    """Versions come every 10 s, and every second one is seen 10 s late: at 20, 20, 40, 40, ... 240 s."""
+    starts = np.arange(0.0, 241.0, 20.0)
+    columns = {
+        "start": starts, "end": starts + 1, "tokens": np.ones(13), "version": np.arange(0, 25, 2),
+        "group": np.arange(13), "step": np.arange(0, 25, 2),
+    }  # fmt: skip
+    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
+    assert read_log(tmp_path / "log.parquet", version="start").figures()["shortest_step"] == 10.0
+    pyarrow.parquet.write_table(pa.table(columns).slice(0, 1), tmp_path / "log.parquet")
+    assert np.isnan(read_log(tmp_path / "log.parquet", version="start").figures()["shortest_step"])
+
+
 def test_csv_and_json_lines_are_the_same_log(run, tmp_path):
     whole = table(run)
     renamed = whole.rename_columns(["t0" if name == "start" else name for name in whole.column_names])
@@ -182,6 +195,55 @@ def test_trained_rollouts_alone_predict_nothing(run, tmp_path):
         log.workload()
 
 
+@pytest.mark.parametrize(("engines", "slots"), [(3, 8), (2, 64)])
+def test_a_synchronous_log_of_trained_rollouts_has_all_there_are(engines, slots, tmp_path):
+    """With fewer slots than rollouts of a step, and with more."""
+    work = rollouts.lognormal(prompts=500, group=4, cap=3000, seed=4)
+    run = simulated("synchronous", work, rollouts.System(engines, slots, batch=8), 60)
+    pyarrow.parquet.write_table(table(run, kept=run.trained()), tmp_path / "log.parquet")
+    drawn = read_log(tmp_path / "log.parquet", version="start").workload(prompts=5000).tokens[0]
+    begun = {tuple(group) for group in work.tokens[0, : 8 * 60].tolist()}
+    assert {tuple(group) for group in drawn.tolist()} == begun
+    assert drawn.mean() == pytest.approx(work.tokens[0, : 8 * 60].mean(), rel=0.03)
+
+
+def changed(columns, row, **cells):
+    return {name: [*cell[:row], cells.get(name, cell[row]), *cell[row + 1 :]] for name, cell in columns.items()}
+
+
+def test_trained_rollouts_that_may_not_be_all_are_refused(tmp_path):
+    """Fresh ones of a job that throws away what is stale; then a synchronous log with one thing wrong at a time."""
+    work = rollouts.lognormal(prompts=500, group=4, cap=3000, seed=4)
+    logs = []
+    for given in ({"lag": 0}, {"lag": 0, "stale": "abort"}, {"lag": 0, "gate": 1.0}):
+        run = rollouts.simulate(
+            work, rollouts.System(3, 16, batch=8), functools.partial(rollouts.window, **given), num_steps=30
+        )
+        assert run.staleness().max() == 0
+        assert run.tokens[run.trained()].mean() < 0.7 * work.mean()
+        logs.append(table(run, kept=run.trained()).to_pydict())
+    run = simulated("synchronous", work, rollouts.System(3, 8, batch=8), 20)
+    whole = table(run, kept=run.trained()).to_pydict()
+    kept = lambda keep: {
+        name: [cell for cell, ok in zip(column, keep, strict=True) if ok] for name, column in whole.items()
+    }
+    last = len(whole["step"]) - 1
+    logs += [
+        kept([step != 7 for step in whole["step"]]),
+        kept([group != 9 for group in whole["group"]]),
+        kept([row % 32 != 11 for row in range(last + 1)]),  # one of each step
+        changed(whole, last, version=18),
+        changed(whole, last, end=None),
+        whole | {"group": [group % 8 for group in whole["group"]]},
+    ]
+    for columns in logs:
+        pyarrow.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
+        with pytest.raises(ValueError, match="it holds trained rollouts alone"):
+            read_log(tmp_path / "log.parquet", version="start").workload()
+    pyarrow.parquet.write_table(pa.table(whole), tmp_path / "log.parquet")
+    read_log(tmp_path / "log.parquet", version="start").workload()
+
+
 GOOD = {
     "start": [0.0, 0.0, 5.0], "end": [4.0, 5.0, None], "tokens": [400, 500, 20], "version": [0, 0, 1],
     "group": [0, 1, 2], "step": [0, 1, None],
@@ -192,9 +254,10 @@ GOOD = {
     ("change", "message"),
     [
         ({"version": None}, r"it must have a column 'version' \(version\); it has start, end"),
-        ({"end": [4.0, -1.0, None]}, "row 2 must have a 'end' that fits the others"),
-        ({"tokens": [400, None, 20]}, "row 2 must have a 'tokens' that fits the others"),
-        ({"start": [0.0, None, 5.0]}, "row 2 must have a 'start' that fits the others"),
+        ({"end": [4.0, -1.0, None]}, r"^row 2: end=-1\.0 must be no earlier than its start$"),
+        ({"tokens": [400, None, 20]}, "^row 2: tokens=None must be at least 0, and known where the rollout is over$"),
+        ({"tokens": [400, 500, -5]}, "^row 3: tokens=-5 must be at least 0"),
+        ({"start": [0.0, None, 5.0]}, "^row 2: start=None must be a number of seconds$"),
         ({"step": [None, None, None]}, "it must have rows with a 'step': nothing was trained on"),
         ({"step": ["a", "b", "c"]}, "its column 'step' must hold numbers, not 'a'"),
         ({"version": [0, None, 1]}, "its column 'version' must hold a version in every row"),
@@ -207,3 +270,9 @@ def test_what_is_no_log_is_refused(change, message, tmp_path):
     pyarrow.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
     with pytest.raises(ValueError, match=message):
         read_log(tmp_path / "log.parquet", version="start").workload()
+
+
+def test_a_row_of_csv_is_the_line_of_the_file(tmp_path):
+    (tmp_path / "log.csv").write_text("start,end,tokens,version,group,step\n0,4,400,0,0,0\n0,5,-5,0,1,1\n")
+    with pytest.raises(ValueError, match=r"^row 3: tokens=-5 must be at least 0"):
+        read_log(tmp_path / "log.csv", version="start")
