@@ -35,7 +35,8 @@ class ColumnLayout:
       columns: part -> the column's name; of a wide table `step` and `start`, if it has them.
       workers: of a wide table, the columns that hold compute times.
       unit: of the durations.
-      guessed: parts that were recognised by another name than ours, and "unit" if the unit was recognised.
+      guessed: parts that were recognised by another name than ours, "unit" if the unit was recognised, and "workers"
+        if columns count as workers only because nothing else is known of them.
       parts: of a long table with several columns of times, what they make; `columns["duration"]` is the first then.
       remarks: what else was decided, in sentences.
     """
@@ -232,6 +233,7 @@ def _wide(
     units = {_unit(name, options) for name in workers}
     unit = units.pop() if len(units) == 1 else "s"
     guessed = _guessed(columns, said, unit, options)
+    guessed |= {"workers"} if not patterns and not column_names.alike(workers) else set()
     return ColumnLayout("wide", columns, workers, unit, guessed, remarks=(remark,) if remark else ())
 
 

@@ -257,7 +257,11 @@ class Tail:
         if not data.strip() or file.parser is None:
             return
         file.first_row = file.first_row or data.lstrip().partition(b"\n")[0]
-        rows = file.parser.parse(data)
+        try:
+            rows = file.parser.parse(data)
+        except BadTrace as error:
+            self._refuse(file, error)
+            return
         self.bad += file.parser.bad
         file.parser.bad.clear()
         file.newest = int(rows.step.max()) if rows.step.size else file.newest
@@ -289,11 +293,14 @@ class Tail:
                 self.bad["lines of another kind before the first row"] += file.others
             return below if parser.skips else data
         if error is not None and (data or not file.unread):
-            if self._one:
-                raise ValueError(f"{file.path}: {error}")
-            # A directory may hold other files too; that none is a trace is known in the end.
-            file.is_other, self.left_out[file.path.name] = True, f"{file.path}: {error}"
+            self._refuse(file, error)
         return b""
+
+    def _refuse(self, file: _File, error: BadTrace) -> None:
+        if self._one:
+            raise ValueError(f"{file.path}: {error}")
+        # A directory may hold other files too; that none is a trace is known in the end.
+        file.is_other, file.parser, self.left_out[file.path.name] = True, None, f"{file.path}: {error}"
 
     def _parser(self, first: bytes, file: _File) -> Parser | LiveLog:
         if first.startswith(LiveLog.BEGINS):
