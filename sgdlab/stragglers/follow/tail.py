@@ -191,13 +191,17 @@ class Tail:
           because of what `why` says: the job was started again, or files are read from their beginning again.
 
         Raises:
-          ValueError: where a file has not the columns of a trace, or sgdlab-record has written it in a newer format.
+          ValueError: where a file has not the columns of a trace, or sgdlab-record has written it in a newer format;
+            where rows are in no order of steps.
         """
         if self.steps.restarted and any(file.parser and file.parser.has_epochs for file in self._files.values()):
             self.offset += self.steps.given + 1  # the next epoch
             self.steps = self.steps.anew(same_workers=True)
         elif self.steps.restarted:
-            self.steps, self._jobs = self.steps.anew(), self._jobs + 1
+            try:
+                self.steps, self._jobs = self.steps.anew(), self._jobs + 1
+            except BadTrace as error:
+                raise ValueError(f"{self.path}: {error}") from None
             self.why = "its step numbers went back: the job that was started again is watched from its first step"
             return None
         if not self._look():
@@ -259,13 +263,13 @@ class Tail:
         file.first_row = file.first_row or data.lstrip().partition(b"\n")[0]
         try:
             rows = file.parser.parse(data)
+            self.steps.add(rows)
         except BadTrace as error:
             self._refuse(file, error)
             return
         self.bad += file.parser.bad
         file.parser.bad.clear()
         file.newest = int(rows.step.max()) if rows.step.size else file.newest
-        self.steps.add(rows)
 
     def _begun(self, file: _File, data: bytes) -> bytes:
         """The first rows of a file, whose first line tells what it holds.
