@@ -139,6 +139,11 @@ class Charts:
         self._last = x
         return raised, cleared
 
+    def forget(self, workers: np.ndarray) -> None:
+        """Begins the tests of some workers anew, by their indices or bool[N]; what is normal for them stays."""
+        self.slow[workers] = False
+        self.sums[:, workers], self.since[:, workers] = 0.0, self.block
+
     def centred(self, x: np.ndarray, rise: float) -> np.ndarray:
         """Return a block's x, less that of the workers that are as usual, where about half have become slower.
 
@@ -181,7 +186,7 @@ class Charts:
         self.since[_BACK, raised] = self.block
         self.back_since = np.where(cleared, self.since[_BACK], self.back_since)
         np.minimum(self.sums[:2], THRESHOLD, out=self.sums[:2])
-        self.sums[:, cleared], self.since[:, cleared] = 0.0, self.block  # they begin anew
+        self.forget(cleared)
         return raised, cleared
 
     def _learn(self, x: np.ndarray, there: np.ndarray) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -124,6 +124,12 @@ class Monitor:
             rows = slice(at, min(at + _BATCH * BLOCK, whole))
             found += self._batch(steps[rows], runtimes[rows].astype(np.float32, copy=False))
         self._held = steps[whole:].astype(np.int64), runtimes[whole:].astype(np.float32)
+        return found
+
+    def declared(self, since: Mapping[int, int]) -> list[Alarm]:
+        """Return what follows from workers that are silent by the clock: {worker: the first step that it lacks}."""
+        found = self.silence.declared(self.newest, since)
+        self.lost.tell(found, self.naming.index)
         return found
 
     @property

@@ -126,6 +126,30 @@ def test_a_silent_worker_is_named_and_returns():
     assert [alarm.since for alarm in found] == [333, 600]
 
 
+def test_a_slow_worker_that_is_silent_is_slow_no_more_and_found_anew_when_it_comes_again():
+    runtimes = noise(1000, 8, 7)
+    runtimes[100:, 2] *= 1.6
+    runtimes[300:600, 2] = np.nan
+    monitor, found = watched(runtimes[:600])
+    assert brief(found) == [(RAISED, SLOW_WORKER, ("2",)), (CLEARED, SLOW_WORKER, ("2",)), (RAISED, SILENT, ("2",))]
+    assert found[1].sentence() == "step 329: worker 2 is slow no more since step 300 (nothing was recorded since)"
+    assert [alarm.kind for alarm in monitor.standing()] == [SILENT]
+    _, again = watched(runtimes)
+    assert brief(again)[3:] == [(CLEARED, SILENT, ("2",)), (RAISED, SLOW_WORKER, ("2",))]
+    assert abs(again[4].since - 600) <= 3
+
+
+def test_a_slow_node_that_is_silent_is_slow_no_more():
+    runtimes = noise(900, 16, 3)
+    runtimes[100:, 4:8] *= 1.6
+    runtimes[400:, 4:8] = np.nan
+    monitor, found = watched(runtimes, nodes=[f"n{worker // 4}" for worker in range(16)])
+    ended = [alarm for alarm in found if alarm.event == CLEARED]
+    assert brief(ended) == [(CLEARED, SLOW_NODE, "n1")]
+    assert "slow no more since step 400" in ended[0].sentence()
+    assert {alarm.kind for alarm in monitor.standing()} == {SILENT}
+
+
 def test_when_all_are_silent_nobody_is():
     runtimes = noise(400, 8, 8)
     runtimes[200:] = np.nan
