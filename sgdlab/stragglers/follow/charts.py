@@ -88,11 +88,12 @@ class Charts:
         self.since[:, self.slow.size - more :] = self.block
         self._rescale()
 
-    def learn(self, blocks: np.ndarray) -> None:
+    def learn(self, blocks: np.ndarray, *, times: float = 1.0) -> None:
         """Learn the first standard deviation, from the first blocks, which `observe` is given afterwards.
 
         Args:
           blocks: float[B, N], x of each block and worker.
+          times: how many times as large as the blocks say it is assumed to be.
         """
         steps = np.abs(np.diff(blocks, axis=0))
         # A worker that changes in these blocks must not count for much: the largest differences are left out.
@@ -100,7 +101,7 @@ class Charts:
         kept = steps[: max(1, -(-steps.size * 15 // 16))]
         # Of few differences the mean may be too small by chance.
         known = of_differences(kept.mean()) * (1 + 1 / math.sqrt(kept.size)) if kept.size else 0.0
-        self._pooled = max(float(known), LEAST_SIGMA)
+        self._pooled = max(times * float(known), LEAST_SIGMA)
         self._pooled_count = len(blocks)
         self._rescale()
 

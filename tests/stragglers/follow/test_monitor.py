@@ -31,6 +31,18 @@ def test_a_worker_that_becomes_slow_is_named_with_since_and_factor(seed, factor)
     assert found[0].against_itself == pytest.approx(factor, rel=0.15)
 
 
+@pytest.mark.parametrize("workers", [2, 3, 4, 8])
+def test_of_few_workers_one_that_is_far_slower_is_named_before_the_noise_is_well_known(workers):
+    for seed in range(3):
+        runtimes = 0.25 * np.exp(0.05 * np.random.default_rng(seed).standard_normal((140, workers)))
+        assert watched(runtimes)[1] == []
+        runtimes[20:, 1] *= 2.5
+        monitor, found = watched(runtimes)
+        assert brief(found) == [(RAISED, SLOW_WORKER, ("1",))]
+        assert found[0].since == 20
+        assert found[0].step <= 90 < monitor.needed or workers == 8
+
+
 def test_it_is_over_once():
     runtimes = noise(1500, 16, 0)
     runtimes[403:811, 5] *= 1.5
