@@ -63,7 +63,7 @@ def series(file: pathlib.Path) -> str:
       >>> series(pathlib.Path("logs/rank0.0001.jsonl")), series(pathlib.Path("log.rank0.jsonl"))
       ('rank0.jsonl', 'log.rank0.jsonl')
     """
-    return re.sub(r"\.[0-9]{4,}(?=\.jsonl$)", "", file.name)
+    return re.sub(r"\.[0-9]{4,}(?=\.jsonl(\.gz)?$)", "", file.name)
 
 
 def number_behind_rank(path: str | os.PathLike[str]) -> str | None:

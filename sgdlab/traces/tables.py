@@ -145,7 +145,7 @@ def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker:
     "csv",
     title="CSV",
     source="RFC 4180, https://www.rfc-editor.org/rfc/rfc4180; with semicolons or tabs as spreadsheets write it",
-    endings=(".csv", ".tsv"),
+    endings=(".csv", ".tsv", ".csv.gz", ".tsv.gz"),
 )
 def delimited(*, path: pathlib.Path, options: Options) -> Recording:
     """Reads a file of cells separated by commas, semicolons or tabs, or those of a directory or pattern."""
@@ -159,12 +159,26 @@ def delimited(*, path: pathlib.Path, options: Options) -> Recording:
     endings=(".npy",),
 )
 def npy(*, path: pathlib.Path, options: Options) -> Recording:
-    """Reads an array [steps, workers] of numbers, whose rows messages number from 0; nothing is unpickled."""
+    """Reads an array [steps, workers] of numbers, whose rows messages number from 0; nothing is unpickled.
+
+    A file that ends in .npz holds it alone.
+    """
     try:
-        with path.open("rb") as file:
-            array = np.lib.format.read_array(file, allow_pickle=False)
+        if path.suffix.lower() == ".npz":
+            with np.load(path, allow_pickle=False) as found:
+                if len(found.files) != 1:
+                    raise BadTrace(
+                        "must hold one array, of shape [steps, workers], or be the recording of a run of `sgdlab "
+                        f"live`; it holds {', '.join(found.files) or 'none'}"
+                    )
+                array = found[found.files[0]]
+        else:
+            with path.open("rb") as file:
+                array = np.lib.format.read_array(file, allow_pickle=False)
+    except BadTrace:
+        raise
     except ValueError as error:
-        raise BadTrace(f"must be an array of numbers, as numpy.save writes it: {error}") from error
+        raise BadTrace(f"must be an array of numbers, as numpy.save or numpy.savez writes it: {error}") from error
     if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
         raise BadTrace(f"an array of shape {array.shape} must be numbers of shape [steps, workers]")
     layout = ColumnLayout.without_names(array.shape[1], options)
@@ -172,7 +186,12 @@ def npy(*, path: pathlib.Path, options: Options) -> Recording:
     return build(Cells(layout, CheckedRows(range(len(array))), numbers=numbers), skip=options.skip_bad_rows)
 
 
-@TRACES.register("json_lines", title="JSON lines", source="https://jsonlines.org", endings=(".jsonl", ".ndjson"))
+@TRACES.register(
+    "json_lines",
+    title="JSON lines",
+    source="https://jsonlines.org",
+    endings=(".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
+)
 def json_lines(*, path: pathlib.Path, options: Options) -> Recording:
     """Reads a file of JSON lines, or those of a directory or pattern, one for each worker.
 

@@ -142,7 +142,7 @@ class Tail:
     def __init__(self, path: str | os.PathLike[str], options: Options):
         self.path, self._options = str(path), options
         ending = pathlib.Path(self.path).suffix.lower()
-        if self._is_one and ending and ending not in ENDINGS:
+        if ending == ".gz" or (self._is_one and ending and ending not in ENDINGS):
             raise ValueError(
                 f"{self.path} cannot be followed: a file that grows is CSV or JSON lines ({', '.join(ENDINGS)})"
             )
