@@ -8,7 +8,7 @@ from sgdlab.traces.column_names import CERTAIN, NAMES, TIME_AS_STEP, UNITS, WITH
 from sgdlab.traces.options import SECONDS, Options
 from sgdlab.traces.problems import BadTrace
 
-PARTS = ("worker", "step", "duration", "node", "phase", "start", "epoch")
+PARTS = ("worker", "step", "duration", "node", "phase", "start", "epoch", "job")
 """Contents of the columns of a long table; the first three are necessary."""
 
 NECESSARY = PARTS[:3]
@@ -61,7 +61,7 @@ class ColumnLayout:
         """Column -> what its cells are: "name", "number", "begin" (number or date), or "start" (one, if all are)."""
         those = lambda kind, *parts: {self.columns[part]: kind for part in parts if part in self.columns}
         return {
-            **those("name", "worker", "phase", "node", "optype", "epoch", *RANKS),
+            **those("name", "worker", "phase", "node", "optype", "epoch", "job", *RANKS),
             **those("number", "step", "seq_id", "mc", "gmc"),
             **dict.fromkeys((*self.times, *self.workers), "number"),
             **those("begin", "start_ts"),

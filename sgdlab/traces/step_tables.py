@@ -370,9 +370,19 @@ def several(worker: np.ndarray, step: np.ndarray, other: np.ndarray, *, most: fl
 
 
 def tell_apart(cells: Cells) -> None:
-    """Names workers by their machine, and counts steps over epochs, where their numbers begin anew in each."""
+    """Names workers by their machine, and counts steps over epochs, where their numbers begin anew in each.
+
+    Raises:
+      BadTrace: where the rows are those of several jobs.
+    """
     columns = cells.layout.columns
     worker, step = cells.names[columns["worker"]], cells.numbers[columns["step"]]
+    job = cells.names.get(columns.get("job", ""))
+    if job is not None and several(worker.codes, step, job.codes):
+        raise BadTrace(
+            f"column {columns['job']!r} has {len(job.values)} values, and workers have one step in several of them: "
+            f"keep the rows of one job, such as {job.values[0]!r} (--columns=job= says that it names none)"
+        )
     node = cells.names.get(columns.get("node", ""))
     if node is not None and several(worker.codes, step, node.codes, most=RESTARTS):
         worker = cells.names[columns["worker"]] = named_by_node(worker, node)

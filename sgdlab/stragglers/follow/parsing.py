@@ -83,7 +83,7 @@ class Parser:
         if self.layout.kind == "operations":
             raise BadTrace("a table of operations is read when it is whole, without --follow")
         self.has_epochs = "epoch" in self.layout.columns
-        self.layout = self.layout.without("start").without("epoch")
+        self.layout = self.layout.without("start").without("epoch").without("job")
         self.skips = self._dialect is not None and self._dialect.named
         self.sorts = self.layout.kind == "long"  # columns of a wide table are in order
         self._necessary = [self.layout.columns[part] for part in ("step", "duration")] if self.sorts else []
