@@ -1,7 +1,7 @@
 """Long tables, of a row for each worker and step or each phase of it; and wide ones, of a column for each worker."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ from sgdlab.report.words import some
 from sgdlab.traces import phases as kinds
 from sgdlab.traces import stages
 from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names, are_dates, indexed, ordered, seconds_since
-from sgdlab.traces.column_names import NAMES, base, start_per_second
-from sgdlab.traces.columns import ColumnLayout
+from sgdlab.traces.column_names import base, start_per_second
+from sgdlab.traces.columns import ColumnLayout, check_workers
 from sgdlab.traces.problems import BadTrace, CheckedRows
 from sgdlab.traces.recording import Recording
 
@@ -242,60 +242,6 @@ def _nodes(node: Names, kept: np.ndarray, table: _Table, notes: list[str]) -> tu
     if moved := [table.workers[index] for index in np.unique(worker[code[worker] != codes])]:
         notes.append(f"workers that were on several nodes count as on their last: {some(moved)}")
     return tuple(node.values[index] if index >= 0 else "" for index in code.tolist())
-
-
-_TELL = 8
-"""From so many numbers on, a column is known to count."""
-
-
-def check_workers(layout: ColumnLayout, numbers: Mapping[str, np.ndarray]) -> None:
-    """Refuses a wide table whose columns are ids or steps, such as a long one with names that are not recognised.
-
-    A column counts if it holds whole numbers, where others have fractions; or else if it rises by the same number, or
-    returns to its least one, with every change. Columns of workers that a person named, or that are alike but for their
-    numbers, are not looked at.
-
-    Example:
-      >>> rows = {"trainer": [1, 2] * 4, "tick": [1, 1, 2, 2, 3, 3, 4, 4], "took": [0.5, 0.25] * 4}
-      >>> found = ColumnLayout("wide", workers=tuple(rows), guessed=frozenset({"workers"}))
-      >>> check_workers(found, {name: np.array(values, float) for name, values in rows.items()})
-      Traceback (most recent call last):
-      ...
-      sgdlab.traces.problems.BadTrace: columns 'trainer' and 'tick' only count, and are no compute times of workers: the
-      columns were not recognised. --columns=trainer,tick,took names those of the worker, the step and the duration;
-      --columns='workers=*' those of workers
-    """
-    if "workers" not in layout.guessed:
-        return
-    found = {name: numbers[name][np.isfinite(numbers[name])] for name in layout.workers}
-    known = {name: values for name, values in found.items() if values.size >= _TELL}
-    whole = {name: np.unique(values).size for name, values in known.items() if (values == np.floor(values)).all()}
-    beside = len(whole) < len(known)
-    counting = [name for name, size in whole.items() if (size > 1 if beside else _counts(known[name], size))]
-    others = [name for name in known if name not in counting]
-    if not counting or not others:
-        return
-    each = " and ".join(map(repr, counting))
-    many = f"columns {each} only count, and are" if len(counting) > 1 else f"column {each} only counts, and holds"
-    rises = len(counting) == 1 and bool((np.diff(known[counting[0]]) > 0).all())
-    if rises and len(others) > 1 and "step" not in layout.columns:
-        right = f"--columns=step={counting[0]} names that of the step"
-    else:
-        ids = sorted(counting, key=lambda name: (any(base(name) in names for names in NAMES["step"]), whole[name]))
-        step = layout.columns.get("step") or ids.pop()
-        worker = [*ids, *(name for name in layout.workers if name not in known), "WORKER"][0]
-        right = f"--columns={worker},{step},{others[0] if len(others) == 1 else 'DURATION'}"
-        right += " names those of the worker, the step and the duration"
-    raise BadTrace(
-        f"{many} no compute times of workers: the columns were not recognised. {right}; --columns='workers=*' those of "
-        "workers"
-    )
-
-
-def _counts(values: np.ndarray, distinct: int) -> bool:
-    change = np.diff(values)
-    up, back = change[change > 0], values[1:][change < 0]
-    return distinct > 2 and bool((up == up[:1]).all() and (back == values.min()).all())
 
 
 def build_wide(cells: Cells, *, skip: bool) -> Recording:

@@ -156,7 +156,7 @@ class Parser:
         if self._row < _FIRST:
             before = self._first or dict.fromkeys(names, np.empty(0))
             self._first = {name: np.append(before[name], cells.numbers[name]) for name in names}
-            step_tables.check_workers(self.layout, self._first)
+            columns.check_workers(self.layout, self._first)
         step = np.arange(self._row, self._row + len(cells.rows))
         if "step" in self.layout.columns:
             step = cells.wholes(self.layout.columns["step"])
