@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 
 from sgdlab.traces import columns, operations, paths, step_tables, text_tables
 from sgdlab.traces.cells import Cells, Names, is_plain
-from sgdlab.traces.column_names import is_start
+from sgdlab.traces.column_names import is_start, unit_of
 from sgdlab.traces.columns import NECESSARY, ColumnLayout
 from sgdlab.traces.family import TRACES
 from sgdlab.traces.options import Options
@@ -19,6 +20,9 @@ from sgdlab.traces.recording import Recording
 
 _FILE = "the file's name"
 """The column of workers that files for each worker lack."""
+
+_LONG = 100.0
+"""A usual compute time above, in seconds, may well be in milliseconds, where its column is called `time` alone."""
 
 Load = Callable[..., Cells]
 """`(path, file, options, *, of_worker)` -> the columns of a file that are needed.
@@ -53,7 +57,14 @@ def _read(kind: str, path: pathlib.Path, options: Options, load: Load) -> Record
     files = paths.files(path, TRACES[kind].facts.endings) or paths.files(path, paths.LOOSE)
     cells = _loaded(files, options, load)
     pa.default_memory_pool().release_unused()  # else it keeps what large files took
-    return build(cells, skip=options.skip_bad_rows)
+    recording = build(cells, skip=options.skip_bad_rows)
+    name, times = cells.layout.columns.get("duration", ""), recording.runtimes
+    if "duration" in cells.layout.guessed and options.unit is None and unit_of(name) is None:
+        usual = float(np.nanmedian(times[:: max(len(times) // 1_000, 1)])) if np.isfinite(times).any() else 0.0
+        if usual > _LONG:
+            doubt = f"column {name!r} names no unit: its usual {usual:.3g} was read as seconds; --unit=ms says otherwise"
+            recording = dataclasses.replace(recording, notes=(*recording.notes, doubt))
+    return recording
 
 
 def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> Cells:
@@ -125,17 +136,22 @@ def parquet(*, path: pathlib.Path, options: Options) -> Recording:
 def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> Cells:
     try:
         schema = pyarrow.parquet.read_schema(path)
+        spans = {name for name in schema.names if pa.types.is_duration(schema.field(name).type)}
         known = {*columns.PARTS, *columns.OPERATIONS}
         known |= {name.partition("=")[2].strip() or name.strip() for name in options.columns}
         names = [
             name
             for name in schema.names
-            if is_plain(schema.field(name).type) or name.lower() in known or is_start(name)
+            if name in spans or is_plain(schema.field(name).type) or name.lower() in known or is_start(name)
         ]
         if not names:
             raise BadTrace("must have columns of numbers")
         layout = columns.layout(names, options, of_worker=of_worker)
         table = pyarrow.parquet.read_table(path, columns=list(layout.needed))
+        for name in spans & {*layout.needed}:  # their unit is known, whatever their name says
+            counts = table[name].cast(pa.duration("ns")).cast(pa.int64()).cast(pa.float64(), safe=False)
+            seconds = pc.divide(counts, pa.scalar(1e9 / layout.per_second))
+            table = table.set_column(table.column_names.index(name), name, seconds)
         return Cells.of(table, layout, CheckedRows(range(1, table.num_rows + 1), file))
     except pa.ArrowException as error:
         raise OSError(str(error)) from error

@@ -1,6 +1,8 @@
 """Columns of usual logs: which holds what, in which unit, and what is refused because two could be meant."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sgdlab.traces import BadTrace, Options, read
@@ -237,6 +239,32 @@ def test_columns_that_only_count_are_no_workers(tmp_path, case):
 def test_columns_of_times_are_workers(tmp_path, header, columns, workers):
     (tmp_path / "trace.csv").write_text(table(header, *columns))
     assert len(read(tmp_path / "trace.csv").workers) == workers
+
+
+@pytest.mark.parametrize("name", ["took", "time_ms"])
+@pytest.mark.parametrize("kind", ["s", "ms", "us", "ns"])
+def test_spans_of_time_in_parquet_have_their_own_unit(tmp_path, kind, name):
+    spans = pa.array([[1, 2, 4, None][row % 4] for row in range(8)], pa.duration(kind))
+    table = pa.table({"rank": [row % 2 for row in range(8)], "step": [row // 2 for row in range(8)], name: spans})
+    pq.write_table(table, tmp_path / "trace.parquet", store_schema=True)
+    found = read(tmp_path / "trace.parquet", Options(columns=(f"duration={name}",))).runtimes
+    np.testing.assert_allclose(found * SECONDS[kind], [[1, 2], [4, np.nan]] * 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("column", "unit", "doubted"),
+    [
+        ("time", None, True),
+        ("time", "s", False),
+        ("time", "ms", False),
+        ("time_s", None, False),
+        ("duration", None, False),
+    ],
+)
+def test_times_that_look_like_milliseconds_are_doubted_unless_their_unit_is_known(tmp_path, column, unit, doubted):
+    (tmp_path / "trace.csv").write_text(f"rank,step,{column}\n0,0,250\n1,0,260\n0,1,254\n1,1,240\n")
+    words = "column 'time' names no unit: its usual 252 was read as seconds; --unit=ms says otherwise"
+    assert (words in read(tmp_path / "trace.csv", Options(unit=unit)).notes) == doubted
 
 
 def test_columns_that_count_are_workers_where_a_person_says_so(tmp_path):
