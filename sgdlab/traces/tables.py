@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet
 
 from sgdlab.traces import columns, operations, paths, step_tables, text_tables
@@ -58,13 +57,21 @@ def _read(kind: str, path: pathlib.Path, options: Options, load: Load) -> Record
     cells = _loaded(files, options, load)
     pa.default_memory_pool().release_unused()  # else it keeps what large files took
     recording = build(cells, skip=options.skip_bad_rows)
-    name, times = cells.layout.columns.get("duration", ""), recording.runtimes
-    if "duration" in cells.layout.guessed and options.unit is None and unit_of(name) is None:
-        usual = float(np.nanmedian(times[:: max(len(times) // 1_000, 1)])) if np.isfinite(times).any() else 0.0
-        if usual > _LONG:
-            doubt = f"column {name!r} names no unit: its usual {usual:.3g} was read as seconds; --unit=ms says otherwise"
-            recording = dataclasses.replace(recording, notes=(*recording.notes, doubt))
+    if doubt := _doubt(cells.layout, recording.runtimes, options):
+        recording = dataclasses.replace(recording, notes=(*recording.notes, doubt))
     return recording
+
+
+def _doubt(layout: ColumnLayout, times: np.ndarray, options: Options) -> str:
+    """Say that times may be milliseconds, where they are long, and nobody has said that they are seconds."""
+    column = layout.columns.get("duration", "")
+    if "duration" not in layout.guessed or options.unit is not None or unit_of(column) is not None:
+        return ""
+    some = times[:: max(len(times) // 1_000, 1)]
+    usual = float(np.nanmedian(some)) if np.isfinite(some).any() else 0.0
+    if usual <= _LONG:
+        return ""
+    return f"column {column!r} names no unit: its usual value {usual:.3g} is read as seconds; --unit=ms says otherwise"
 
 
 def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> Cells:
@@ -149,9 +156,9 @@ def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker:
         layout = columns.layout(names, options, of_worker=of_worker)
         table = pyarrow.parquet.read_table(path, columns=list(layout.needed))
         for name in spans & {*layout.needed}:  # their unit is known, whatever their name says
-            counts = table[name].cast(pa.duration("ns")).cast(pa.int64()).cast(pa.float64(), safe=False)
-            seconds = pc.divide(counts, pa.scalar(1e9 / layout.per_second))
-            table = table.set_column(table.column_names.index(name), name, seconds)
+            nanoseconds = table[name].cast(pa.duration("ns")).cast(pa.int64()).cast(pa.float64(), safe=False)
+            in_unit = pa.array(nanoseconds.to_numpy() * (layout.per_second / 1e9))
+            table = table.set_column(table.column_names.index(name), name, in_unit)
         return Cells.of(table, layout, CheckedRows(range(1, table.num_rows + 1), file))
     except pa.ArrowException as error:
         raise OSError(str(error)) from error

@@ -195,7 +195,7 @@ def _is_time(cell: str, *, comma: bool) -> bool:
 def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> Cells:
     """Reads the columns of a CSV file that are needed: see `sgdlab.traces.tables.Load`."""
     with _opened(path) as lines:
-        text = io.TextIOWrapper(lines, encoding="utf-8-sig", newline="")  # pyrefly: ignore[bad-argument-type]
+        text = io.TextIOWrapper(lines, encoding="utf-8-sig", newline="")
         written = dialect_of(text)
         text.detach()  # else it closes the file
         layout = written.layout(options, of_worker=of_worker)
