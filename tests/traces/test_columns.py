@@ -233,6 +233,7 @@ def test_columns_that_only_count_are_no_workers(tmp_path, case):
         ("rank0,rank1,rank2", (STEPS, *TIMES.T[:2]), 3),  # their names are enough
         ("east,west", (1000 * TIMES.T[:2]).round().astype(int), 2),
         ("east,west", ([1.0] * 24, TIMES[:, 0]), 2),
+        ("east,west", ([1, 2, 3, 2] * 6, [2, 3, 5, 2] * 6), 2),
         ("east,west", ([1, 1, 1, 2] * 6, [1, 2, 2, 2] * 6), 2),
     ],
 )

@@ -247,5 +247,6 @@ def test_packed_files_are_read_as_those_that_are_not(tmp_path, ending):
     for path in (packed, packed.parent):
         np.testing.assert_array_equal(read(path).runtimes, plain.runtimes)
         assert read(path).workers == plain.workers == ("0", "1", "2")
-    with pytest.raises(ValueError, match=r"\.gz cannot be followed: a file that grows is CSV or JSON lines"):
-        Tail(packed, Options())
+    for path in (packed, packed.parent / f"*.{ending}.gz"):
+        with pytest.raises(ValueError, match=r"\.gz cannot be followed: a file that grows is CSV or JSON lines"):
+            Tail(path, Options())

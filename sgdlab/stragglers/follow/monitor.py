@@ -274,11 +274,10 @@ class Monitor:
         blocks = [x]
         if self._first is not None:
             self._first.append(x)
-            few = BLOCK * len(self._first) < self.needed
-            if few and not self._is_clear():
+            if BLOCK * len(self._first) < self.needed and not self._is_clear():
                 return []
             blocks, self._first = self._first, None
-            self.charts.learn(np.array(blocks), times=_FEW if few else 1.0)
+            self.charts.learn(np.array(blocks))
         found = []
         for each in blocks:
             raised, cleared = self.charts.observe(each)

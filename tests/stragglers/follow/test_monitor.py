@@ -162,6 +162,17 @@ def test_a_slow_node_that_is_silent_is_slow_no_more():
     assert {alarm.kind for alarm in monitor.standing()} == {SILENT}
 
 
+def test_who_is_still_slow_on_a_node_that_is_mostly_silent_is_named_itself():
+    runtimes = noise(900, 16, 3)
+    runtimes[100:, 4:8] *= 1.6
+    runtimes[400:, 5:8] = np.nan
+    monitor, found = watched(runtimes, nodes=[f"n{worker // 4}" for worker in range(16)])
+    (ended,) = (alarm for alarm in found if alarm.event == CLEARED)
+    assert (ended.kind, ended.node) == (SLOW_NODE, "n1")
+    assert 400 <= ended.since <= 450
+    assert [alarm.workers for alarm in monitor.standing() if alarm.kind == SLOW_WORKER] == [("4",)]
+
+
 def test_when_all_are_silent_nobody_is():
     runtimes = noise(400, 8, 8)
     runtimes[200:] = np.nan

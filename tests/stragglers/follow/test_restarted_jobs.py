@@ -9,6 +9,7 @@ from planted_traces import noise
 from sgdlab.commands import follow
 from sgdlab.stragglers.follow.alarms import AlarmFile
 from sgdlab.stragglers.follow.follower import Follower
+from sgdlab.stragglers.follow.step_collector import in_no_order
 from sgdlab.traces.options import Options
 
 HEADER = "rank,step,time\n"
@@ -111,6 +112,13 @@ def test_a_job_that_is_started_again_and_again_with_rows_somewhat_out_of_order_i
     follower = Follower(path, Options())
     assert ended(follower) == []
     assert (follower.restarts, follower.monitor.steps) == (4, 200)
+
+
+def test_what_is_somewhat_out_of_order_or_short_is_in_order():
+    near = np.argsort(np.arange(200) + np.random.default_rng(0).uniform(0, 9, 200))
+    assert (np.diff(near) < 0).mean() > 0.4
+    assert not in_no_order(np.zeros(400, int), np.tile(near, 2))
+    assert not in_no_order(np.array([0, 1, 0, 1]), np.array([299, 299, 0, 0]))
 
 
 def test_one_worker_that_goes_back_is_no_restart(tmp_path):
