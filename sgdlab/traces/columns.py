@@ -283,7 +283,7 @@ def check_workers(layout: ColumnLayout, numbers: Mapping[str, np.ndarray]) -> No
       ...
       sgdlab.traces.problems.BadTrace: columns 'trainer' and 'tick' only count, and are no compute times of workers: the
       columns were not recognised. --columns=trainer,tick,took names those of the worker, the step and the duration;
-      --columns='workers=*' those of workers
+      --columns='workers=rank*' those of workers
     """
     if "workers" not in layout.guessed:
         return
@@ -307,8 +307,8 @@ def check_workers(layout: ColumnLayout, numbers: Mapping[str, np.ndarray]) -> No
         right = f"--columns={worker},{step},{others[0] if len(others) == 1 else 'DURATION'}"
         right += " names those of the worker, the step and the duration"
     raise BadTrace(
-        f"{many} no compute times of workers: the columns were not recognised. {right}; --columns='workers=*' those of "
-        "workers"
+        f"{many} no compute times of workers: the columns were not recognised. {right}; --columns='workers=rank*' those "
+        "of workers"
     )
 
 

@@ -267,8 +267,7 @@ def in_no_order(worker: np.ndarray, step: np.ndarray) -> bool:
     """
     order = np.argsort(worker, kind="stable")
     change = np.diff(step[order])[np.diff(worker[order]) == 0]
-    enough = change.size >= BACK * np.unique(worker).size
-    if not enough:
+    if change.size < BACK * np.unique(worker).size:
         return False
     behind, far = (change < 0).mean(), (change <= -BACK).mean()
     return bool((behind > 0.4 and far > 0.05) or behind > 0.75)
