@@ -307,8 +307,8 @@ def check_workers(layout: ColumnLayout, numbers: Mapping[str, np.ndarray]) -> No
         right = f"--columns={worker},{step},{others[0] if len(others) == 1 else 'DURATION'}"
         right += " names those of the worker, the step and the duration"
     raise BadTrace(
-        f"{many} no compute times of workers: the columns were not recognised. {right}; --columns='workers=rank*' those "
-        "of workers"
+        f"{many} no compute times of workers: the columns were not recognised. {right}; --columns='workers=rank*' "
+        "those of workers"
     )
 
 
