@@ -229,7 +229,10 @@ def summary(follower: "Follower") -> str:
     if pauses.count:
         period = f", every {pauses.period} steps" if pauses.period else ""
         lines.append(f"{pauses.count:,} pauses of all workers{period}.")
-    lines += [f"Still: {alarm.sentence()}" for alarm in follower.standing] or ["Nothing is slow."]
+    calm = "Nothing is slow."
+    if monitor.steps < monitor.needed:
+        calm = f"Too few steps to say that nothing is slow: {monitor.steps} of {monitor.needed}."
+    lines += [f"Still: {alarm.sentence()}" for alarm in follower.standing] or [calm]
     gained = follower.gains()
     if gained:
         lines.append(f"By the last {gained[0].steps} steps: {'; '.join(gain.sentence() for gain in gained)}.")

@@ -52,6 +52,7 @@ NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("began", "begin", "started", "start_ts", "start_time", "timestamp", "time_stamp", "ts", "datetime"),
     ),
     "epoch": (("epoch", "epoch_idx", "epoch_index", "epoch_id", "epoch_num"),),
+    "job": (("job", "job_id", "job_name"), ("run", "run_id", "run_name", "experiment")),
 }  # fmt: skip
 """Part of a row -> groups of names of its column, in lower case, without the unit."""
 

@@ -1,14 +1,16 @@
-"""Which column of a table holds what, and in which unit: by its name, or as a person says."""
+"""Which column of a table holds what, and in which unit: by its name, or as a person says; what no worker can be."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from sgdlab.traces import column_names
 from sgdlab.traces.column_names import CERTAIN, NAMES, TIME_AS_STEP, UNITS, WITHIN_NODE, base, unit_of, words
 from sgdlab.traces.options import SECONDS, Options
 from sgdlab.traces.problems import BadTrace
 
-PARTS = ("worker", "step", "duration", "node", "phase", "start", "epoch")
+PARTS = ("worker", "step", "duration", "node", "phase", "start", "epoch", "job")
 """Contents of the columns of a long table; the first three are necessary."""
 
 NECESSARY = PARTS[:3]
@@ -35,7 +37,8 @@ class ColumnLayout:
       columns: part -> the column's name; of a wide table `step` and `start`, if it has them.
       workers: of a wide table, the columns that hold compute times.
       unit: of the durations.
-      guessed: parts that were recognised by another name than ours, and "unit" if the unit was recognised.
+      guessed: parts that were recognised by another name than ours, "unit" if the unit was recognised, and "workers"
+        if columns count as workers only because nothing else is known of them.
       parts: of a long table with several columns of times, what they make; `columns["duration"]` is the first then.
       remarks: what else was decided, in sentences.
     """
@@ -60,7 +63,7 @@ class ColumnLayout:
         """Column -> what its cells are: "name", "number", "begin" (number or date), or "start" (one, if all are)."""
         those = lambda kind, *parts: {self.columns[part]: kind for part in parts if part in self.columns}
         return {
-            **those("name", "worker", "phase", "node", "optype", "epoch", *RANKS),
+            **those("name", "worker", "phase", "node", "optype", "epoch", "job", *RANKS),
             **those("number", "step", "seq_id", "mc", "gmc"),
             **dict.fromkeys((*self.times, *self.workers), "number"),
             **those("begin", "start_ts"),
@@ -232,6 +235,7 @@ def _wide(
     units = {_unit(name, options) for name in workers}
     unit = units.pop() if len(units) == 1 else "s"
     guessed = _guessed(columns, said, unit, options)
+    guessed |= {"workers"} if not patterns and not column_names.alike(workers) else set()
     return ColumnLayout("wide", columns, workers, unit, guessed, remarks=(remark,) if remark else ())
 
 
@@ -258,3 +262,57 @@ def _said(header: Sequence[str], options: Options) -> dict[str, str | None]:
             raise BadTrace(f"--columns={','.join(options.columns)} names {name!r}; the columns are {', '.join(header)}")
         said[part] = known[name.lower()] if name else None
     return said
+
+
+_TELL = 8
+"""From so many numbers on, a column is known to count."""
+
+
+def check_workers(layout: ColumnLayout, numbers: Mapping[str, np.ndarray]) -> None:
+    """Refuses a wide table whose columns are ids or steps, such as a long one with names that are not recognised.
+
+    A column counts if it holds whole numbers, where others have fractions; or else if it rises by the same number, or
+    returns to its least one, with every change. Columns of workers that a person named, or that are alike but for their
+    numbers, are not looked at.
+
+    Example:
+      >>> rows = {"trainer": [1, 2] * 4, "tick": [1, 1, 2, 2, 3, 3, 4, 4], "took": [0.5, 0.25] * 4}
+      >>> found = ColumnLayout("wide", workers=tuple(rows), guessed=frozenset({"workers"}))
+      >>> check_workers(found, {name: np.array(values, float) for name, values in rows.items()})
+      Traceback (most recent call last):
+      ...
+      sgdlab.traces.problems.BadTrace: columns 'trainer' and 'tick' only count, and are no compute times of workers: the
+      columns were not recognised. --columns=trainer,tick,took names those of the worker, the step and the duration;
+      --columns='workers=rank*' those of workers
+    """
+    if "workers" not in layout.guessed:
+        return
+    found = {name: numbers[name][np.isfinite(numbers[name])] for name in layout.workers}
+    known = {name: values for name, values in found.items() if values.size >= _TELL}
+    whole = {name: np.unique(values).size for name, values in known.items() if (values == np.floor(values)).all()}
+    beside = len(whole) < len(known)
+    counting = [name for name, size in whole.items() if (size > 1 if beside else _counts(known[name], size))]
+    others = [name for name in known if name not in counting]
+    if not counting or not others:
+        return
+    each = " and ".join(map(repr, counting))
+    many = f"columns {each} only count, and are" if len(counting) > 1 else f"column {each} only counts, and holds"
+    rises = len(counting) == 1 and bool((np.diff(known[counting[0]]) > 0).all())
+    if rises and len(others) > 1 and "step" not in layout.columns:
+        right = f"--columns=step={counting[0]} names that of the step"
+    else:
+        ids = sorted(counting, key=lambda name: (any(base(name) in names for names in NAMES["step"]), whole[name]))
+        step = layout.columns.get("step") or ids.pop()
+        worker = [*ids, *(name for name in layout.workers if name not in known), "WORKER"][0]
+        right = f"--columns={worker},{step},{others[0] if len(others) == 1 else 'DURATION'}"
+        right += " names those of the worker, the step and the duration"
+    raise BadTrace(
+        f"{many} no compute times of workers: the columns were not recognised. {right}; --columns='workers=rank*' "
+        "those of workers"
+    )
+
+
+def _counts(values: np.ndarray, distinct: int) -> bool:
+    change = np.diff(values)
+    up, back = change[change > 0], values[1:][change < 0]
+    return distinct > 2 and bool((up == up[:1]).all() and (back == values.min()).all())

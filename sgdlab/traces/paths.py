@@ -60,10 +60,10 @@ def series(file: pathlib.Path) -> str:
     """Return the name of the series of a file, such as of rank0.0001.jsonl, which comes behind rank0.0000.jsonl.
 
     Example:
-      >>> series(pathlib.Path("logs/rank0.0001.jsonl")), series(pathlib.Path("log.rank0.jsonl"))
-      ('rank0.jsonl', 'log.rank0.jsonl')
+      >>> [series(pathlib.Path(f"logs/{name}")) for name in ("rank0.0001.jsonl", "0.0001.jsonl.gz", "log.rank0.jsonl")]
+      ['rank0.jsonl', '0.jsonl.gz', 'log.rank0.jsonl']
     """
-    return re.sub(r"\.[0-9]{4,}(?=\.jsonl$)", "", file.name)
+    return re.sub(r"\.[0-9]{4,}(?=\.jsonl(\.gz)?$)", "", file.name)
 
 
 def number_behind_rank(path: str | os.PathLike[str]) -> str | None:

@@ -162,6 +162,8 @@ def _format(path: pathlib.Path, options: Options, argument: str) -> Part:
             return TRACES["json_lines"]
         if kinds == {False} and not any(file.name.lower().endswith(".json") for file in loose):
             return TRACES["csv"]
+    if path.suffix.lower() == ".npz":  # of no live run
+        return TRACES["npy"]
     what = "hold files that end" if path.is_dir() else "end"
     formats = ", ".join(TRACES)
     raise ValueError(f"{argument} must {what} in {', '.join(endings)}, or --trace_format say what it is: {formats}")

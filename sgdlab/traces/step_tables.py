@@ -11,7 +11,7 @@ from sgdlab.traces import phases as kinds
 from sgdlab.traces import stages
 from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names, are_dates, indexed, ordered, seconds_since
 from sgdlab.traces.column_names import base, start_per_second
-from sgdlab.traces.columns import ColumnLayout
+from sgdlab.traces.columns import ColumnLayout, check_workers
 from sgdlab.traces.problems import BadTrace, CheckedRows
 from sgdlab.traces.recording import Recording
 
@@ -246,6 +246,7 @@ def _nodes(node: Names, kept: np.ndarray, table: _Table, notes: list[str]) -> tu
 
 def build_wide(cells: Cells, *, skip: bool) -> Recording:
     """Build the recording of a wide table: see `sgdlab.traces.tables.build`."""
+    check_workers(cells.layout, cells.numbers)
     layout, rows, notes = cells.layout, cells.rows, [*cells.layout.notes, *cells.notes]
     steps = np.arange(len(rows), dtype=np.float64)
     if column := layout.columns.get("step"):
@@ -315,9 +316,19 @@ def several(worker: np.ndarray, step: np.ndarray, other: np.ndarray, *, most: fl
 
 
 def tell_apart(cells: Cells) -> None:
-    """Names workers by their machine, and counts steps over epochs, where their numbers begin anew in each."""
+    """Names workers by their machine, and counts steps over epochs, where their numbers begin anew in each.
+
+    Raises:
+      BadTrace: where the rows are those of several jobs.
+    """
     columns = cells.layout.columns
     worker, step = cells.names[columns["worker"]], cells.numbers[columns["step"]]
+    job = cells.names.get(columns.get("job", ""))
+    if job is not None and several(worker.codes, step, job.codes):
+        raise BadTrace(
+            f"column {columns['job']!r} has {len(job.values)} values, and workers have one step in several of them: "
+            f"keep the rows of one job, such as {job.values[0]!r} (--columns=job= says that it names none)"
+        )
     node = cells.names.get(columns.get("node", ""))
     if node is not None and several(worker.codes, step, node.codes, most=RESTARTS):
         worker = cells.names[columns["worker"]] = named_by_node(worker, node)

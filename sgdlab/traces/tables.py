@@ -10,7 +10,7 @@ import pyarrow.parquet
 
 from sgdlab.traces import columns, operations, paths, step_tables, text_tables
 from sgdlab.traces.cells import Cells, Names, is_plain
-from sgdlab.traces.column_names import is_start
+from sgdlab.traces.column_names import is_start, unit_of
 from sgdlab.traces.columns import NECESSARY, ColumnLayout
 from sgdlab.traces.family import TRACES
 from sgdlab.traces.options import Options
@@ -19,6 +19,9 @@ from sgdlab.traces.recording import Recording
 
 _FILE = "the file's name"
 """The column of workers that files for each worker lack."""
+
+_LONG = 100.0
+"""A usual compute time above, in seconds, may well be in milliseconds, where its column is called `time` alone."""
 
 Load = Callable[..., Cells]
 """`(path, file, options, *, of_worker)` -> the columns of a file that are needed.
@@ -53,7 +56,22 @@ def _read(kind: str, path: pathlib.Path, options: Options, load: Load) -> Record
     files = paths.files(path, TRACES[kind].facts.endings) or paths.files(path, paths.LOOSE)
     cells = _loaded(files, options, load)
     pa.default_memory_pool().release_unused()  # else it keeps what large files took
-    return build(cells, skip=options.skip_bad_rows)
+    recording = build(cells, skip=options.skip_bad_rows)
+    if doubt := _doubt(cells.layout, recording.runtimes, options):
+        recording = dataclasses.replace(recording, notes=(*recording.notes, doubt))
+    return recording
+
+
+def _doubt(layout: ColumnLayout, times: np.ndarray, options: Options) -> str:
+    """Say that times may be milliseconds, where they are long, and nobody has said that they are seconds."""
+    column = layout.columns.get("duration", "")
+    if "duration" not in layout.guessed or options.unit is not None or unit_of(column) is not None:
+        return ""
+    some = times[:: max(len(times) // 1_000, 1)]
+    usual = float(np.nanmedian(some)) if np.isfinite(some).any() else 0.0
+    if usual <= _LONG:
+        return ""
+    return f"column {column!r} names no unit: its usual value {usual:.3g} is read as seconds; --unit=ms says otherwise"
 
 
 def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> Cells:
@@ -125,17 +143,22 @@ def parquet(*, path: pathlib.Path, options: Options) -> Recording:
 def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> Cells:
     try:
         schema = pyarrow.parquet.read_schema(path)
+        spans = {name for name in schema.names if pa.types.is_duration(schema.field(name).type)}
         known = {*columns.PARTS, *columns.OPERATIONS}
         known |= {name.partition("=")[2].strip() or name.strip() for name in options.columns}
         names = [
             name
             for name in schema.names
-            if is_plain(schema.field(name).type) or name.lower() in known or is_start(name)
+            if name in spans or is_plain(schema.field(name).type) or name.lower() in known or is_start(name)
         ]
         if not names:
             raise BadTrace("must have columns of numbers")
         layout = columns.layout(names, options, of_worker=of_worker)
         table = pyarrow.parquet.read_table(path, columns=list(layout.needed))
+        for name in spans & {*layout.needed}:  # their unit is known, whatever their name says
+            nanoseconds = table[name].cast(pa.duration("ns")).cast(pa.int64()).cast(pa.float64(), safe=False)
+            in_unit = pa.array(nanoseconds.to_numpy() * (layout.per_second / 1e9))
+            table = table.set_column(table.column_names.index(name), name, in_unit)
         return Cells.of(table, layout, CheckedRows(range(1, table.num_rows + 1), file))
     except pa.ArrowException as error:
         raise OSError(str(error)) from error
@@ -145,7 +168,7 @@ def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker:
     "csv",
     title="CSV",
     source="RFC 4180, https://www.rfc-editor.org/rfc/rfc4180; with semicolons or tabs as spreadsheets write it",
-    endings=(".csv", ".tsv"),
+    endings=(".csv", ".tsv", ".csv.gz", ".tsv.gz"),
 )
 def delimited(*, path: pathlib.Path, options: Options) -> Recording:
     """Reads a file of cells separated by commas, semicolons or tabs, or those of a directory or pattern."""
@@ -159,12 +182,26 @@ def delimited(*, path: pathlib.Path, options: Options) -> Recording:
     endings=(".npy",),
 )
 def npy(*, path: pathlib.Path, options: Options) -> Recording:
-    """Reads an array [steps, workers] of numbers, whose rows messages number from 0; nothing is unpickled."""
+    """Reads an array [steps, workers] of numbers, whose rows messages number from 0; nothing is unpickled.
+
+    A file that ends in .npz holds it alone.
+    """
     try:
-        with path.open("rb") as file:
-            array = np.lib.format.read_array(file, allow_pickle=False)
+        if path.suffix.lower() == ".npz":
+            with np.load(path, allow_pickle=False) as found:
+                if len(found.files) != 1:
+                    raise BadTrace(
+                        "must hold one array, of shape [steps, workers], or be the recording of a run of `sgdlab "
+                        f"live`; it holds {', '.join(found.files) or 'none'}"
+                    )
+                array = found[found.files[0]]
+        else:
+            with path.open("rb") as file:
+                array = np.lib.format.read_array(file, allow_pickle=False)
+    except BadTrace:
+        raise
     except ValueError as error:
-        raise BadTrace(f"must be an array of numbers, as numpy.save writes it: {error}") from error
+        raise BadTrace(f"must be an array of numbers, as numpy.save or numpy.savez writes it: {error}") from error
     if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
         raise BadTrace(f"an array of shape {array.shape} must be numbers of shape [steps, workers]")
     layout = ColumnLayout.without_names(array.shape[1], options)
@@ -172,7 +209,12 @@ def npy(*, path: pathlib.Path, options: Options) -> Recording:
     return build(Cells(layout, CheckedRows(range(len(array))), numbers=numbers), skip=options.skip_bad_rows)
 
 
-@TRACES.register("json_lines", title="JSON lines", source="https://jsonlines.org", endings=(".jsonl", ".ndjson"))
+@TRACES.register(
+    "json_lines",
+    title="JSON lines",
+    source="https://jsonlines.org",
+    endings=(".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
+)
 def json_lines(*, path: pathlib.Path, options: Options) -> Recording:
     """Reads a file of JSON lines, or those of a directory or pattern, one for each worker.
 

@@ -1,13 +1,17 @@
 """Tables of text, CSV and JSON lines, in pieces: PyArrow reads those in which it finds nothing odd, at once."""
 
+import contextlib
 import csv
 import dataclasses
+import gzip
 import io
 import itertools
 import json
 import os
 import pathlib
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
@@ -46,6 +50,19 @@ class Piece:
     def lines(self) -> int:
         """Return their number."""
         return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
+
+
+@contextlib.contextmanager
+def _opened(path: pathlib.Path) -> Iterator[IO[bytes]]:
+    """Opens a file of text; one that ends in .gz is unpacked on the disk, since its end is looked for first."""
+    with path.open("rb") as file:
+        if path.suffix.lower() != ".gz":
+            yield file
+            return
+        with tempfile.TemporaryFile() as whole, gzip.open(file) as packed:
+            shutil.copyfileobj(packed, whole)
+            whole.seek(0)
+            yield whole
 
 
 def _text_end(lines: IO[bytes]) -> int:
@@ -177,10 +194,11 @@ def _is_time(cell: str, *, comma: bool) -> bool:
 
 def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> Cells:
     """Reads the columns of a CSV file that are needed: see `sgdlab.traces.tables.Load`."""
-    with path.open(encoding="utf-8-sig", newline="") as text:
+    with _opened(path) as lines:
+        text = io.TextIOWrapper(lines, encoding="utf-8-sig", newline="")
         written = dialect_of(text)
-    layout = written.layout(options, of_worker=of_worker)
-    with path.open("rb") as lines:
+        text.detach()  # else it closes the file
+        layout = written.layout(options, of_worker=of_worker)
         pieces = _pieces(lines, file, _PIECE, _text_end(lines), quotes=True)
         cells = Cells.joined([csv_cells(piece, written, layout) for piece in pieces])
     if cells.left_out:
@@ -270,7 +288,7 @@ def _csv_by_line(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
 
 def load_json(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> Cells:
     """Reads the columns of JSON lines that are needed: see `sgdlab.traces.tables.Load`."""
-    with path.open("rb") as lines:
+    with _opened(path) as lines:
         pieces = _pieces(lines, file, _PIECE, _text_end(lines), quotes=False)
         found = [(piece, json_rows(piece)) for piece in map(_below_header, pieces)]
     keys = dict.fromkeys(itertools.chain.from_iterable(map(_keys, (rows for _, rows in found))))
@@ -290,7 +308,7 @@ RECORDED, _NEWEST = b'{"sgdlab_record": ', 1
 
 def has_no_rows(file: pathlib.Path) -> bool:
     """Tell whether a file is empty, or sgdlab-record has written no step yet."""
-    with file.open("rb") as lines:
+    with _opened(file) as lines:
         first = lines.read(1 << 16)
     return not first or (first.startswith(RECORDED) and b'"phase": ' not in first and len(first) < 1 << 16)
 

@@ -1,6 +1,8 @@
 """Columns of usual logs: which holds what, in which unit, and what is refused because two could be meant."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sgdlab.traces import BadTrace, Options, read
@@ -191,3 +193,81 @@ def test_doubtful_times_are_noted(tmp_path, times, word):
     assert word in read(tmp_path / "trace.npy").notes[0]
     np.save(tmp_path / "trace.npy", np.tile([[1.0, 2.0], [2.0, 1.0]], (5, 1)))
     assert read(tmp_path / "trace.npy").notes == ()
+
+
+STEPS, TIMES = np.arange(1, 25), np.random.default_rng(0).gamma(50, 0.005, (24, 3))
+
+
+def table(header, *columns):
+    rows = [",".join(map(str, row)) for row in zip(*columns, strict=True)]
+    return "\n".join([header, *rows, ""])
+
+
+COUNTING = {
+    "of each step": ("trainer,it,secs", np.tile([1, 2, 3], 8), np.repeat(STEPS[:8], 3), TIMES[:, 0]),
+    "of each worker": ("trainer,it,secs", np.repeat([0, 1, 2], 8), np.tile(STEPS[:8], 3), TIMES[:, 0]),
+    "in any order": ("trainer,tick,took", [3, 1, 2] * 8, np.repeat(STEPS[:8], 3)[::-1], TIMES[:, 0]),
+    "milliseconds": ("trainer,tick,took", np.tile([1, 2, 3], 8), np.repeat(STEPS[:8], 3), [251, 248, 260, 249] * 6),
+    "a step that is known": ("trainer,step,took", np.tile([4, 7, 9], 8), np.repeat(STEPS[:8], 3), TIMES[:, 0]),
+    "names of workers": ("trainer,tick,took", np.tile(["east", "west"], 12), np.repeat(STEPS[:12], 2), TIMES[:, 0]),
+    "a wide one": ("tick,east,west", STEPS, TIMES[:, 0], TIMES[:, 1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", COUNTING)
+def test_columns_that_only_count_are_no_workers(tmp_path, case):
+    header, *columns = COUNTING[case]
+    (tmp_path / "trace.csv").write_text(table(header, *columns))
+    names = "step=tick" if case == "a wide one" else header
+    with pytest.raises(ValueError, match=rf"only counts?, and .*were not recognised. --columns={names} names"):
+        read(tmp_path / "trace.csv")
+    recording = read(tmp_path / "trace.csv", Options(columns=tuple(names.split(","))))
+    assert recording.runtimes.size == (48 if case == "a wide one" else 24)
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "workers"),
+    [
+        ("east,west,asia", TIMES.T, 3),
+        ("step,east,west", (STEPS, *TIMES.T[:2]), 2),
+        ("rank0,rank1,rank2", (STEPS, *TIMES.T[:2]), 3),  # their names are enough
+        ("east,west", (1000 * TIMES.T[:2]).round().astype(int), 2),
+        ("east,west", ([1.0] * 24, TIMES[:, 0]), 2),
+        ("east,west", ([1, 2, 3, 2] * 6, [2, 3, 5, 2] * 6), 2),
+        ("east,west", ([1, 1, 1, 2] * 6, [1, 2, 2, 2] * 6), 2),
+    ],
+)
+def test_columns_of_times_are_workers(tmp_path, header, columns, workers):
+    (tmp_path / "trace.csv").write_text(table(header, *columns))
+    assert len(read(tmp_path / "trace.csv").workers) == workers
+
+
+@pytest.mark.parametrize("name", ["took", "time_ms"])
+@pytest.mark.parametrize("kind", ["s", "ms", "us", "ns"])
+def test_spans_of_time_in_parquet_have_their_own_unit(tmp_path, kind, name):
+    spans = pa.array([[1, 2, 4, None][row % 4] for row in range(8)], pa.duration(kind))
+    table = pa.table({"rank": [row % 2 for row in range(8)], "step": [row // 2 for row in range(8)], name: spans})
+    pq.write_table(table, tmp_path / "trace.parquet", store_schema=True)
+    found = read(tmp_path / "trace.parquet", Options(columns=(f"duration={name}",))).runtimes
+    np.testing.assert_allclose(found * SECONDS[kind], [[1, 2], [4, np.nan]] * 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("column", "unit", "doubted"),
+    [
+        ("time", None, True),
+        ("time", "s", False),
+        ("time", "ms", False),
+        ("time_s", None, False),
+        ("duration", None, False),
+    ],
+)
+def test_times_that_look_like_milliseconds_are_doubted_unless_their_unit_is_known(tmp_path, column, unit, doubted):
+    (tmp_path / "trace.csv").write_text(f"rank,step,{column}\n0,0,250\n1,0,260\n0,1,254\n1,1,240\n")
+    words = "column 'time' names no unit: its usual value 252 is read as seconds; --unit=ms says otherwise"
+    assert any(words in note for note in read(tmp_path / "trace.csv", Options(unit=unit)).notes) == doubted
+
+
+def test_columns_that_count_are_workers_where_a_person_says_so(tmp_path):
+    (tmp_path / "trace.csv").write_text(table("east,west", STEPS, TIMES[:, 0]))
+    assert read(tmp_path / "trace.csv", Options(columns=("workers=*",))).workers == ("east", "west")

@@ -43,9 +43,15 @@ def test_columns_and_units_are_known(run):
         read(run[0], Options(unit="ms"))
 
 
-def test_other_archives_are_refused(tmp_path):
-    np.savez(tmp_path / "trace.npz", a=np.ones((2, 2)))
-    with pytest.raises(ValueError, match="must end in"):
-        read(tmp_path / "trace.npz")
+def test_an_archive_of_one_array_is_read_as_that_and_others_are_refused(tmp_path):
+    times = np.random.default_rng(0).gamma(50, 0.02, (6, 3))
+    np.savez(tmp_path / "trace.npz", times)
+    np.testing.assert_array_equal(read(tmp_path / "trace.npz").runtimes, times)
     with pytest.raises(ValueError, match=r"trace\.npz'"):
         read(tmp_path / "trace.npz", Options(format="live_run"))
+    np.savez(tmp_path / "trace.npz", a=times, b=times)
+    with pytest.raises(ValueError, match=r"trace\.npz': must hold one array.*\[steps, workers\].*; it holds a, b$"):
+        read(tmp_path / "trace.npz")
+    (tmp_path / "trace.npz").write_text("no archive")
+    with pytest.raises(ValueError, match=r"trace\.npz': must be an array of numbers, as numpy.save or"):
+        read(tmp_path / "trace.npz")

@@ -230,3 +230,18 @@ def test_steps_are_followed(tmp_path, kind):
     assert tuple(tail.steps.workers) == read(path).workers == ("dp0", "dp1", "dp2")
     assert steps.tolist() == [*range(30)]
     np.testing.assert_array_equal(runtimes, read(path).runtimes)
+
+
+@pytest.mark.parametrize("name", ["job", "run_id"])
+def test_several_jobs_in_one_file_are_refused_by_their_column(tmp_path, name):
+    path, header = tmp_path / "trace.csv", f"{name},rank,step,seconds"
+    jobs = {job: [f"{job},{r},{t},{1 + k + r / 8}" for t in range(9) for r in range(2)] for k, job in enumerate("bca")}
+    path.write_text("\n".join([header, *jobs["b"], *jobs["c"], *jobs["a"], ""]))
+    with pytest.raises(ValueError, match=rf"column '{name}' has 3 values, .*: keep the rows of one job, such as 'b'"):
+        read(path)
+    with pytest.raises(ValueError, match="worker 0 has two compute times in step 0"):
+        read(path, Options(columns=("job=",)))
+    # One job, and one that is called otherwise where it was started again and goes on.
+    for rows in (jobs["c"], [*jobs["b"][:8], *jobs["c"][8:]]):
+        path.write_text("\n".join([header, *rows, ""]))
+        assert read(path).runtimes.shape == (9, 2)

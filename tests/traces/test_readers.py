@@ -376,10 +376,14 @@ class TestRefusals:
         with pytest.raises(ValueError, match=rf"^path='.*ranks': rank1\.{ending} cannot be read as"):
             recorded(folder)
 
-    @pytest.mark.parametrize("name", ["trace", "trace.npz", "trace.csv.gz", "trace.tx"])
+    @pytest.mark.parametrize("name", ["trace", "trace.csv.bz2", "trace.tx"])
     def test_wrong_ending(self, write, name):
-        with pytest.raises(ValueError, match=r"must end in \.parquet, \.csv, \.tsv, \.npy"):
+        with pytest.raises(ValueError, match=r"must end in \.parquet, \.csv, \.tsv, \.csv\.gz, .*\.npy"):
             recorded(write("a\n1\n", name))
+
+    def test_what_is_said_to_be_packed_and_is_not(self, write):
+        with pytest.raises(ValueError, match=r"trace\.csv\.gz' cannot be read as CSV: Not a gzipped file"):
+            recorded(write("a\n1\n", "trace.csv.gz"))
 
     def test_no_file(self, tmp_path):
         for path in (tmp_path, tmp_path / "none.csv"):

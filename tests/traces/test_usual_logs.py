@@ -1,10 +1,12 @@
 """Logs as frameworks and people write them: what is read, as what, and what is refused with its cure."""
 
+import gzip
 import json
 
 import numpy as np
 import pytest
 
+from sgdlab.stragglers.follow.tail import Tail
 from sgdlab.traces import Options, read
 from sgdlab.traces.columns import layout
 from sgdlab.traces.joining import rank_in
@@ -226,3 +228,25 @@ def test_a_row_that_is_there_twice_counts_once(tmp_path):
     recording = read(path)
     np.testing.assert_array_equal(recording.runtimes, [[1.5, 2.5], [1.0, 2.0]])
     assert "2 rows that are the same as others were left out" in recording.notes
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "ndjson"])
+def test_packed_files_are_read_as_those_that_are_not(tmp_path, ending):
+    values = [(rank, step, round(1 + rank / 8 + step / 64, 6)) for step in range(5) for rank in range(3)]
+    names = ("rank", "step", "seconds")
+    if ending in ("csv", "tsv"):
+        separator = "," if ending == "csv" else "\t"
+        text = "".join(separator.join(map(str, row)) + "\n" for row in [names, *values])
+    else:
+        text = "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in values)
+    (tmp_path / f"plain.{ending}").write_text(text)
+    (tmp_path / "packed").mkdir()
+    packed = tmp_path / "packed" / f"trace.{ending}.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    plain = read(tmp_path / f"plain.{ending}")
+    for path in (packed, packed.parent):
+        np.testing.assert_array_equal(read(path).runtimes, plain.runtimes)
+        assert read(path).workers == plain.workers == ("0", "1", "2")
+    for path in (packed, packed.parent / f"*.{ending}.gz"):
+        with pytest.raises(ValueError, match=r"\.gz cannot be followed: a file that grows is CSV or JSON lines"):
+            Tail(path, Options())

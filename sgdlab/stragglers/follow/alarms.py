@@ -13,6 +13,9 @@ from sgdlab.stragglers.diagnosis.causes import HANGS, PAUSES, SILENT, SLOW_NODE
 
 RAISED, NAMED, WORSE, CLEARED = "raised", "named", "worse", "cleared"
 
+GONE = "nothing was recorded since"
+"""The evidence where the alarm of something slow ends because its workers are silent."""
+
 _NAMED = 4
 """More workers than this are counted, and the first ones named."""
 
@@ -37,7 +40,7 @@ class Alarm:
       against_itself: the same over the workers' own best; None where it says nothing.
       count: how many pauses there were.
       period: every how many steps they come; None if that is unknown.
-      evidence: half a sentence with numbers.
+      evidence: half a sentence with numbers; of something slow that is "cleared", `GONE` if it is silent, else empty.
     """
 
     event: str
@@ -83,6 +86,8 @@ class Alarm:
           'step 340: worker 5 has been 1.60 times slower since step 300 (in 39 of 40 steps)'
           >>> Alarm(CLEARED, "slow worker", 860, 812, ("5",)).sentence()
           'step 860: worker 5 is back to normal since step 812'
+          >>> Alarm(CLEARED, "slow worker", 860, 812, ("5",), evidence=GONE).sentence()
+          'step 860: worker 5 is slow no more since step 812 (nothing was recorded since)'
         """
         why = f" ({self.evidence})" if self.evidence else ""
         hangs = "steps come again" if self.event == CLEARED else "no step comes any more: the job hangs, or has ended"
@@ -93,7 +98,8 @@ class Alarm:
         many = self.kind != SLOW_NODE and len(self.workers) > 1
         has, been = ("have", "are") if many else ("has", "is")
         if self.event == CLEARED:
-            return f"{who} {been} {'there again' if self.kind == SILENT else 'back to normal'} since step {self.since}"
+            usual = "slow no more" if self.evidence == GONE else "back to normal"
+            return f"{who} {been} {'there again' if self.kind == SILENT else usual} since step {self.since}"
         if self.kind == SILENT:
             return f"{who} {has} been silent since step {self.since}"
         if self.event == WORSE:

@@ -88,11 +88,12 @@ class Charts:
         self.since[:, self.slow.size - more :] = self.block
         self._rescale()
 
-    def learn(self, blocks: np.ndarray) -> None:
+    def learn(self, blocks: np.ndarray, *, times: float = 1.0) -> None:
         """Learn the first standard deviation, from the first blocks, which `observe` is given afterwards.
 
         Args:
           blocks: float[B, N], x of each block and worker.
+          times: how many times as large as the blocks say it is assumed to be.
         """
         steps = np.abs(np.diff(blocks, axis=0))
         # A worker that changes in these blocks must not count for much: the largest differences are left out.
@@ -100,7 +101,7 @@ class Charts:
         kept = steps[: max(1, -(-steps.size * 15 // 16))]
         # Of few differences the mean may be too small by chance.
         known = of_differences(kept.mean()) * (1 + 1 / math.sqrt(kept.size)) if kept.size else 0.0
-        self._pooled = max(float(known), LEAST_SIGMA)
+        self._pooled = max(times * float(known), LEAST_SIGMA)
         self._pooled_count = len(blocks)
         self._rescale()
 
@@ -138,6 +139,11 @@ class Charts:
             self._learn(x, np.ones(x.size, bool) if missing is None else ~missing)
         self._last = x
         return raised, cleared
+
+    def forget(self, workers: np.ndarray) -> None:
+        """Begins the tests of some workers anew, by their indices or bool[N]; what is normal for them stays."""
+        self.slow[workers] = False
+        self.sums[:, workers], self.since[:, workers] = 0.0, self.block
 
     def centred(self, x: np.ndarray, rise: float) -> np.ndarray:
         """Return a block's x, less that of the workers that are as usual, where about half have become slower.
@@ -181,7 +187,7 @@ class Charts:
         self.since[_BACK, raised] = self.block
         self.back_since = np.where(cleared, self.since[_BACK], self.back_since)
         np.minimum(self.sums[:2], THRESHOLD, out=self.sums[:2])
-        self.sums[:, cleared], self.since[:, cleared] = 0.0, self.block  # they begin anew
+        self.forget(cleared)
         return raised, cleared
 
     def _learn(self, x: np.ndarray, there: np.ndarray) -> None:

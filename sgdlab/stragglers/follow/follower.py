@@ -185,7 +185,7 @@ class Follower:
         steps, newest = self.tail.steps, self.monitor.newest
         behind, latest = self.arrivals.behind, int(steps.newest.max(initial=0)) + self.tail.offset
         since = {worker: latest - behind[worker] + 1 for worker in np.flatnonzero(overdue).tolist() if worker in behind}
-        found = self.monitor.silence.declared(newest, since)
+        found = self.monitor.declared(since)
         seconds = None if end else self.arrivals.hangs(usual)
         if seconds is None:
             if self._hangs is not None and not end:

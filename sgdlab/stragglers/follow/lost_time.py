@@ -67,6 +67,10 @@ class LostTime:
     def add(self, block: StepBlock, found: Iterable[Alarm], index: Mapping[str, int]) -> None:
         """Adds a block, and the alarms that were found in it; `index` has the place of each worker."""
         self._held.append(block)
+        self.tell(found, index)
+
+    def tell(self, found: Iterable[Alarm], index: Mapping[str, int]) -> None:
+        """Adds alarms that were found since the last block."""
         for alarm in found:
             if alarm.event == RAISED and alarm.kind in (SLOW_WORKER, SLOW_NODE, ALL_SLOWER):
                 self._spans.append(_Span(alarm, np.array([index[name] for name in alarm.workers], int)))

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ _LOOK = 10
 _PATIENCE = 5  # blocks in which workers may be found to blame, before a slower cluster is said to be so as a whole
 _BATCH = 8  # blocks whose medians are computed together
 _WARM_UP_RUNTIMES, _WARM_UP_BLOCKS = 60, (5, 30)
+_FEW = 3.0
+"""So many times the deviation of fewer blocks is assumed, where a worker may be slow beyond doubt."""
 
 
 class Monitor:
@@ -125,6 +127,18 @@ class Monitor:
             found += self._batch(steps[rows], runtimes[rows].astype(np.float32, copy=False))
         self._held = steps[whole:].astype(np.int64), runtimes[whole:].astype(np.float32)
         return found
+
+    def declared(self, since: Mapping[int, int]) -> list[Alarm]:
+        """Return what follows from workers that are silent by the clock: {worker: the first step that it lacks}."""
+        found = self.silence.declared(self.newest, since)
+        self.lost.tell(found, self.naming.index)
+        return found
+
+    @property
+    def needed(self) -> int:
+        """Return from how many steps on workers are tested; what is clear is told before."""
+        least, most = _WARM_UP_BLOCKS
+        return BLOCK * min(max(least, -(-_WARM_UP_RUNTIMES // max(len(self.workers), 1))), most)
 
     @property
     def usual(self) -> float:
@@ -230,6 +244,17 @@ class Monitor:
             found = dataclasses.replace(found, event=NAMED, evidence=words)
         return [self.naming.kept(found)]
 
+    def _is_clear(self) -> bool:
+        """Return whether the first blocks tell that a worker is slow, though so few say little of the noise."""
+        blocks = np.array(self._first)
+        if len(blocks) < _WARM_UP_BLOCKS[0]:
+            return False
+        trial = Charts(len(self.workers))
+        trial.learn(blocks, times=_FEW)
+        for each in blocks:
+            trial.observe(each)
+        return bool(trial.slow.any())
+
     def _whole_cluster(self, last: int, level: float) -> list[Alarm]:
         raised, _ = self.cluster.observe(np.array([level], np.float32))
         slow = self.cluster.slow[0]
@@ -249,8 +274,7 @@ class Monitor:
         blocks = [x]
         if self._first is not None:
             self._first.append(x)
-            least, most = _WARM_UP_BLOCKS
-            if len(self._first) < min(max(least, -(-_WARM_UP_RUNTIMES // max(len(self.workers), 1))), most):
+            if BLOCK * len(self._first) < self.needed and not self._is_clear():
                 return []
             blocks, self._first = self._first, None
             self.charts.learn(np.array(blocks))

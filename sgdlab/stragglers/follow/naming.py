@@ -10,7 +10,7 @@ import numpy as np
 from sgdlab import arrays
 from sgdlab.stragglers.diagnosis import causes, change_points
 from sgdlab.stragglers.diagnosis.history import MOST_OF_NODE, of_nodes
-from sgdlab.stragglers.follow.alarms import CLEARED, RAISED, WORSE, Alarm
+from sgdlab.stragglers.follow.alarms import CLEARED, GONE, RAISED, WORSE, Alarm
 from sgdlab.stragglers.follow.charts import LEAST_FACTOR, Charts
 from sgdlab.stragglers.follow.recent import STEPS, WINDOW, Recent
 
@@ -98,6 +98,21 @@ class Naming:
                 began = int(self._charts.back_since[worker])
                 found.append(self.alarm(CLEARED, causes.SLOW_WORKER, last, began, [worker], self.node(worker)))
         return found
+
+    def silenced(self, last: int, workers: Sequence[int], since: int) -> list[Alarm]:
+        """Return the ends of alarms of slow workers, and of slow nodes, that are silent since a step.
+
+        Those that come again, and are still slow, are found anew.
+        """
+        self._charts.forget(np.asarray(workers, int))
+        self._charts.back_since[list(workers)] = self._charts.block
+        gone, slow = {self.workers[worker] for worker in workers}, self._charts.elevated()
+        return [
+            self.kept(Alarm(CLEARED, alarm.kind, last, since, alarm.workers, alarm.node, evidence=GONE))
+            for alarm in list(self.open.values())
+            if alarm.kind in (causes.SLOW_WORKER, causes.SLOW_NODE) and gone & {*alarm.workers}
+            if not slow[[self.index[name] for name in alarm.workers]].any()
+        ]
 
     def settle(self, last: int) -> list[Alarm]:
         """Nodes that are back to normal, and their workers that are not."""

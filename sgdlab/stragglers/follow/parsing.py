@@ -15,6 +15,9 @@ from sgdlab.traces.options import Options
 from sgdlab.traces.paths import object_of
 from sgdlab.traces.problems import BadTrace
 
+_FIRST = 20
+"""Rows of a wide table whose columns are looked at: no step is given out before there are as many."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParsedRows:
@@ -63,6 +66,7 @@ class Parser:
         self.bad: Counter[str] = Counter()
         self._worker, self._joins, self.counts_on_nodes = worker, joins, False
         self._row = 0
+        self._first: dict[str, np.ndarray] = {}
         self._parts_seen = False
         text = first.decode("utf-8-sig", "replace").strip()
         self._dialect: text_tables.Dialect | None = None
@@ -79,14 +83,18 @@ class Parser:
         if self.layout.kind == "operations":
             raise BadTrace("a table of operations is read when it is whole, without --follow")
         self.has_epochs = "epoch" in self.layout.columns
-        self.layout = self.layout.without("start").without("epoch")
+        self.layout = self.layout.without("start").without("epoch").without("job")
         self.skips = self._dialect is not None and self._dialect.named
         self.sorts = self.layout.kind == "long"  # columns of a wide table are in order
         self._necessary = [self.layout.columns[part] for part in ("step", "duration")] if self.sorts else []
         self.has_phases = "phase" in self.layout.columns
 
     def parse(self, data: bytes) -> ParsedRows:
-        """Return the rows of whole lines."""
+        """Return the rows of whole lines.
+
+        Raises:
+          BadTrace: where columns that seemed to be workers only count.
+        """
         cells = self._cells(data.decode("utf-8", "replace").encode())
         repeats = "lines of another kind" if self._dialect is None else "lines that repeat the header"
         self.bad[repeats] += cells.left_out  # as a program that was started again does
@@ -145,6 +153,10 @@ class Parser:
 
     def _wide(self, cells: Cells) -> ParsedRows:
         names = self.layout.workers
+        if self._row < _FIRST:
+            before = self._first or dict.fromkeys(names, np.empty(0))
+            self._first = {name: np.append(before[name], cells.numbers[name]) for name in names}
+            columns.check_workers(self.layout, self._first)
         step = np.arange(self._row, self._row + len(cells.rows))
         if "step" in self.layout.columns:
             step = cells.wholes(self.layout.columns["step"])

@@ -47,7 +47,7 @@ class Silence:
             if 2 * len(back) > len(group):
                 self._open.remove(group)
                 since = min(self._recent.since(worker, there=True) for worker in back)
-                found.append(self._alarm(CLEARED, last, group, since))
+                found += self._alarms(CLEARED, last, group, since)
         return found + self._raised(last)
 
     def declared(self, last: int, since: Mapping[int, int]) -> list[Alarm]:
@@ -57,7 +57,7 @@ class Silence:
         for worker in (worker for worker in since if worker not in known and self._heard[worker]):
             self._blocks[worker], self._since[worker] = SILENT_BLOCKS, since[worker]
             words = f"the others have steps up to {last}"
-            found.append(self._alarm(RAISED, last, (worker,), since[worker], words))
+            found += self._alarms(RAISED, last, (worker,), since[worker], words)
         return found
 
     def _raised(self, last: int) -> list[Alarm]:
@@ -72,12 +72,15 @@ class Silence:
             steps = BLOCK * int(self._blocks[list(group)].min())
             words = f"the {rest} others have {steps} steps or more since"
             since = min(self._recent.since(worker, there=False) for worker in group)
-            found.append(self._alarm(RAISED, last, group, since, words))
+            found += self._alarms(RAISED, last, group, since, words)
         return found
 
-    def _alarm(self, event: str, last: int, group: tuple[int, ...], since: int, words: str = "") -> Alarm:
+    def _alarms(self, event: str, last: int, group: tuple[int, ...], since: int, words: str = "") -> list[Alarm]:
+        """Return the alarm of a group; who is silent has its alarm of being slow ended too."""
+        ended = []
         if event == RAISED:
             self._open.add(group)
+            ended = self._naming.silenced(last, group, since)
         names: Any = tuple(self._naming.workers[worker] for worker in group)
         node = self._naming.node(group[0]) if len(group) == 1 else None
-        return self._naming.kept(Alarm(event, SILENT, last, since, names, node, evidence=words))
+        return [*ended, self._naming.kept(Alarm(event, SILENT, last, since, names, node, evidence=words))]

@@ -4,6 +4,7 @@ import numpy as np
 
 from sgdlab.stragglers.follow.parsing import ParsedRows
 from sgdlab.traces.paths import in_order
+from sgdlab.traces.problems import BadTrace
 
 WINDOW = 200
 """A worker that is more steps behind the newest one is not waited for, however little time has passed."""
@@ -62,7 +63,11 @@ class StepCollector:
         return int(self._numbers[0]), [self.workers[worker] for worker in missing.tolist()]
 
     def add(self, rows: ParsedRows) -> None:
-        """Adds rows."""
+        """Adds rows.
+
+        Raises:
+          BadTrace: where they are in no order of steps.
+        """
         self.nodes.update(rows.nodes)
         used = np.flatnonzero(np.bincount(rows.worker, minlength=len(rows.names))).tolist()
         self._know([rows.names[name] for name in used if rows.names[name] not in self._index])
@@ -71,6 +76,11 @@ class StepCollector:
         self.added += worker.size
         back = goes_back(worker, step, self._newest, self._workers_back())
         if back is not None:
+            if in_no_order(worker, step):
+                raise BadTrace(
+                    "its rows are in no order of steps, as those of a trace that grows are: `sgdlab advise` reads such "
+                    "a file without --follow"
+                )
             self._back.append(ParsedRows(tuple(self.workers), worker[back], step[back], seconds[back]))
             worker, step, seconds = worker[~back], step[~back], seconds[~back]
         rough = max(1, _MOST_CELLS // max(len(self.workers), 1))
@@ -242,3 +252,22 @@ def goes_back(worker: np.ndarray, step: np.ndarray, newest: np.ndarray, known: n
     back = np.zeros(step.size, bool)
     back[order] = np.maximum.accumulate(far + 2 * own) > 2 * own
     return back if back.any() else None
+
+
+def in_no_order(worker: np.ndarray, step: np.ndarray) -> bool:
+    """Tell whether rows are shuffled, or run backwards: no job is started again so often.
+
+    Of the rows of a worker, two of five are behind the one before them, and one of twenty by `BACK` steps or more; or
+    three of four are behind. Of fewer than `BACK` rows of each worker nothing is told.
+
+    Example:
+      >>> worker, step = np.zeros(40, int), np.arange(40)
+      >>> in_no_order(worker, np.random.default_rng(0).permutation(step)), in_no_order(worker, step % 20)
+      (True, False)
+    """
+    order = np.argsort(worker, kind="stable")
+    change = np.diff(step[order])[np.diff(worker[order]) == 0]
+    if change.size < BACK * np.unique(worker).size:
+        return False
+    behind, far = (change < 0).mean(), (change <= -BACK).mean()
+    return bool((behind > 0.4 and far > 0.05) or behind > 0.75)

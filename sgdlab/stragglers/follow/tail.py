@@ -142,7 +142,7 @@ class Tail:
     def __init__(self, path: str | os.PathLike[str], options: Options):
         self.path, self._options = str(path), options
         ending = pathlib.Path(self.path).suffix.lower()
-        if self._is_one and ending and ending not in ENDINGS:
+        if ending == ".gz" or (self._is_one and ending and ending not in ENDINGS):
             raise ValueError(
                 f"{self.path} cannot be followed: a file that grows is CSV or JSON lines ({', '.join(ENDINGS)})"
             )
@@ -191,13 +191,17 @@ class Tail:
           because of what `why` says: the job was started again, or files are read from their beginning again.
 
         Raises:
-          ValueError: where a file has not the columns of a trace, or sgdlab-record has written it in a newer format.
+          ValueError: where a file has not the columns of a trace, or sgdlab-record has written it in a newer format;
+            where rows are in no order of steps.
         """
         if self.steps.restarted and any(file.parser and file.parser.has_epochs for file in self._files.values()):
             self.offset += self.steps.given + 1  # the next epoch
             self.steps = self.steps.anew(same_workers=True)
         elif self.steps.restarted:
-            self.steps, self._jobs = self.steps.anew(), self._jobs + 1
+            try:
+                self.steps, self._jobs = self.steps.anew(), self._jobs + 1
+            except BadTrace as error:
+                raise ValueError(f"{self.path}: {error}") from None
             self.why = "its step numbers went back: the job that was started again is watched from its first step"
             return None
         if not self._look():
@@ -257,11 +261,15 @@ class Tail:
         if not data.strip() or file.parser is None:
             return
         file.first_row = file.first_row or data.lstrip().partition(b"\n")[0]
-        rows = file.parser.parse(data)
+        try:
+            rows = file.parser.parse(data)
+            self.steps.add(rows)
+        except BadTrace as error:
+            self._refuse(file, error)
+            return
         self.bad += file.parser.bad
         file.parser.bad.clear()
         file.newest = int(rows.step.max()) if rows.step.size else file.newest
-        self.steps.add(rows)
 
     def _begun(self, file: _File, data: bytes) -> bytes:
         """The first rows of a file, whose first line tells what it holds.
@@ -289,11 +297,14 @@ class Tail:
                 self.bad["lines of another kind before the first row"] += file.others
             return below if parser.skips else data
         if error is not None and (data or not file.unread):
-            if self._one:
-                raise ValueError(f"{file.path}: {error}")
-            # A directory may hold other files too; that none is a trace is known in the end.
-            file.is_other, self.left_out[file.path.name] = True, f"{file.path}: {error}"
+            self._refuse(file, error)
         return b""
+
+    def _refuse(self, file: _File, error: BadTrace) -> None:
+        if self._one:
+            raise ValueError(f"{file.path}: {error}")
+        # A directory may hold other files too; that none is a trace is known in the end.
+        file.is_other, file.parser, self.left_out[file.path.name] = True, None, f"{file.path}: {error}"
 
     def _parser(self, first: bytes, file: _File) -> Parser | LiveLog:
         if first.startswith(LiveLog.BEGINS):

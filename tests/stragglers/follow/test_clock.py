@@ -87,6 +87,22 @@ def test_a_dead_worker_is_told_within_ten_usual_steps(tmp_path, every):
     assert back.workers == ("5",)
 
 
+def test_a_slow_worker_that_dies_is_slow_no_more(tmp_path):
+    live = Live(tmp_path / "trace.csv", tmp_path)
+    live.go(120, slow=5)
+    assert [alarm.workers for _, alarm in live.of(causes.SLOW_WORKER)] == [("5",)]
+    dead = live.step
+    live.go(30, without=[5])
+    ((_, over),) = live.of(causes.SLOW_WORKER, alarms.CLEARED)
+    assert (over.workers, over.since, over.evidence) == (("5",), dead, alarms.GONE)
+    assert [alarm.kind for alarm in live.follower.standing] == [causes.SILENT]
+    lost = live.follower.monitor.lost
+    live.go(100)  # it is there again, and as fast as the others
+    before = lost.lost[causes.SLOW_WORKER]
+    live.go(50)
+    assert lost.lost[causes.SLOW_WORKER] == before
+
+
 def test_pauses_and_files_that_are_written_in_parts_are_waited_for(tmp_path):
     """After a pause of 25 s, which is not too long, one of 60 s is not either."""
     live = Live(tmp_path / "trace.csv", tmp_path)

@@ -166,6 +166,15 @@ def test_the_exit_code_says_whether_something_is_slow_at_the_end(given, tmp_path
     assert ("Nothing is slow." in capsys.readouterr().err) == (code == 0)
 
 
+@pytest.mark.parametrize("steps", [149, 150])
+def test_of_too_few_steps_nobody_says_that_nothing_is_slow(given, tmp_path, steps, capsys):
+    given.once = True
+    (tmp_path / "trace.csv").write_text(HEADER + text_of(slow(steps, since=steps)[:, :4]))
+    assert follow.run(str(tmp_path / "trace.csv"), Options(), tmp_path) == 0
+    words = "Nothing is slow." if steps == 150 else "Too few steps to say that nothing is slow: 149 of 150."
+    assert words in capsys.readouterr().err.splitlines()
+
+
 def test_it_says_that_it_waits_for_a_trace_that_is_not_there(given, tmp_path, capsys):
     given.once, given.until_idle = False, 0.01
     assert follow.run(str(tmp_path / "trace.csv"), Options(), tmp_path / "work") == 0

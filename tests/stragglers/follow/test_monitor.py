@@ -31,6 +31,18 @@ def test_a_worker_that_becomes_slow_is_named_with_since_and_factor(seed, factor)
     assert found[0].against_itself == pytest.approx(factor, rel=0.15)
 
 
+@pytest.mark.parametrize("workers", [2, 3, 4, 8])
+def test_of_few_workers_one_that_is_far_slower_is_named_before_the_noise_is_well_known(workers):
+    for seed in range(3):
+        runtimes = 0.25 * np.exp(0.05 * np.random.default_rng(seed).standard_normal((140, workers)))
+        assert watched(runtimes)[1] == []
+        runtimes[20:, 1] *= 2.5
+        monitor, found = watched(runtimes)
+        assert brief(found) == [(RAISED, SLOW_WORKER, ("1",))]
+        assert found[0].since == 20
+        assert found[0].step <= 90 < monitor.needed or workers == 8
+
+
 def test_it_is_over_once():
     runtimes = noise(1500, 16, 0)
     runtimes[403:811, 5] *= 1.5
@@ -124,6 +136,41 @@ def test_a_silent_worker_is_named_and_returns():
     _, found = watched(runtimes)
     assert brief(found) == [(RAISED, SILENT, ("2",)), (CLEARED, SILENT, ("2",))]
     assert [alarm.since for alarm in found] == [333, 600]
+
+
+def test_a_slow_worker_that_is_silent_is_slow_no_more_and_found_anew_when_it_comes_again():
+    runtimes = noise(1000, 8, 7)
+    runtimes[100:, 2] *= 1.6
+    runtimes[300:600, 2] = np.nan
+    monitor, found = watched(runtimes[:600])
+    assert brief(found) == [(RAISED, SLOW_WORKER, ("2",)), (CLEARED, SLOW_WORKER, ("2",)), (RAISED, SILENT, ("2",))]
+    assert found[1].sentence() == "step 329: worker 2 is slow no more since step 300 (nothing was recorded since)"
+    assert [alarm.kind for alarm in monitor.standing()] == [SILENT]
+    _, again = watched(runtimes)
+    assert brief(again)[3:] == [(CLEARED, SILENT, ("2",)), (RAISED, SLOW_WORKER, ("2",))]
+    assert abs(again[4].since - 600) <= 3
+
+
+def test_a_slow_node_that_is_silent_is_slow_no_more():
+    runtimes = noise(900, 16, 3)
+    runtimes[100:, 4:8] *= 1.6
+    runtimes[400:, 4:8] = np.nan
+    monitor, found = watched(runtimes, nodes=[f"n{worker // 4}" for worker in range(16)])
+    ended = [alarm for alarm in found if alarm.event == CLEARED]
+    assert brief(ended) == [(CLEARED, SLOW_NODE, "n1")]
+    assert "slow no more since step 400" in ended[0].sentence()
+    assert {alarm.kind for alarm in monitor.standing()} == {SILENT}
+
+
+def test_who_is_still_slow_on_a_node_that_is_mostly_silent_is_named_itself():
+    runtimes = noise(900, 16, 3)
+    runtimes[100:, 4:8] *= 1.6
+    runtimes[400:, 5:8] = np.nan
+    monitor, found = watched(runtimes, nodes=[f"n{worker // 4}" for worker in range(16)])
+    (ended,) = (alarm for alarm in found if alarm.event == CLEARED)
+    assert (ended.kind, ended.node) == (SLOW_NODE, "n1")
+    assert 400 <= ended.since <= 450
+    assert [alarm.workers for alarm in monitor.standing() if alarm.kind == SLOW_WORKER] == [("4",)]
 
 
 def test_when_all_are_silent_nobody_is():

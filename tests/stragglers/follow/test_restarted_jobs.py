@@ -9,6 +9,7 @@ from planted_traces import noise
 from sgdlab.commands import follow
 from sgdlab.stragglers.follow.alarms import AlarmFile
 from sgdlab.stragglers.follow.follower import Follower
+from sgdlab.stragglers.follow.step_collector import in_no_order
 from sgdlab.traces.options import Options
 
 HEADER = "rank,step,time\n"
@@ -89,6 +90,35 @@ def test_each_worker_may_have_its_file(tmp_path):
     assert follower.restarts == 1
     assert [(alarm.kind, alarm.workers) for alarm in found] == [("slow worker", ("3",))]
     assert (follower.monitor.steps, follower.monitor.newest) == (200, 199)
+
+
+@pytest.mark.parametrize("case", ["shuffled", "short", "backwards", "from the middle on"])
+def test_rows_in_no_order_of_steps_are_refused_in_a_line(tmp_path, case):
+    path, lines = tmp_path / "trace.csv", rows(noise(20 if case == "short" else 300, 6, 0))
+    kept = lines[:900] if case == "from the middle on" else []
+    rest = lines[len(kept) :][::-1] if case == "backwards" else np.random.default_rng(0).permutation(lines[len(kept) :])
+    path.write_text(HEADER + text_of([*kept, *rest]))
+    follower = Follower(path, Options())
+    with pytest.raises(ValueError, match=r"^\S*trace\.csv: its rows are in no order of steps.* without --follow$"):
+        ended(follower)
+    assert follower.restarts <= 1
+
+
+def test_a_job_that_is_started_again_and_again_with_rows_somewhat_out_of_order_is_followed(tmp_path):
+    near = np.argsort(np.arange(1200) + np.random.default_rng(0).uniform(0, 20, 1200))  # of 6 workers: 3 steps at most
+    lines = [rows(noise(200, 6, 0))[row] for row in near]
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + text_of(lines, lines, rows(noise(15, 6, 1)), rows(noise(15, 6, 2)), lines))
+    follower = Follower(path, Options())
+    assert ended(follower) == []
+    assert (follower.restarts, follower.monitor.steps) == (4, 200)
+
+
+def test_what_is_somewhat_out_of_order_or_short_is_in_order():
+    near = np.argsort(np.arange(200) + np.random.default_rng(0).uniform(0, 9, 200))
+    assert (np.diff(near) < 0).mean() > 0.4
+    assert not in_no_order(np.zeros(400, int), np.tile(near, 2))
+    assert not in_no_order(np.array([0, 1, 0, 1]), np.array([299, 299, 0, 0]))
 
 
 def test_one_worker_that_goes_back_is_no_restart(tmp_path):

@@ -345,3 +345,24 @@ def test_a_recorder_of_a_newer_format_is_refused_as_where_it_is_read_whole(tmp_p
         Tail(tmp_path if folder else file, Options()).poll()
     with pytest.raises(ValueError, match="is of format 9 of sgdlab-record"):
         traces.read(file)
+
+
+@pytest.mark.parametrize("lines_at_once", [1, 1000])
+def test_columns_that_only_count_are_refused_before_a_step_is_given_out(tmp_path, lines_at_once):
+    path = tmp_path / "trace.csv"
+    lines = [f"{w},{100 + t},{RUNTIMES[t, w]}" for t in range(T) for w in range(N)]
+    path.write_text("trainer,tick,took\n")
+    tail, given = Tail(path, Options()), []
+
+    def grow():
+        for begin in range(0, len(lines), lines_at_once):
+            with path.open("a") as file:
+                file.write("\n".join([*lines[begin : begin + lines_at_once], ""]))
+            given.extend(tail.poll()[0])
+
+    with pytest.raises(ValueError, match=r"trace\.csv: columns 'trainer' and 'tick' only count, .* --columns='workers"):
+        grow()
+    assert not given
+    tail = Tail(path, Options(columns=("trainer", "tick", "took")))
+    grow()
+    assert len(given) >= T - FIRST
