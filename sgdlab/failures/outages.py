@@ -55,12 +55,12 @@ class Outages:
 
     def away(self, worker: int, now: float) -> tuple[float, float]:
         """Return the interval in which a worker is down at `now` or next, (inf, inf) where there is none."""
+        if now == math.inf:
+            return now, now
         known = self._known[worker]
-        while not known or known[-1][1] <= now < math.inf:
+        while not known or known[-1][1] <= now:
             known.append(next(self._coming[worker]))
-        return (
-            known[bisect.bisect_right(known, now, key=lambda interval: interval[1])] if now < math.inf else (now, now)
-        )
+        return known[bisect.bisect_right(known, now, key=lambda interval: interval[1])]
 
     def finish(self, worker: int, start: float, seconds: float) -> float:
         """Return when work of so many seconds is done that pauses while the worker is down."""
