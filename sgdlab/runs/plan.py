@@ -136,10 +136,9 @@ class Plan:
             found.append(f"lets {of} wait {100 * idle:.0f} % of the time")
         elif idle > MOST:
             entry = entry if found else None  # it may be messages or failures, which the protocol does not set
-            sending = (
-                f", messages being under way for {100 * share:.0f} %" if (share := figures.get("sending_share")) else ""
-            )
-            found.append(f"lets {of} compute only {100 - 100 * idle:.0f} % of the time{sending}")
+            sending = figures.get("sending_share") or 0.0
+            beside = f", messages being under way for {100 * sending:.0f} %" * (sending > 0)
+            found.append(f"lets {of} compute only {100 - 100 * idle:.0f} % of the time{beside}")
         if not found:
             return []
         by = f"; see --config.protocol.{protocol.name}.{entry}" if entry else ""

@@ -1,4 +1,4 @@
-"""Which column of a table holds what, and in which unit: by its name, or as a person says; what no worker can be."""
+"""Tells the parts and units of a table by the names of its columns, or as a person says; refuses ids as workers."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

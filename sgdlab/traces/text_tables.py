@@ -1,6 +1,5 @@
 """Tables of text, CSV and JSON lines, in pieces: PyArrow reads those in which it finds nothing odd, at once."""
 
-import contextlib
 import csv
 import dataclasses
 import gzip
@@ -10,8 +9,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
@@ -52,17 +49,9 @@ class Piece:
         return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
 
 
-@contextlib.contextmanager
-def _opened(path: pathlib.Path) -> Iterator[IO[bytes]]:
-    """Opens a file of text; one that ends in .gz is unpacked on the disk, since its end is looked for first."""
-    with path.open("rb") as file:
-        if path.suffix.lower() != ".gz":
-            yield file
-            return
-        with tempfile.TemporaryFile() as whole, gzip.open(file) as packed:
-            shutil.copyfileobj(packed, whole)
-            whole.seek(0)
-            yield whole
+def _opened(path: pathlib.Path) -> IO[bytes]:
+    """Opens a file of text, which may be compressed."""
+    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def _text_end(lines: IO[bytes]) -> int:
