@@ -51,7 +51,8 @@ class Piece:
 
 def _opened(path: pathlib.Path) -> IO[bytes]:
     """Opens a file of text, which may be compressed."""
-    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else pathlib.Path.open
+    return opened(path, "rb")
 
 
 def _text_end(lines: IO[bytes]) -> int:

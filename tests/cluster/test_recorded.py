@@ -35,7 +35,8 @@ class TestReplay:
         law = Recorded(WORKERS, trace)
         np.testing.assert_array_equal(law.draw(20, seed=0), np.delete(RUNTIMES, [0, 4, 5], axis=0))
         np.testing.assert_array_equal(law.recording.steps, np.delete(np.arange(STEPS), [0, 4, 5]))
-        with pytest.raises(ValueError, match=r"^trace='.*trace\.csv' must have at least 21 complete steps, not 20"):
+        words = "must have at least 21 complete steps, not 20; a shorter run or extend='bootstrap' would do$"
+        with pytest.raises(ValueError, match=r"^trace='.*trace\.csv' " + words):
             law.draw(21, seed=0)
 
     def test_the_file_is_read_again_only_where_it_was_modified(self, trace):

@@ -177,3 +177,8 @@ def test_a_text_file_is_no_archive(refused, own, flag):
     line = refused("timeline", f"{flag}={own('text.npz', 'a,b')}")
     assert line.startswith(f"{flag}=text.npz must be ")
     assert line.endswith(": it is another kind of file (text)")
+
+
+def test_what_tuning_sets_is_not_varied(refused):
+    said = refused("compare", "--methods=asgd", "--tune=4", "--sweep=batch_size=4,8", "--config.epochs=0.01")
+    assert said.startswith("--sweep=batch_size must be left out beside tune=4: each method is tuned once, as the")

@@ -4,6 +4,7 @@ import json
 import pathlib
 import sys
 import tempfile
+import types
 
 import pytest
 from lib import tiny, undrawn
@@ -172,6 +173,16 @@ def test_what_tuning_sets_is_not_varied(tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             sgdlab.compare(methods="asgd", num_workers=4, config=tiny.config(), tune=tune, sweep={name: [1, 2]})
+
+
+def test_settings_of_other_methods_are_none_of_a_comparison():
+    groups = [
+        types.SimpleNamespace(method=method, title=method.upper(), serial=serial, num_workers=count)
+        for method, serial, count in (("asgd", True, 1), ("asgd", False, 4), ("dana", False, 4))
+    ]
+    assert compare._chosen(groups, {("asgd", 8): {}, ("adam", 4): {}}) is None
+    shown = compare._chosen(groups, {("asgd", 4): {"optimizer.momentum": 0.5}})
+    assert shown.rows == [["ASGD", "4", "momentum 0.5"], ["DANA", "4", "not tuned"]]
 
 
 def test_parts_that_were_registered_after_a_configuration_have_entries(monkeypatch):

@@ -352,6 +352,12 @@ def test_where_all_miss_the_loss_decides_and_not_when_their_last_updates_were():
     early = [row | {"trial": 0, "test_loss": loss, "whole_seconds": 99.0} for loss in (4.0, 5.0)]
     late = [row | {"trial": 1, "test_loss": loss, "whole_seconds": 99.5} for loss in (0.2, 0.3)]
     assert tuning.choose([*early, *late]).trial == 1
+    # All misses count alike: here as 200 s, by which 10 and a miss are behind 43 and 45, and as 180 s they were not.
+    some = [
+        row | {"trial": trial, "test_loss": 0.2, "whole_seconds": whole, "seconds_to_target": time}
+        for trial, whole, time in ((0, 100.0, 10.0), (0, 90.0, None), (1, 100.0, 43.0), (1, 90.0, 45.0))
+    ]
+    assert tuning.choose(some).trial == 1
     # One that is reached by a single run is before one that none reaches, whatever the losses.
     early[0]["seconds_to_target"] = 90.0
     assert tuning.choose([*early, *late]).trial == 0

@@ -153,6 +153,40 @@ def test_intervals_are_welchs_where_blocks_are_independent():
     assert wider[0] / margin[0] == pytest.approx(2 * quantiles[1] / quantiles[0])
 
 
+def test_what_is_linear_in_a_clear_course_is_no_noise():
+    random = np.random.default_rng(1)
+    course = (np.arange(10) >= 4).astype(float)[:, None]
+    noise, after = random.normal(0.0, 0.1, (10, 1)), random.normal(2.0, 0.1, (9, 1))
+    none = lambda correlations: 0.0
+    before = noise + 3.0 * course
+    difference, margin = halves.find_differences(before, after, LEVEL, none, (course, None))
+    slopes = np.polynomial.polynomial.polyfit(course[:, 0], before[:, 0], 1)
+    rest = before[:, 0] - np.polynomial.polynomial.polyval(course[:, 0], slopes)
+    parts = (rest**2).sum() / 8 / 10, after.var(ddof=1) / 9  # eight degrees of freedom are left
+    degrees = sum(parts) ** 2 / (parts[0] ** 2 / 8 + parts[1] ** 2 / 8)
+    assert difference == pytest.approx(after.mean() - before.mean())
+    assert margin == pytest.approx(stats.t.isf(LEVEL / 2, degrees) * np.sqrt(sum(parts)))
+    # Noise it is where the course leaves more of it, or has as many columns as nearly explain all.
+    swings, many = noise + 0.3 * course, random.normal(size=(10, 8))
+    for values, known in ((swings, course), (before, many)):
+        plain = halves.find_differences(values, after, LEVEL, none)[1]
+        assert halves.find_differences(values, after, LEVEL, none, (known, None))[1] == plain
+
+
+def test_the_course_of_few_causes_of_workers_is_known():
+    times = drawn(0)
+    for worker, since in ((1, 30), (3, 100), (6, 160)):
+        times[since:, worker] *= 1.2 + 0.2 * worker
+    side = changes._Side(Recording(times, np.arange(STEPS), tuple("abcdefgh")))
+    assert len(side.found) >= 3
+    assert side.course().shape == (10, 2)
+    swing = drawn(1)
+    swing[100:] *= 1.5  # of the whole cluster
+    side = changes._Side(Recording(swing, np.arange(STEPS), tuple("abcdefgh")))
+    assert side.found
+    assert side.course().shape == (10, 0)
+
+
 def answer(*argv):
     return advise.COMMAND.answer(["advise", *argv])
 

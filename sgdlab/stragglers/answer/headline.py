@@ -114,8 +114,7 @@ def _blamed(findings: Findings) -> tuple[Protocol | None, list[Cause]]:
     if row is not None:
         out = set(row.without)
     else:
-        together = [line for line in findings.what_if.lines if first <= set(line.workers)]
-        out = set(max(together, key=lambda line: line.in_turn).workers) if together else first
+        out = next((set(line.workers) for line in findings.what_if.lines if first <= set(line.workers)), first)
     return row, [cause for cause in slow if set(cause.workers) <= out]
 
 
