@@ -271,9 +271,9 @@ _TELL = 8
 def check_workers(layout: ColumnLayout, numbers: Mapping[str, np.ndarray]) -> None:
     """Refuses a wide table whose columns are ids or steps, such as a long one with names that are not recognised.
 
-    A column counts if it holds whole numbers, where others have fractions; or else if it rises by the same number, or
-    returns to its least one, with every change. Columns of workers that a person named, or that are alike but for their
-    numbers, are not looked at.
+    A column counts if it holds whole numbers where just one column has fractions; or if it rises by the same number,
+    or returns to its least one, with every change. Columns of workers that a person named, or that are alike but for
+    their numbers, are not looked at.
 
     Example:
       >>> rows = {"trainer": [1, 2] * 4, "tick": [1, 1, 2, 2, 3, 3, 4, 4], "took": [0.5, 0.25] * 4}
@@ -290,7 +290,7 @@ def check_workers(layout: ColumnLayout, numbers: Mapping[str, np.ndarray]) -> No
     found = {name: numbers[name][np.isfinite(numbers[name])] for name in layout.workers}
     known = {name: values for name, values in found.items() if values.size >= _TELL}
     whole = {name: np.unique(values).size for name, values in known.items() if (values == np.floor(values)).all()}
-    beside = len(whole) < len(known)
+    beside = len(whole) == len(known) - 1
     counting = [name for name, size in whole.items() if (size > 1 if beside else _counts(known[name], size))]
     others = [name for name in known if name not in counting]
     if not counting or not others:

@@ -208,6 +208,7 @@ COUNTING = {
     "of each worker": ("trainer,it,secs", np.repeat([0, 1, 2], 8), np.tile(STEPS[:8], 3), TIMES[:, 0]),
     "in any order": ("trainer,tick,took", [3, 1, 2] * 8, np.repeat(STEPS[:8], 3)[::-1], TIMES[:, 0]),
     "milliseconds": ("trainer,tick,took", np.tile([1, 2, 3], 8), np.repeat(STEPS[:8], 3), [251, 248, 260, 249] * 6),
+    "two times": ("trainer,it,secs,wait", np.tile([1, 2, 3], 8), np.repeat(STEPS[:8], 3), *TIMES.T[:2]),
     "a step that is known": ("trainer,step,took", np.tile([4, 7, 9], 8), np.repeat(STEPS[:8], 3), TIMES[:, 0]),
     "names of workers": ("trainer,tick,took", np.tile(["east", "west"], 12), np.repeat(STEPS[:12], 2), TIMES[:, 0]),
     "a wide one": ("tick,east,west", STEPS, TIMES[:, 0], TIMES[:, 1]),
@@ -218,8 +219,9 @@ COUNTING = {
 def test_columns_that_only_count_are_no_workers(tmp_path, case):
     header, *columns = COUNTING[case]
     (tmp_path / "trace.csv").write_text(table(header, *columns))
-    names = "step=tick" if case == "a wide one" else header
-    with pytest.raises(ValueError, match=rf"only counts?, and .*were not recognised. --columns={names} names"):
+    names = "step=tick" if case == "a wide one" else ",".join(header.split(",")[:3])
+    told = names.replace("secs", "DURATION") if case == "two times" else names
+    with pytest.raises(ValueError, match=rf"only counts?, and .*were not recognised. --columns={told} names"):
         read(tmp_path / "trace.csv")
     recording = read(tmp_path / "trace.csv", Options(columns=tuple(names.split(","))))
     assert recording.runtimes.size == (48 if case == "a wide one" else 24)
@@ -235,6 +237,7 @@ def test_columns_that_only_count_are_no_workers(tmp_path, case):
         ("east,west", ([1.0] * 24, TIMES[:, 0]), 2),
         ("east,west", ([1, 2, 3, 2] * 6, [2, 3, 5, 2] * 6), 2),
         ("east,west", ([1, 1, 1, 2] * 6, [1, 2, 2, 2] * 6), 2),
+        ("east,west,asia", ([2.0, 1.0] * 12, *TIMES.T[:2]), 3),
     ],
 )
 def test_columns_of_times_are_workers(tmp_path, header, columns, workers):
