@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
+from sgdlab import arrays
 from sgdlab.stragglers import repairs
 from sgdlab.stragglers.diagnosis import change_points, grouping, history, slowdown
 from sgdlab.stragglers.diagnosis.causes import ALL_SLOWER, DRIFT, HEAVY_TAIL, PAUSES, SLOW_NODE, SLOW_WORKER, Cause
@@ -127,7 +128,7 @@ class _Rows:
         before = int(self.kept[episode.first - 1]) if episode.first else -1
         after = int(self.kept[episode.last + 1]) if episode.last + 1 < self.kept.size else len(self.runtimes)
         inside = self.kept[episode.first : episode.last + 1]
-        excess = np.median(self._excess(inside, workers))
+        excess = arrays.median(self._excess(inside, workers))
         while first - 1 > before and (before < 0 or self._excess(np.array([first - 1]), workers)[0] > excess / 2):
             first -= 1
         while last + 1 < after and (
@@ -137,7 +138,7 @@ class _Rows:
         return Episode(first, last, episode.factor)
 
     def _excess(self, rows: np.ndarray, workers: Sequence[int]) -> np.ndarray:
-        return np.median(self.runtimes[np.ix_(rows, list(workers))], axis=1) - self.medians[rows]
+        return arrays.median(self.runtimes[np.ix_(rows, list(workers))], axis=1) - self.medians[rows]
 
 
 def _with_single(own: Sequence[Episode], tail: Tails, worker: int, relative: np.ndarray) -> tuple[Episode, ...]:
@@ -154,14 +155,14 @@ def _with_single(own: Sequence[Episode], tail: Tails, worker: int, relative: np.
 def _of_group(group: SlowGroup, found: Histories, relative: np.ndarray, rows: _Rows) -> Cause:
     workers = list(group.workers)
     kept, _, _ = grouping.essential(group.episodes, len(relative))
-    series = np.log(np.median(relative[:, workers], axis=1))
-    deviation = float(np.median(found.noise.deviation[workers]))
+    series = np.log(arrays.median(relative[:, workers], axis=1))
+    deviation = float(arrays.median(found.noise.deviation[workers]))
     inside = np.concatenate([np.arange(e.first, e.last + 1) for e in kept])
-    factor = float(np.median(relative[np.ix_(inside, workers)]))
+    factor = float(arrays.median(relative[np.ix_(inside, workers)]))
     whole = tuple(rows.extended(e, workers) for e in kept)
     _, since, until = grouping.essential(whole, len(rows.runtimes))
     kind = SLOW_NODE if group.node else SLOW_WORKER
-    over = np.count_nonzero(np.median(relative[np.ix_(inside, workers)], axis=1) > 1)
+    over = np.count_nonzero(arrays.median(relative[np.ix_(inside, workers)], axis=1) > 1)
     evidence = f"{factor:.2f} times the median of the others, and above it in {over} of {inside.size} steps"
     shape = slowdown.fit_trend(series, deviation, found.noise.critical)
     lasting = len(group.episodes) > 1 or len(kept) == 1

@@ -126,12 +126,12 @@ def _of_nodes(series: np.ndarray, nodes: Sequence[str]) -> Iterator[tuple[np.nda
     members = list(of_nodes(nodes).values())
     if not members:
         return
-    middle = np.stack([np.median(series[:, workers], axis=1) for workers in members], axis=1)
+    middle = np.stack([arrays.median(series[:, workers], axis=1) for workers in members], axis=1)
     noise = change_points.noise(middle)
     for node, episodes in _episodes(middle, noise, _suspicious(middle, noise)):
         found = []
         for episode in episodes:
-            own = np.median(series[episode.first : episode.last + 1, members[node]], axis=0)
+            own = arrays.median(series[episode.first : episode.last + 1, members[node]], axis=0)
             if np.mean(own >= math.log(episode.factor) / 2) >= MOST_OF_NODE:
                 found.append(episode)
         if found:
@@ -141,7 +141,7 @@ def _of_nodes(series: np.ndarray, nodes: Sequence[str]) -> Iterator[tuple[np.nda
 def _joined(own: Sequence[Episode], together: Sequence[Episode], series: np.ndarray) -> tuple[Episode, ...]:
     """The stretches of the node, with the worker's own factors, and what of its own stretches lies outside of them."""
     inside = among([together], series.size)[:, 0]
-    result = [Episode(e.first, e.last, math.exp(float(np.median(series[e.first : e.last + 1])))) for e in together]
+    result = [Episode(e.first, e.last, math.exp(float(arrays.median(series[e.first : e.last + 1])))) for e in together]
     for episode in own:
         outside = np.flatnonzero(~inside[episode.first : episode.last + 1]) + episode.first
         parts = [Episode(first, last, episode.factor) for first, last in runs(outside)]
@@ -194,7 +194,7 @@ def _jumped(logs: np.ndarray, middle: np.ndarray) -> np.ndarray:
     parts = change_points.levels(middle, splits)
     still = np.zeros(logs.shape[1], bool)
     for (first, change, before), (_, end, after) in itertools.pairwise(parts):
-        moved = _movers(np.median(logs[change:end], axis=0) - np.median(logs[first:change], axis=0), after - before)
+        moved = _movers(arrays.median(logs[change:end], axis=0) - arrays.median(logs[first:change], axis=0), after - before)
         if after > before:
             still |= moved
         else:
