@@ -5,7 +5,8 @@
 The trace holds how long each worker took in each step for its own work, before it waited for the others: a Parquet or
 CSV file or JSON lines, one for all workers or one for each, or what a profiler writes (PyTorch, JAX, NCCL); columns and
 units are recognised, or named by --columns and --unit (docs/traces.md in the repository). Steps may be sampled. Steps
-in which a compute time is missing are excluded; a worker that stops recording is left out.
+in which a compute time is missing are excluded, or filled in where they are many and single workers lack up to three in
+a row; a worker that stops recording is left out.
 
 The answer begins with the machine to look at first and with what to do. Below it, all protocols are compared on the
 last steps of the trace (the evaluation steps): full synchrony, with and without the slow machines, every number of

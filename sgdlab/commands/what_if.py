@@ -9,14 +9,12 @@ what_if.html, a self-contained page. Nothing is trained; 10,000 steps of 1,000 w
 import dataclasses
 import pathlib
 
-import numpy as np
-
 from sgdlab import files
-from sgdlab.errors import UsageError
+from sgdlab.errors import UsageError, said_of
 from sgdlab.report.words import counted
 from sgdlab.stragglers import diagnosis, what_if
 from sgdlab.stragglers.diagnosis import pauses
-from sgdlab.stragglers.recording import fewest, is_live, left_out
+from sgdlab.stragglers.recording import fewest, is_live, usable
 from sgdlab.stragglers.what_if import table as what_if_table
 from sgdlab.traces.options import Options
 from sgdlab.traces.read import read
@@ -60,8 +58,9 @@ def complete_steps(path: str, options: Options, flag: str) -> tuple[Recording, s
         raise UsageError(str(error)) from error
     if len(recording.workers) < 2 and recording.job is None:
         raise UsageError(f"--{flag}={path} has one worker, {recording.workers[0]}; there must be at least 2")
-    recording, stopped = (recording, "") if is_live(path) else left_out(recording)
-    steps = int((~np.isnan(recording.runtimes).any(axis=1)).sum())
+    with said_of(f"--{flag}={path} "):
+        recording, complete, stopped = usable(recording, live=is_live(path))
+    steps = complete.steps.size
     if steps < _LEAST_STEPS:
         who = fewest(recording)
         raise UsageError(
@@ -72,4 +71,4 @@ def complete_steps(path: str, options: Options, flag: str) -> tuple[Recording, s
     if excluded:
         was = "was" if excluded == 1 else "were"
         notes = (f"{counted(excluded, 'step')} with a missing compute time {was} excluded", *notes)
-    return dataclasses.replace(recording.complete(), notes=notes), stopped
+    return dataclasses.replace(complete, notes=notes), stopped

@@ -32,7 +32,7 @@ class SplitRecording:
     Attributes:
       name: name of the file without its ending.
       recording: the whole recording, without workers that stopped; missing compute times are NaN.
-      complete: the steps in which no compute time is missing.
+      complete: the steps in which no compute time is missing, or is filled in (`usable`).
       pauses: the complete steps that were slow for all workers.
       train_steps: number of the complete steps, from the first on, that are tuning steps, common pauses included.
       live: whether it is a run of `sgdlab live`, whose server measured the compute times.
@@ -158,7 +158,9 @@ class SplitRecording:
         if not self.recording.missing:
             return "none"
         excluded = f"{counted(self.left_out, 'incomplete step')} {'is' if self.left_out == 1 else 'are'} excluded"
-        return f"{self.recording.missing} of {self.recording.runtimes.size}; {excluded}"
+        count = _filled_in(self.recording, self.complete)
+        filled = f"{count} of them {'is' if count == 1 else 'are'} filled in; " * bool(count)
+        return f"{self.recording.missing} of {self.recording.runtimes.size}; {filled}{excluded}"
 
     def _tuning(self) -> str:
         steps, without = self.complete.steps, int(self.paused[: self.train_steps].sum())
@@ -228,14 +230,8 @@ def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5
     if len(recording.workers) < 2:
         hint = "" if recording.job is None else "; --what_if says what slows its stages"
         raise ValueError(f"has one worker, {recording.workers[0]}; there must be at least 2{hint}")
-    # In a live run the rows of a worker are its gradients: a slow one has fewer.
-    recording, stopped = (recording, "") if live else left_out(recording)
-    try:
-        complete = recording.complete()
-    except ValueError as error:
-        raise ValueError(f"cannot be used: {error}; {fewest(recording)}") from error
+    recording, complete, stopped = usable(recording, live=live)
     steps = complete.steps.size
-    stopped = stopped if live else " ".join(filter(None, [stopped, _unused(recording, steps)]))
     if live and steps < 2 * LEAST_STEPS:
         raise ValueError(
             f"is too short: {steps} rows hold a compute time of every worker; {2 * LEAST_STEPS} are needed"
@@ -253,18 +249,52 @@ def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5
 
 
 _MANY = 0.2
-"""Share of the steps that must be incomplete so that their being left out is said first."""
+"""Share of the steps that must be incomplete so that times are filled in, or their being left out is said first."""
 
 
-def _unused(recording: Recording, complete: int) -> str:
-    """Say that many steps are not looked at, since somebody had not begun, or was away; else nothing."""
-    steps = recording.steps.size
-    if steps - complete < _MANY * steps:
-        return ""
-    return (
-        f"Only {complete} of the {steps} steps have compute times of all workers, and nothing is said of the others: "
-        f"{fewest(recording)}; a trace without it would show what was slow in them."
-    )
+def usable(recording: Recording, *, live: bool = False) -> tuple[Recording, Recording, str]:
+    """Return the steps that can be compared: those of all workers but the ones that stopped.
+
+    Where a fifth of the steps or more lack a worker, single times are filled in first (`Recording.filled`).
+
+    Args:
+      recording: as it was read.
+      live: whether it is a run of `sgdlab live`, in which row t is each worker's t-th gradient: a slow worker has
+        fewer, and those that lack were interrupted, so that nobody is left out and nothing is filled in.
+
+    Returns:
+      The recording of the workers that are kept, with a note on what is filled in; its complete steps; and sentences
+      on who stopped and on the steps that are not looked at, if they are many.
+
+    Raises:
+      ValueError: if no step is complete; the message has no subject.
+    """
+    recording, stopped = (recording, "") if live else left_out(recording)
+    steps, said = recording.steps.size, [stopped]
+    are_many = lambda complete: not live and steps - complete >= _MANY * steps
+    is_filled = are_many(np.count_nonzero(~np.isnan(recording.runtimes).any(axis=1)))
+    try:
+        complete = (recording.filled() if is_filled else recording).complete()
+    except ValueError as error:
+        raise ValueError(f"cannot be used: {error}; {fewest(recording)}") from error
+    if count := _filled_in(recording, complete):
+        note = (
+            f"{counted(count, 'missing compute time')} of {recording.runtimes.size} in all "
+            f"{'is' if count == 1 else 'are'} filled in, each from the nearest step of the same worker, in proportion "
+            "to the medians of the two steps"
+        )
+        recording = dataclasses.replace(recording, notes=(*recording.notes, note))
+    if are_many(complete.steps.size):
+        said.append(
+            f"Only {complete.steps.size} of the {steps} steps have compute times of all workers, and nothing is said "
+            f"of the others: {fewest(recording)}; a trace without it would show what was slow in them."
+        )
+    return recording, complete, " ".join(filter(None, said))
+
+
+def _filled_in(recording: Recording, complete: Recording) -> int:
+    """Return the number of compute times of the complete steps that the recording lacks."""
+    return int(np.isnan(recording.runtimes[np.isin(recording.steps, complete.steps)]).sum())
 
 
 def _because(recording: Recording) -> str:

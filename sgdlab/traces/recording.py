@@ -19,6 +19,9 @@ from sgdlab.traces.phases import WAIT
 _ROUNDING = 1e-6
 """Seconds below 0 that a phase, which may be a difference, may have."""
 
+_MOST_IN_A_ROW, _MOST_MISSING = 3, 0.1
+"""Most steps in a row, and largest share of a worker's steps, that are filled in from others."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recording:
@@ -142,6 +145,49 @@ class Recording:
                 f"none of the {self.steps.size} recorded steps has compute times of all {len(self.workers)} workers"
             )
         return self if whole.all() else self.select(rows=whole)
+
+    def filled(self) -> "Recording":
+        r"""Return the recording with times that a worker lacks in up to three steps in a row, from its nearest step.
+
+        .. math:: x_{ti} = x_{si} \frac{m_t}{m_s}
+
+        s is the nearest step with a time of worker i, of two the earlier one, and m the median of a step over the
+        workers that have a time in it. Phases are filled in likewise; communication and messages are not. Missing
+        stays what lacks in more steps in a row, what a worker lacks more than a tenth of the time, what fewer than half
+        of the workers have in a step, and longest paths through pipelines.
+
+        Source: nearest-neighbour (hot deck) imputation, Andridge and Little 2010; the factor is our own.
+
+        Example:
+          >>> times = np.ones((20, 3)) * [1.0, 1.0, 2.0]
+          >>> times[5:] *= 3.0
+          >>> times[5, 2] = np.nan
+          >>> Recording(times, np.arange(20), ("a", "b", "c")).filled().runtimes[5]
+          array([3., 3., 6.])
+        """
+        missing = np.isnan(self.runtimes)
+        some = (missing.mean(axis=0) <= _MOST_MISSING) & missing.any(axis=0)
+        column, row = np.nonzero((missing & some).T)
+        if not row.size or self.job is not None:
+            return self
+        is_first = (np.diff(row, prepend=-2) != 1) | (np.diff(column, prepend=-1) != 0)
+        gap, first = np.cumsum(is_first) - 1, np.flatnonzero(is_first)
+        rows = np.diff(first, append=row.size)[gap]
+        before = row[first][gap] - 1
+        after = before + rows + 1
+        source = np.where((after >= len(missing)) | ((before >= 0) & (row - before <= after - row)), before, after)
+        filled = (rows <= _MOST_IN_A_ROW) & (missing.mean(axis=1) <= 0.5)[row]
+        row, column, source = row[filled], column[filled], source[filled]
+        medians = arrays.known_medians(self.runtimes)
+        factor = medians[row] / medians[source]
+
+        def with_times(values: np.ndarray) -> np.ndarray:
+            values = values.copy()
+            values[row, column] = values[source, column] * factor
+            return values
+
+        phases = {name: with_times(seconds) for name, seconds in self.phases.items()}
+        return dataclasses.replace(self, runtimes=with_times(self.runtimes), phases=phases)
 
     def select(self, rows: Any = None, workers: Any = None) -> "Recording":
         """Return the same recording with fewer steps, or fewer workers.

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from toy_traces import STEPS, saved, toy
 
+from sgdlab.commands import what_if
 from sgdlab.errors import UsageError
 from sgdlab.stragglers import recording
 from sgdlab.stragglers.answer import next_steps
-from sgdlab.traces import Recording
+from sgdlab.traces import Options, Recording
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,28 @@ def test_where_many_steps_lack_somebody_this_is_said_first(tmp_path):
     assert said[0] == ""
     assert said[1].startswith("Only 48 of the 60 steps have compute times of all workers, and nothing is said of the")
     assert "has compute times in 48 of 60 steps, fewest of all" in said[1]
+
+
+@pytest.mark.parametrize("lacking", [11, 12])  # of 60 steps
+def test_where_many_steps_lack_single_times_these_are_filled_in(lacking, tmp_path):
+    runtimes = toy()
+    rows = 5 * np.arange(lacking)
+    runtimes[rows, np.arange(lacking) % 5] = np.nan
+    parts = recording.read(saved(tmp_path / "trace.csv", runtimes), train_share=0.5)
+    assert parts.stopped == ""
+    told = [note for note in parts.recording.notes if "filled in" in note]
+    if lacking == 11:
+        assert (parts.left_out, told) == (11, [])
+        return
+    assert parts.left_out == 0
+    assert told[0].startswith("12 missing compute times of 300 in all are filled in")
+    filled = Recording(runtimes, np.arange(STEPS), tuple("abcde")).filled()
+    np.testing.assert_allclose(parts.runtimes, filled.runtimes)
+    assert re.findall(r"\d+", dict(parts.facts())["missing compute times"]) == ["12", "300", "12", "0"]
+    notes = what_if.complete_steps(str(tmp_path / "trace.csv"), Options(), "trace")[0].notes
+    assert told[0] in notes
+    live = recording.usable(Recording(runtimes, np.arange(STEPS), tuple("abcde")), live=True)[1]
+    assert live.steps.size == STEPS - 12
 
 
 def test_a_worker_that_is_often_missing_has_not_stopped():

@@ -84,6 +84,24 @@ def assert_same(found: Recording, expected: Recording) -> None:
         np.testing.assert_array_equal(found.began, expected.began)
 
 
+def naively_filled(given):
+    """The times after filling in, by name, and how many were filled in: one after another, as the docstring says."""
+    times = {"runtimes": given.runtimes, **given.phases}
+    expected, filled = {name: values.copy() for name, values in times.items()}, 0
+    for step, worker in np.argwhere(np.isnan(given.runtimes)):
+        known = np.flatnonzero(~np.isnan(given.runtimes[:, worker]))
+        before, after = known[known < step], known[known > step]
+        gap = (after[0] if after.size else 60) - (before[-1] if before.size else -1) - 1
+        if gap > 3 or known.size < 54 or np.isnan(given.runtimes[step]).sum() > 2:
+            continue
+        source = min([*before[-1:], *after[:1]], key=lambda one: (abs(one - step), one))
+        factor = np.nanmedian(given.runtimes[step]) / np.nanmedian(given.runtimes[source])
+        filled += 1
+        for name, values in times.items():
+            expected[name][step, worker] = values[source, worker] * factor
+    return expected, filled
+
+
 class TestRecording:
     def test_save_and_read(self, tmp_path):
         path = tmp_path / "deep" / "trace.csv"
@@ -104,6 +122,43 @@ class TestRecording:
         none = Recording(GAPPED.runtimes[:2], GAPPED.steps[:2], GAPPED.workers)
         with pytest.raises(ValueError, match="none of the 2 recorded steps has compute times of all 3 workers"):
             none.complete()
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_missing_times_are_filled_in_like_one_by_one(self, seed):
+        draw = np.random.default_rng(seed)
+        phases = draw.gamma(4.0, 1.0, (2, 60, 4))
+        missing = draw.random((60, 4)) < [0.0, 0.02, 0.05, 0.09]
+        missing[draw.integers(60) : draw.integers(60), 1] = True  # a gap of any length
+        missing[draw.integers(60), : draw.integers(5)] = True  # a step that few have, or nobody
+        missing[[0, -1], 1 + draw.integers(3)] = True
+        missing[:, 0] &= draw.random(60) < 0.5
+        phases[:, missing] = np.nan
+        given = Recording(
+            phases.sum(axis=0), np.arange(60), tuple("abcd"), phases={"load": phases[0], "work": phases[1]}
+        )
+        found = given.filled()
+        expected, filled = naively_filled(given)
+        for name, times in {"runtimes": found.runtimes, **found.phases}.items():
+            np.testing.assert_array_equal(times, expected[name])
+        assert found.missing == given.missing - filled
+        np.testing.assert_allclose(sum(found.phases.values()), found.runtimes)
+
+    def test_of_the_nearest_step_the_earlier_and_no_more_than_three_in_a_row(self):
+        times = np.arange(1.0, 161).reshape(80, 2)
+        times[:, 0] = 1.0  # the only one whose times all steps have
+        times[10:13, 1] = times[20:24, 1] = np.nan
+        found = Recording(times, np.arange(80), ("a", "b")).filled().runtimes[:, 1]
+        usual = (1 + times[[9, 13], 1]) / 2  # median of a step, of which one time is 1
+        np.testing.assert_allclose(found[10:13], times[[9, 9, 13], 1] / usual[[0, 0, 1]])
+        assert np.isnan(found[20:24]).all()
+
+    def test_what_is_often_missing_and_longest_paths_are_not_filled_in(self):
+        times = np.ones((50, 3))
+        times[:30:5, 0] = times[1::10, 1] = np.nan
+        given = Recording(times, np.arange(50), tuple("abc"))
+        assert np.isnan(given.filled().runtimes).sum(axis=0).tolist() == [6, 0, 0]
+        whole = Recording(np.ones((50, 3)), np.arange(50), tuple("abc"))
+        assert whole.filled() is whole
 
     def test_its_text_has_the_counts(self):
         numbers = [float(number) for number in re.findall(r"\d+\.?\d*", str(GAPPED))]

@@ -194,7 +194,8 @@ def _jumped(logs: np.ndarray, middle: np.ndarray) -> np.ndarray:
     parts = change_points.levels(middle, splits)
     still = np.zeros(logs.shape[1], bool)
     for (first, change, before), (_, end, after) in itertools.pairwise(parts):
-        moved = _movers(arrays.median(logs[change:end], axis=0) - arrays.median(logs[first:change], axis=0), after - before)
+        own = [arrays.median(logs[since:until], axis=0) for since, until in ((first, change), (change, end))]
+        moved = _movers(own[1] - own[0], after - before)
         if after > before:
             still |= moved
         else:
