@@ -280,8 +280,8 @@ def usable(recording: Recording, *, live: bool = False) -> tuple[Recording, Reco
     if count := _filled_in(recording, complete):
         note = (
             f"{counted(count, 'missing compute time')} of {recording.runtimes.size} in all "
-            f"{'is' if count == 1 else 'are'} filled in, each from the nearest step of the same worker, in proportion "
-            "to the medians of the two steps"
+            f"{'is' if count == 1 else 'are'} filled in, each with the time of the same worker in a step nearby, in "
+            "proportion to the medians of the two steps"
         )
         recording = dataclasses.replace(recording, notes=(*recording.notes, note))
     if are_many(complete.steps.size):

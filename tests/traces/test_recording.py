@@ -94,7 +94,7 @@ def naively_filled(given):
         gap = (after[0] if after.size else 60) - (before[-1] if before.size else -1) - 1
         if gap > 3 or known.size < 54 or np.isnan(given.runtimes[step]).sum() > 2:
             continue
-        source = min([*before[-1:], *after[:1]], key=lambda one: (abs(one - step), one))
+        source = min(known[abs(known - step) >= 8], key=lambda one: (abs(one - step), one))
         factor = np.nanmedian(given.runtimes[step]) / np.nanmedian(given.runtimes[source])
         filled += 1
         for name, values in times.items():
@@ -143,14 +143,20 @@ class TestRecording:
         assert found.missing == given.missing - filled
         np.testing.assert_allclose(sum(found.phases.values()), found.runtimes)
 
-    def test_of_the_nearest_step_the_earlier_and_no_more_than_three_in_a_row(self):
-        times = np.arange(1.0, 161).reshape(80, 2)
+    def test_eight_steps_away_the_earlier_of_two_and_no_more_than_three_in_a_row(self):
+        times = np.arange(1.0, 221).reshape(110, 2)
         times[:, 0] = 1.0  # the only one whose times all steps have
-        times[10:13, 1] = times[20:24, 1] = np.nan
-        found = Recording(times, np.arange(80), ("a", "b")).filled().runtimes[:, 1]
-        usual = (1 + times[[9, 13], 1]) / 2  # median of a step, of which one time is 1
-        np.testing.assert_allclose(found[10:13], times[[9, 9, 13], 1] / usual[[0, 0, 1]])
-        assert np.isnan(found[20:24]).all()
+        times[[5, 10, 18, 30, 31, 32], 1] = times[50:54, 1] = np.nan
+        given = Recording(times[:79], np.arange(79), ("a", "b"))
+        sources = [13, 2, 26, 22, 23, 24]  # 10 lacks as well
+        found = Recording(times, np.arange(110), ("a", "b"))
+        filled = found.filled().runtimes[:, 1]
+        usual = (1 + times[sources, 1]) / 2  # median of a step, of which one time is 1
+        np.testing.assert_allclose(filled[[5, 10, 18, 30, 31, 32]], times[sources, 1] / usual)
+        assert np.isnan(filled[50:54]).all()
+        assert given.filled() is given or given.missing == given.filled().missing  # more than a tenth is missing
+        short = Recording(times[24:36], np.arange(12), ("a", "b"))
+        assert short.filled().missing == 3
 
     def test_what_is_often_missing_and_longest_paths_are_not_filled_in(self):
         times = np.ones((50, 3))
