@@ -18,6 +18,9 @@ from sgdlab.traces.problems import BadTrace
 _FIRST = 20
 """Rows of a wide table whose columns are looked at: no step is given out before there are as many."""
 
+_BEGIN = 1 << 16
+"""First bytes of a file among which its header is."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParsedRows:
@@ -88,6 +91,16 @@ class Parser:
         self.sorts = self.layout.kind == "long"  # columns of a wide table are in order
         self._necessary = [self.layout.columns[part] for part in ("step", "duration")] if self.sorts else []
         self.has_phases = "phase" in self.layout.columns
+
+    def is_continued(self, data: bytes) -> bool:
+        """Return whether the lines of another file are rows of this one: its header is the same, or it has none."""
+        if self._dialect is None:
+            return True
+        try:
+            found = text_tables.dialect_of(data[:_BEGIN].decode("utf-8-sig", "replace").splitlines())
+        except BadTrace:  # text and numbers: a row
+            return True
+        return not found.named or found.header == self._dialect.header
 
     def parse(self, data: bytes) -> ParsedRows:
         """Return the rows of whole lines.
@@ -196,6 +209,11 @@ class LiveLog:
         self.bad: Counter[str] = Counter()
         self._steps: dict[int, int] = {}
         self._newest = 0
+
+    def is_continued(self, data: bytes) -> bool:
+        """Return True: of a log that rotates, each file is the next part of it."""
+        del data
+        return True
 
     def parse(self, data: bytes) -> ParsedRows:
         """The rows of whole lines."""

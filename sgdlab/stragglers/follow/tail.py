@@ -33,17 +33,19 @@ _LOGS = ("log.jsonl", "states/run/log.jsonl")
 class Growing:
     """A file that another process writes: what is added to it, line by line; half a line waits for its end.
 
-    A file that became shorter, was replaced, or begins with something else is a new one, which is read from its
-    beginning; it need not be there yet.
+    A file that was renamed goes on in the file that has its name now, as logs that rotate do: `trace.csv.1`, or
+    `log-7.jsonl`. One that became shorter, was replaced, or begins with something else is a new one, which is read from
+    its beginning. It need not be there yet.
 
     Attributes:
       generation: how often the file was a new one, beginning with 0.
+      renamed: how often it went on in another file.
       begin: its first bytes.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = pathlib.Path(path)
-        self.generation = 0
+        self.generation = self.renamed = 0
         self._offset, self._rest = 0, b""
         self._identity: tuple[int, int] | None = None
         self.begin = b""
@@ -57,15 +59,10 @@ class Growing:
             return 0
         return max(status.st_size - self._offset, 0) if stat.S_ISREG(status.st_mode) else 0
 
-    def read(self, most: int = 1 << 22, *, goes_on: bool = False) -> bytes:
-        """New whole lines; nothing where there are none, or no file.
-
-        Args:
-          most: bytes that are read.
-          goes_on: whether a file in the place of another continues it, as in the log of a live run.
-        """
+    def read(self, most: int = 1 << 22) -> bytes:
+        """New whole lines, of at most so many bytes; nothing where there are none, or no file."""
         try:
-            with (goes_on and self._before()) or self.path.open("rb") as file:
+            with self._before() or self.path.open("rb") as file:
                 self._notice(file)
                 file.seek(self._offset)
                 data = file.read(most)
@@ -81,12 +78,13 @@ class Growing:
         now = self.path.stat()
         if self._identity in (None, (now.st_dev, now.st_ino)):
             return None
-        for path in self.path.parent.glob(f"{self.path.stem}-*{self.path.suffix}"):
+        for path in self.path.parent.glob(f"{glob.escape(self.path.stem)}*"):
             found = path.stat()
             if (found.st_dev, found.st_ino) == self._identity:
                 if found.st_size > self._offset:
                     return path.open("rb")
                 self._identity, self._offset, self.begin = None, 0, b""
+                self.renamed += 1
         return None
 
     def rest(self) -> bytes:
@@ -116,6 +114,7 @@ class _File(Growing):
         self.worker = worker
         self.first_row = b""
         self.is_other, self.others = False, 0  # it is no trace; how many lines are none
+        self.checked = 0  # how often it was seen to go on in another file with the same columns
 
 
 class Tail:
@@ -228,7 +227,8 @@ class Tail:
     def _look(self) -> bool:
         """Finds new files, and tells whether those that were there are called as before."""
         path = pathlib.Path(self.path)
-        if not any(file.begin for file in self._files.values()):  # it may have become another kind of path
+        if not any(file.begin or file.renamed for file in self._files.values()):
+            # It may have become another kind of path.
             self._files, self._one = {}, self._is_one
         logs = [path / place for place in _LOGS if (path / place).is_file()]
         if logs and not self._files:
@@ -250,7 +250,12 @@ class Tail:
         return min((file.newest for file in first.values()), default=None)
 
     def _read(self, file: _File, *, end: bool) -> None:
-        data = file.read(_CHUNK if self._one else _CHUNK_OF_MANY, goes_on=isinstance(file.parser, LiveLog))
+        data = file.read(_CHUNK if self._one else _CHUNK_OF_MANY)
+        if data and file.renamed > file.checked:
+            file.checked = file.renamed
+            if file.parser and not file.parser.is_continued(data):
+                file.generation += 1  # it has other columns
+                return
         if end and not file.unread and (rest := file.rest()).strip():
             data += rest + b"\n"
         self.bytes_read += len(data)

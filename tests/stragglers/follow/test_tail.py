@@ -325,6 +325,44 @@ def test_a_log_that_goes_on_in_another_file_is_read_on(tmp_path, read):
     assert tail.poll() is None
 
 
+@pytest.mark.parametrize("header", ["worker,step,seconds\n", "", "# another part\nworker,step,seconds\n"])
+@pytest.mark.parametrize("read", [0, 60, 149])
+def test_a_trace_whose_file_rotates_is_read_on(tmp_path, read, header):
+    """As logrotate and Python's RotatingFileHandler do: the file is renamed, and one with its old name is begun."""
+    path, first = tmp_path / "trace.csv", "worker,step,seconds\n"
+    lines = [f"w{worker},{step},{1.0 + worker / 4}\n" for step in range(100) for worker in range(3)]
+    path.write_text(first + "".join(lines[:read]))
+    tail = Tail(path, Options())
+    given = [tail.poll()]
+    with path.open("a") as file:
+        file.write("".join(lines[read:150]))
+    path.replace(tmp_path / "trace.csv.1")
+    path.write_text("")
+    given += [tail.poll(), tail.poll()]
+    path.write_text(header + "".join(lines[150:250]))
+    given.append(tail.poll())
+    (tmp_path / "trace.csv.1").replace(tmp_path / "trace.csv.2")
+    path.replace(tmp_path / "trace.csv.1")
+    path.write_text(header + "".join(lines[250:]))
+    given += [tail.poll(end=turn == 2) for turn in range(3)]
+    steps, times = (np.concatenate(each) for each in zip(*(part for part in given if part[0].size), strict=True))
+    assert steps.tolist() == list(range(100))
+    np.testing.assert_array_equal(times, np.tile([1.0, 1.25, 1.5], (100, 1)))
+    assert tail.why == ""
+
+
+def test_a_file_with_other_columns_in_the_place_of_one_that_was_renamed_is_another(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("worker,step,seconds\n" + "".join(f"{w},{t},1.0\n" for t in range(30) for w in "ab"))
+    tail = Tail(path, Options())
+    assert tail.poll()[0].size
+    path.replace(tmp_path / "trace.csv.1")
+    path.write_text("step,worker,ms\n" + "".join(f"{t},{w},2000\n" for t in range(20) for w in "ab"))
+    assert tail.poll() is None
+    assert tail.why.startswith("it was replaced")
+    assert tail.poll(end=True)[1].tolist() == [[2.0, 2.0]] * 20
+
+
 def test_a_directory_may_come_after_the_watch_has_begun(tmp_path):
     path = tmp_path / "run"
     tail = Tail(path, Options())
