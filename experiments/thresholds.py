@@ -97,6 +97,7 @@ BIRCH_CONSTANT = Threshold(16.0, "12 from the theorem's constants, and a margin"
 DECOUPLED_COMPETITIVE = Threshold(1.05, "a twentieth of a test loss is competitive", "2026-11-27", seen=False)
 DROPCOMPUTE_CLOSE = Threshold(0.05, "relative error of a formula that predicts", "2026-11-23", seen=True)
 GOODPUT_EXACT = Threshold(0.02, "relative error of an exact formula of goodput", "2026-11-27", seen=True)
+SYNCHRONOUS_NEAR = Threshold(1.5, "times as long: half as long again is still near", "2026-11-29", seen=True)
 GOODPUT_LOST = Threshold(0.02, "a fiftieth of all time is no loss", "2026-11-27", seen=True)
 BYTES_CLOSE = Threshold(1.0, "points of accuracy that shorter messages may cost", "2026-11-27", seen=True)
 DROPPED_LITTLE = Threshold(1.0, "points of accuracy that lost messages may cost", "2026-11-27")

@@ -81,6 +81,13 @@ SCALING = Paper(
     {"Table 6": "Bandwidth that a compute utilisation needs, by model and steps between synchronisations"},
 )
 
+BEGUNOV = Paper(
+    "Begunov and Tyurin 2026",
+    "Do we need asynchronous SGD? On the near-optimality of synchronous methods",
+    "arXiv:2602.03802",
+    {"Ratio": "Time of m-synchronous SGD over that of Rennala SGD, by law of the compute times and number of workers"},
+)
+
 SGDLAB = Paper(
     "sgdlab",
     "Its own configuration of digits",

@@ -16,6 +16,7 @@ from experiments.beyond import (
     disagreeing,
     dropcompute,
     four_speeds,
+    m_synchronous,
     methods,
     mindflayer,
     optireduce,
@@ -23,7 +24,8 @@ from experiments.beyond import (
     single_worker,
 )
 from experiments.harness import Session, within
-from sgdlab import replay
+from sgdlab import policies, replay
+from sgdlab.cluster import Fixed
 from sgdlab.runs import resolve
 from sgdlab.runs.configuration import flat
 from sgdlab.runs.plan import make_plan
@@ -31,6 +33,7 @@ from tests.lib.unlike import unlike
 
 FIGURES = [ringleader.ringleader, dropcompute.dropcompute, optireduce.optireduce, four_speeds.four_speeds]
 FIGURES += [mindflayer.mindflayer, birch.birch, birch_winners.birch_winners, disagreeing.disagreeing]
+FIGURES += [m_synchronous.m_synchronous]
 
 
 def plain(**changes):
@@ -411,6 +414,46 @@ def test_the_comparison_of_all_methods_asks_for_what_is_possible():
         methods.methods(methods=["asgb"])
     with pytest.raises(ValueError, match="num_workers=1 must be at least 2"):
         methods.methods(num_workers=[1])
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_collecting_is_as_long_as_an_update_of_rennala_sgd_that_interrupts(size):
+    runtimes = np.random.default_rng(size).gamma(4.0, 0.25, (60, 5)) * np.arange(1, 6)
+    schedule = policies.simulate(
+        lambda num_workers: policies.Collect(size=size, interrupt=True), runtimes, num_gradients=4 * size
+    )
+    rows, ends = np.zeros(5, int), [0.0]
+    for update in range(4):  # each begins with the compute times that come next, of all workers
+        block = np.stack([np.append(runtimes[row:, w], np.full(row, 1e9)) for w, row in enumerate(rows)], axis=1)
+        ends.append(ends[-1] + m_synchronous.collecting(block[:20], [size])[0])
+        rows = np.bincount(schedule.worker[schedule.started < ends[-1] - 1e-9], minlength=5)
+        assert schedule.applied[update, 0] == pytest.approx(ends[-1], rel=1e-12)
+    with pytest.raises(ValueError, match=r"runtimes of 2 rows must be more: they end after \d gradients"):
+        m_synchronous.collecting(runtimes[:2], [40])
+
+
+def test_times_of_m_synchronous_sgd_are_those_of_formulas(monkeypatch):
+    monkeypatch.setitem(m_synchronous.LAWS, "fixed", ("", lambda n: Fixed(num_workers=n, seconds=(2.0,))))
+    found = m_synchronous.measured(law="fixed", num_workers=4, rounds=2, seed=0)
+    # All 4 at once; Rennala SGD has no better batches than multiples of 4, of which the largest is 16.
+    for place, noise in enumerate((0.04, 0.4, 4.0, 16.0)):
+        best = min((1 + noise / size) * 2.0 * math.ceil(size / 4) for size in range(1, 17))
+        assert found[f"ratio_{place}"] == pytest.approx((1 + noise / 4) * 2.0 / best)
+    assert found["waited_for"] == 1.0
+    runs = pd.DataFrame(
+        [
+            {"law": law, "num_workers": count, "seed": seed, **dict.fromkeys(("ratio_0", "ratio_1", "ratio_2"), 1.0)}
+            | {"ratio_3": 1.3 + seed / 1e3 + (law == "ladder") * count / (90 + seed)}
+            for law in m_synchronous.LAWS
+            for count in (10, 100)
+            for seed in range(4)
+        ]
+    )
+    assert [claim.holds.holds for claim in m_synchronous.claims(runs)] == [True, True, True]
+    far = runs.assign(ratio_1=runs.ratio_3 + np.where(runs.law == "exponential", 5.0, 0.0))
+    assert [claim.holds.holds for claim in m_synchronous.claims(far)] == [False, False, True]
+    turned = runs.assign(num_workers=110 - runs.num_workers)
+    assert [claim.holds.holds for claim in m_synchronous.claims(turned)] == [True, True, False]
 
 
 def test_the_least_time_to_accuracy_counts_gradients_up_to_the_target():
