@@ -162,7 +162,8 @@ def claims(runs: pd.DataFrame) -> list[Claim]:
             ),
         ),
         Claim(
-            "It is one where machines stay as unequal as can be, the i-th i times as slow: asynchrony is needed there",
+            "Where machines stay as unequal as can be, the i-th i times as slow, the factor grows with their number: "
+            "asynchrony is needed there",
             "sgdlab",
             ours=f"{interval(of['ladder', few])} times as long with {few} workers, {interval(of['ladder', many])} "
             f"with {many}",
