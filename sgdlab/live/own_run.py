@@ -234,7 +234,7 @@ def replay(
     if not first.deterministic:
         raise ValueError("work must be deterministic to be computed again; it says deterministic=False")
     steps = Steps(rule, first.params, single=recording.config["single"])
-    program: Any = lower(recording.schedule)
+    program: Any = lower(recording.schedule).of_run(recording.ticket, recording.begins_anew())
     compute = as_computed(recording, program, loop.compute_of)
     return jax.tree.map(np.asarray, repeat(program, steps, compute, aux=OwnGradients(first).aux).params)
 

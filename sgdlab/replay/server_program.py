@@ -57,6 +57,16 @@ class ServerProgram(Program):
     arrived: Float64[np.ndarray, "R S"]
     applied: Float64[np.ndarray, "R S"]
 
+    def of_run(self, tickets: np.ndarray, anew: np.ndarray) -> "ServerProgram":
+        """Return the program of a run on processes, whose rules were told tickets, and workers that began anew.
+
+        Args:
+          tickets: int[G], the number of each gradient of the schedule in the run.
+          anew: int[G], the version from which its worker began anew with it; negative where it went on.
+        """
+        rows = self.gradient
+        return dataclasses.replace(self, number=tickets[rows].astype(np.int32), anew=anew[rows] >= 0)
+
     @property
     def num_blocks(self) -> int:
         """S, number of blocks."""

@@ -80,11 +80,7 @@ class Plan:
         own = self.experiment.task.facts.remembers or self.experiment.local.keep_state
         own = own or self.rule(self.rates, self.schedule.num_workers).point is not None
         program: Any = replay.lower(self.schedule, every=every, by_worker=own)
-        if self.recorded is None:
-            return program
-        rows = program.gradient
-        told = {"number": self.recorded.tickets[rows].astype(np.int32), "anew": self.recorded.anew[rows] >= 0}
-        return dataclasses.replace(program, **told)
+        return program if self.recorded is None else program.of_run(self.recorded.tickets, self.recorded.anew)
 
     @functools.cached_property
     def worker_seconds(self) -> np.ndarray | None:

@@ -13,7 +13,7 @@ import numpy as np
 import own_works
 import pytest
 
-from sgdlab import live, policies, rules
+from sgdlab import compressions, live, policies, rules
 from sgdlab.errors import RunFailed
 from sgdlab.live.work import OwnGradients, OwnLoop, OwnWork, checked, place_of
 
@@ -44,6 +44,20 @@ def by_hand(recording, rate):
 
 def difference(one, other):
     return max(np.abs(a - b).max() for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("compressor", "feedback"), [(compressions.RandomK(share=0.5), "error"), (compressions.Qsgd(levels=4), "none")]
+)
+def test_compressed_messages_of_workers_that_die_and_fail_are_replayed(compressor, feedback, tmp_path):
+    """Random numbers go by tickets, one of which fails; and the memory of a process that dies is lost."""
+    rule = rules.compressed(rules.asgd(learning_rate=0.1), compressor, num_workers=3, feedback=feedback)
+    given = {"folder": str(tmp_path)}
+    run = {"policy": policies.asynchronous, "num_workers": 3, "num_gradients": 60, "settings": QUICK, "given": given}
+    params, recording = live.train(own_works.faulty, **run, rule=rule, workdir=tmp_path / "run")
+    assert recording.ledger()["lost"] >= 1
+    assert difference(live.replay(own_works.faulty, recording, rule=rule, given=given), params) == 0
 
 
 @pytest.mark.long("workers are processes, one of which dies")
