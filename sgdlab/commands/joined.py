@@ -1,6 +1,7 @@
 """Workers that others start: the flags by which `sgdlab live` listens for them, and by which it is one of them."""
 
 import contextlib
+import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterator
@@ -108,7 +109,11 @@ def _present() -> list[str]:
 
 
 def _token() -> pathlib.Path | None:
+    from sgdlab.live.settings import VARIABLE  # noqa: PLC0415 (likewise)
+
     name = flags.FLAGS.token_file
+    if name is None and VARIABLE not in os.environ:
+        raise UsageError(f"--token_file must name a file with the token of the workers, or {VARIABLE} must hold it")
     return None if name is None else pathlib.Path(name)
 
 

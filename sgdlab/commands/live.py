@@ -21,7 +21,7 @@ from absl import flags
 from sgdlab import hosts, results, runs
 from sgdlab.commands import joined, launch, shared_flags, train
 from sgdlab.errors import UsageError, failures_of, said_of
-from sgdlab.live.settings import LiveSettings, patient
+from sgdlab.live.settings import LiveSettings, fitting, patient
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -97,10 +97,8 @@ def main(argv: Sequence[str]) -> None:
     job = runs.live.make_job(config, emulate=given.emulate)
     experiment = job.plan.experiment
     runs.configuration.check_used(launch.given_entries(), [job.identity])
-    if settings.min_workers > job.num_workers:
-        raise UsageError(
-            f"--min_workers={settings.min_workers} must be at most {job.num_workers}, the workers there are"
-        )
+    with said_of("--"):
+        fitting(settings, job.num_workers)
     if given.rerun:
         with contextlib.ExitStack() as held:
             if runs.store.Store.of(workdir).state_path(NAME).is_dir():

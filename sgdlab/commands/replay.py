@@ -76,7 +76,9 @@ def main(argv: Sequence[str]) -> None:
     if not finished:
         say(recording.schedule.describe(experiment.local.unit))
         train.leave_results(store, train.execute(plan, store, f"the replay of {given.recording}", say))
-    live = pathlib.Path(given.recording).parent
+    path = pathlib.Path(given.recording)  # of a directory, or of the log in it, too
+    found = (folder for folder in (path, *path.parents[:2]) if (folder / "parameters.npz").is_file())
+    live = next(found, path.parent)
     if not changed:
         _say_difference(live, workdir, recording)
     _say_comparison(live, store.read(NAME) or [], changed)

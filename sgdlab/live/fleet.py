@@ -356,7 +356,7 @@ def failing(bad: int, worker: int, error: str, fate: str) -> str:
     """Say why a run cannot go on whose last gradients were all bad; `error` and `fate` are of the last one."""
     if fate == "refused":
         return (
-            f"the last {bad} gradients of all workers were not finite: the parameters have diverged; a smaller "
-            "learning rate, or clip_norm, may help"
+            f"the last {bad} gradients of all workers were not finite: they overflow, or the parameters have diverged; "
+            "a smaller learning rate, or clip_norm, may help"
         )
     return f"the last {bad} gradients of all workers failed; of worker {worker}: {error}"

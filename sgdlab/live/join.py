@@ -141,16 +141,17 @@ class JoinedWorker:
         Raises:
           ValueError: if they are not like the parameters, or there is no ticket to answer.
         """
+        if np.shape(loss):
+            raise ValueError(f"loss of shape {np.shape(loss)} must be a number")
         self.send_with(grads, {"loss": np.float32(loss)})
 
     def send_with(self, grads: Tree, aux: Tree) -> None:
         """Send the gradient of the last ticket, with what the server wants beside it in the place of a loss."""
-        asked = self._taken()
-        if self._line.lost or self._line.is_void(asked):
-            self._line.answer(asked, "gave_up", time.perf_counter() - self._began)
+        if self._asked is None or self._line.lost or self._line.is_void(self._asked):
+            self._line.answer(self._taken(), "gave_up", time.perf_counter() - self._began)
         else:
-            body = self._line.packed(grads, aux)
-            self._line.answer(asked, "came", time.perf_counter() - self._began, body=body)
+            body = self._line.packed(grads, aux)  # before the ticket is taken, which can be answered otherwise
+            self._line.answer(self._taken(), "came", time.perf_counter() - self._began, body=body)
 
     def fail(self, error: Any) -> None:
         """Say that the gradient of the last ticket cannot be computed, and why: the server goes on with another."""
@@ -297,6 +298,8 @@ class _Line:
         """Return a gradient's bytes, and those of what comes with it, in messages."""
         found = [*self._trees["aux"].arrays(aux, "aux"), *self._trees["sent"].arrays(grads, "grads")]
         arrays = [np.asarray(array) for array in found]
+        if any(array.dtype.kind == "c" for array in arrays):
+            raise ValueError("grads must be real numbers: some are complex")
         if len(arrays) == len(self._answer.fields):  # a gradient may be of another precision
             dtypes = [field.dtype for field in self._answer.fields]
             arrays = [array.astype(dtype, copy=False) for array, dtype in zip(arrays, dtypes, strict=True)]

@@ -5,6 +5,7 @@
 
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ import optax
 from sgdlab import arguments, files
 from sgdlab.live import checkpoint
 from sgdlab.live.engine import Updated
+from sgdlab.live.fingerprint import fingerprint
 from sgdlab.live.log import Log
 from sgdlab.live.processes import Processes
 from sgdlab.live.progress import LiveProgress
@@ -25,7 +27,7 @@ from sgdlab.live.recording import LiveRecording
 from sgdlab.live.remote import Remote
 from sgdlab.live.repeat import as_computed, repeat
 from sgdlab.live.server import check, serve
-from sgdlab.live.settings import Endpoint, LiveSettings, patient
+from sgdlab.live.settings import Endpoint, LiveSettings, fitting, patient
 from sgdlab.live.transport import Transport
 from sgdlab.live.work import OwnGradients, OwnLoop, OwnWork, WorkSource, checked, code_of, place_of
 from sgdlab.protocols.policy import Policy
@@ -77,11 +79,16 @@ class OwnRun(NamedTuple):
     ) -> "OwnRun":
         """Return the run of a function that makes each worker's work, as `sgdlab.live.train` has it."""
         place, modules = place_of(work)
+        try:
+            json.dumps(dict(given))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"given={given!r} must be keywords of work, of values that JSON can write") from error
         source = WorkSource(f"{OwnLoop.__module__}:loop", {"function": place, "given": dict(given)}, modules)
         source.check()
         loop = OwnLoop(work, given)
         first = loop.of_worker(0)
-        named = {"work": place, "given": dict(given), "code": code_of(work)}
+        file = pathlib.Path(*modules.values()).name  # a refusal names it
+        named = {"work": place, "given": dict(given), "code": {file: code_of(work)}}
         found = cls._named(named, first, policy, rule, num_workers, num_gradients)
         kept = None if first.deterministic else found.sent_like
         return found._replace(source=source, compute_of=loop.compute_of, sent_like=kept)
@@ -105,9 +112,14 @@ class OwnRun(NamedTuple):
         num_workers: int,
         num_gradients: int,
     ) -> "OwnRun":
-        arguments.whole("num_workers", num_workers)
-        arguments.whole("num_gradients", num_gradients)
-        decides = policy(num_workers=num_workers)
+        num_workers = arguments.whole("num_workers", num_workers)
+        num_gradients = arguments.whole("num_gradients", num_gradients)
+        decides = policy(num_workers=num_workers) if callable(policy) else policy
+        if decides is policy or not all(hasattr(decides, name) for name in ("single", "arrival")):
+            raise ValueError(
+                f"policy={policy!r} must make the policy of a server, called with num_workers, such as "
+                "sgdlab.policies.asynchronous, or functools.partial(sgdlab.policies.backup_workers, backups=1)"
+            )
         check(decides, rule, num_workers)
         header = {
             **named, "policy": _described(decides), "rule": _numbers(rule), "num_workers": num_workers,
@@ -153,7 +165,7 @@ class OwnRun(NamedTuple):
         params = jax.tree.map(np.asarray, steps.params)
         recording.save(folder / "recording.npz")
         with files.replacing(folder / "parameters.npz") as file:
-            np.savez(file, **_named_leaves(params))
+            np.savez(file, **_named_leaves(jax.tree.map(_readable, params)))
         return Trained(params, recording)
 
 
@@ -173,7 +185,8 @@ def train(
 
     A run that was stopped or killed continues where the same call is made again; one that has ended is read, and
     nothing is run. In the work directory are the log, the record and the checkpoints, what workers print (in workers/),
-    and in the end recording.npz, for `sgdlab advise`, `sgdlab timeline` and `sgdlab.live.replay`, and parameters.npz.
+    and in the end recording.npz, for `sgdlab advise`, `sgdlab timeline` and `sgdlab.live.replay`, and parameters.npz
+    (bfloat16 as float32).
 
     Args:
       work: `(worker, **given) -> (params, gradient)`, or an `OwnWork`; called in each worker's process with its number,
@@ -200,6 +213,7 @@ def train(
       RunFailed: if gradients fail again and again; it says why.
     """
     run = OwnRun.of(work, policy, rule, num_workers, num_gradients, given)
+    settings = fitting(settings, num_workers)
     source, logs = run.source, pathlib.Path(workdir) / "workers"
     with Processes(source, run.params, run.aux, num_workers=num_workers, logs=logs) as transport:
         return run.run(transport, workdir, settings=settings, on_update=on_update)
@@ -234,7 +248,8 @@ def replay(
     if not first.deterministic:
         raise ValueError("work must be deterministic to be computed again; it says deterministic=False")
     steps = Steps(rule, first.params, single=recording.config["single"])
-    program: Any = lower(recording.schedule).of_run(recording.ticket, recording.begins_anew())
+    program: Any = lower(recording.schedule)
+    program = program.of_run(recording.ticket, recording.begins_anew())
     compute = as_computed(recording, program, loop.compute_of)
     return jax.tree.map(np.asarray, repeat(program, steps, compute, aux=OwnGradients(first).aux).params)
 
@@ -286,7 +301,7 @@ class LiveServer:
         else:
             self._planned = OwnRun.of_params(work, policy, rule, num_workers, num_gradients)
         self._workdir, self._on_update = workdir, on_update
-        self._settings = patient(settings)
+        self._settings = patient(fitting(settings, num_workers))
         self._transport = Remote(self._planned.params, self._planned.aux, num_workers=num_workers, endpoint=endpoint)
         self.address = self._transport.address
 
@@ -335,28 +350,37 @@ def _tell(on_update: Told, steps: Steps, updated: Updated) -> dict[str, float | 
     if not updated.computed:
         return None
     found = on_update(updated.number, jax.tree.map(np.asarray, steps.params))
-    return None if found is None else {name: f"{value:.6g}" for name, value in found.items()}
+    try:
+        return None if found is None else {name: f"{value:.6g}" for name, value in found.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(f"on_update must return numbers by name, or None; it has returned {found!r}") from None
 
 
 def _described(policy: Policy) -> dict[str, Any]:
-    """Return the name of a policy, and the settings of it that JSON can hold."""
+    """Return the name of a policy, and its settings; of those that JSON cannot hold a fingerprint."""
     found: dict[str, Any] = {"name": type(policy).__qualname__}
     for field in dataclasses.fields(policy) if dataclasses.is_dataclass(policy) else ():
         value = getattr(policy, field.name)
-        if field.init and isinstance(value, int | float | str | bool | None):
-            found[field.name] = value if not isinstance(value, float) else repr(value)
+        if field.init and isinstance(value, int | str | bool | None):
+            found[field.name] = value
+        elif field.init:
+            found[field.name] = repr(value) if isinstance(value, float) else fingerprint(value)
     return found
 
 
 def _numbers(rule: Rule) -> dict[str, str]:
-    """Return the name of a rule's update, and a digest of its hyperparameters."""
+    """Return the name of a rule's update, and a fingerprint of its hyperparameters."""
     update = getattr(rule.update, "func", rule.update)
-    numbers = _digest(rule if isinstance(rule, ServerRule) else ())
-    return {"name": getattr(update, "__qualname__", type(update).__name__), "numbers": numbers}
+    return {"name": getattr(update, "__qualname__", type(update).__name__), "numbers": fingerprint(rule)}
 
 
 def _digest(tree: Tree) -> str:
     return checkpoint.digest(_named_leaves(tree)).hex()[:16]
+
+
+def _readable(array: np.ndarray) -> np.ndarray:
+    """Return an array that NumPy reads back as numbers: bfloat16, which it has not, as float32."""
+    return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
 def _named_leaves(tree: Tree) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, TextIO
 
 from sgdlab.hosts.messages import printable
-from sgdlab.live.status import Status, WorkerStatus
+from sgdlab.live.status import ENDED, RESTARTED, Status, WorkerStatus
 from sgdlab.report.words import counted, listed
 
 LATE = 1.5
@@ -51,7 +51,7 @@ class LiveProgress:
         self._every = every
         self._clock = clock
         self._drawn = 0
-        self._said: frozenset[tuple[float, str]] = frozenset()
+        self._said: frozenset[tuple[float, str]] | None = None
         self._next = float("-inf")
         self._broken = False
         self._thread = Background(self._tell)
@@ -86,6 +86,9 @@ class LiveProgress:
                 self._next = self._clock() + self._every
 
     def _show(self, status: Status) -> None:
+        if self._said is None:  # what happened before another process has gone on was told by that one
+            again = [place for place, (_, words) in enumerate(status.events) if words in (RESTARTED, ENDED)]
+            self._said = frozenset(status.events[: again[-1]] if again else ())
         news = [f"{_clock(at)}  {printable(words)}" for at, words in status.events if (at, words) not in self._said]
         self._said = frozenset(status.events)
         self._shown = block(status)

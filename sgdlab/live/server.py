@@ -34,7 +34,7 @@ from sgdlab.live.recording import LiveRecording, versions
 from sgdlab.live.resume import resume, state_of
 from sgdlab.live.settings import LiveSettings
 from sgdlab.live.snapshot import Unwritable
-from sgdlab.live.status import Status, View
+from sgdlab.live.status import ENDED, RESTARTED, Status, View
 from sgdlab.live.transport import Clock, Nobody, Transport
 from sgdlab.protocols.policy import Policy
 from sgdlab.protocols.recorder import Row
@@ -203,7 +203,7 @@ class _Loop:
         for worker in engine.fleet:
             worker.restarted(now)
             engine.patience.heard(worker.worker)
-        engine.notes.append((self.clock.last, "the server was started again"))
+        engine.notes.append((self.clock.last, ENDED if engine.finished else RESTARTED))
         engine.connect(self.transport)
 
     def gather(self) -> list[Joined]:

@@ -85,6 +85,18 @@ class LiveSettings:
             arguments.real(name, getattr(self, name), above=0)
 
 
+def fitting(settings: LiveSettings, num_workers: int) -> LiveSettings:
+    """Return settings, once they are known to fit a number of workers.
+
+    Raises:
+      ValueError: where they are something else, or ask for more workers than there are.
+    """
+    if not isinstance(settings, LiveSettings):
+        raise ValueError(f"settings={settings!r} must be a sgdlab.live.LiveSettings")
+    arguments.whole("min_workers", settings.min_workers, most=num_workers, why="the workers there are")
+    return settings
+
+
 def patient(settings: LiveSettings) -> LiveSettings:
     """Return settings of a server that starts no process, by which a place may be freed as often as one likes."""
     return dataclasses.replace(settings, respawns=max(settings.respawns, _RESPAWNS))
@@ -145,7 +157,7 @@ class Endpoint:
 
 def grpc_or_error() -> Any:
     """Return gRPC; UsageError if it is not installed."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else whoever connects without TLS fills the terminal with lines
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else whoever connects without TLS fills the terminal with lines
     try:
         import grpc  # noqa: PLC0415 (an extra)
     except ImportError as error:

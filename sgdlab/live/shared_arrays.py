@@ -157,6 +157,9 @@ class TreeForm:
         if self._like is not None:
             import jax  # noqa: PLC0415
 
+            wanted, given = jax.tree.structure(self._like), jax.tree.structure(tree)
+            if given != wanted:
+                raise ValueError(f"{name} must be like the parameters, {wanted}; it is {given}")
             return jax.tree.leaves(tree)
         found: dict[int, Any] = {}
         _gather(self._form, tree, name, found)
@@ -209,6 +212,8 @@ def dtype_of(name: str) -> np.dtype:
 
 
 def _filled(form: Any, arrays: list[np.ndarray]) -> Tree:
+    if form is None:  # JAX knows it as a tree without arrays
+        return None
     if isinstance(form, dict):
         return {name: _filled(part, arrays) for name, part in form.items()}
     return [_filled(part, arrays) for part in form] if isinstance(form, list) else arrays[form]
@@ -218,12 +223,19 @@ def _gather(form: Any, tree: Tree, name: str, found: dict[int, Any]) -> None:
     if isinstance(form, int):
         found[form] = tree
         return
-    keys = sorted(form) if isinstance(form, dict) else range(len(form))
-    there = sorted(tree) if isinstance(form, dict) and isinstance(tree, dict) else range(len(tree))
-    if list(keys) != list(there) or isinstance(form, dict) != isinstance(tree, dict):
-        raise ValueError(f"{name} must have {list(keys)}, like the parameters; it has {list(there)}")
-    for key in keys:
+    keys, there = _keys(form), _keys(tree)
+    if keys != there or isinstance(form, dict) != isinstance(tree, dict):
+        has = f"is a {type(tree).__name__}" if there is None else f"has {there}"
+        raise ValueError(f"{name} must have {keys}, like the parameters; it {has}")
+    for key in keys or ():
         _gather(form[key], tree[key], f"{name}[{key!r}]", found)
+
+
+def _keys(tree: Any) -> list[Any] | None:
+    """Return the keys of a dictionary, or places of a list; of None, which JAX knows as a tree without arrays, none."""
+    if isinstance(tree, dict):
+        return sorted(tree)
+    return list(range(len(tree or ()))) if isinstance(tree, list | tuple | None) else None
 
 
 class Pieces:

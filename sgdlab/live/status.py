@@ -22,6 +22,10 @@ _LAST = 50
 _RATE_SECONDS = 10.0
 _WORDS = {"there": "waiting", "ready": "waiting", "silent": "lost", "down": "lost", "starting": "starting"}
 
+RESTARTED = "the server was started again"
+ENDED = "the run had ended before: nothing is run"
+"""Notes of a run that another process has begun, or has ended."""
+
 
 @dataclasses.dataclass(frozen=True)
 class WorkerStatus:

@@ -233,6 +233,10 @@ def checked(found: Any) -> OwnWork:
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if not jax.dtypes.issubdtype(leaf.dtype, np.floating):
             raise ValueError(f"params{jax.tree_util.keystr(path)} is {leaf.dtype}; it must be an array of floats")
+        if not np.isfinite(leaf).all():
+            raise ValueError(
+                f"params{jax.tree_util.keystr(path)} must be finite: some of it is not, before the first step"
+            )
         if leaf.dtype == np.float64 and not jax.config.read("jax_enable_x64"):
             raise ValueError(
                 f"params{jax.tree_util.keystr(path)} is float64; make it float32, or set JAX_ENABLE_X64=true"
@@ -269,8 +273,13 @@ def place_of(work: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 
 def code_of(work: Callable[..., Any]) -> str:
-    """Return a digest of the file in which a function is, whatever its comments and its layout."""
+    """Return a digest of the file in which a function is, whatever its comments and its layout.
+
+    What stands below `if __name__ == "__main__":` may be another, since workers do not execute it.
+    """
     tree = ast.parse(pathlib.Path(inspect.getfile(work)).read_text(encoding="utf-8"))
+    main = ast.dump(ast.parse('__name__ == "__main__"', mode="eval").body)
+    tree.body = [part for part in tree.body if not (isinstance(part, ast.If) and ast.dump(part.test) == main)]
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
 
 

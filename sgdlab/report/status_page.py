@@ -58,7 +58,7 @@ class StatusPage:
             self._server = _Server((HOST, port), _handler(text, {"/status.json": self._read, **(answers or {})}))
         except OSError as error:
             raise ValueError(
-                f"port={port} of {HOST} cannot be used ({error.strerror}): port=0 takes a free one"
+                f"port={port} of {HOST} cannot be used ({error.strerror}): another would do, or 0, for a free one"
             ) from None
         self.address = f"http://{HOST}:{self._server.server_address[1]}/"
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="page", daemon=True).start()

@@ -351,7 +351,7 @@ def test_too_few_workers_end_a_run_that_can_be_continued(call, rehearsed):
         (["--num_workers=3", "--config.cluster.num_workers=2"], "--num_workers=3 differs from"),
         (["--patience=0.5"], "--patience=0.5 must be"),
         (["--emulate=0"], "--emulate=0.0 must be"),
-        (["--min_workers=9"], "--min_workers=9 must be at most 8"),
+        (["--min_workers=9"], "--min_workers=9 must be a whole number from 1 to 8"),
         (["--serve=many"], "--serve=many must be a port"),
         (["--address=auto"], "--address=auto is of a Ray cluster"),
         (["--config.protocol.timeout.at_least=0.5"], "--config.protocol.timeout.at_least has no effect"),

@@ -181,7 +181,7 @@ def test_a_wrong_token_and_a_server_that_is_not_there(job, call, monkeypatch):
     (["--listen=127.0.0.1:0", "--certificate=one"], "certificate and key must be given together: two PEM files"),
     (["--listen=127.0.0.1:0", "--transport=ray"], "--transport must be left out beside --listen, whose workers others"),
     (["--key=one"], "--key must be left out without --listen or --join"),
-    (["--num_workers=3:2"], "--min_workers=3 must be at most 2, the workers there are"),
+    (["--num_workers=3:2"], "--min_workers=3 must be a whole number from 1 to 2: the workers there are"),
     (["--num_workers=few"], "--num_workers=few must be a whole number, or the least and the largest one, such as 2:4"),
     (["--num_workers=2:4", "--min_workers=1"], "--num_workers=2:4 differs from --min_workers=1"),
 ])  # fmt: skip

@@ -16,7 +16,7 @@ from joining import HERE, TOKEN, come_late, kill_one, started
 from test_own_loop import by_hand, difference
 
 from sgdlab import live, policies, rules
-from sgdlab.live.messages import Joined, Lost, event_of
+from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, event_of
 
 SETTINGS = live.LiveSettings(
     min_workers=1, join_seconds=0.2, wait_seconds=60.0, respawn_seconds=0.05, turn_seconds=0.05
@@ -200,11 +200,22 @@ class TestInOneProcess:
                 ({"w": np.zeros(3)}, r"^grads must have \['layers', 'w'\], like the parameters; it has \['w'\]"),
                 ({"w": np.zeros(4), "layers": [np.zeros((2, 2))]}, r"^\['params'\]\['w'\] must be float32\[3\]; it is"),
                 ({"w": np.zeros(3), "layers": []}, r"^grads\['layers'\] must have \[0\], like the parameters; it has"),
+                ({"w": np.zeros(3), "layers": 1.0}, r"^grads\['layers'\] must have \[0\], .* it is a float$"),
+                ({**transport.params, "w": 1j * np.ones(3)}, "^grads must be real numbers: some are complex$"),
             ]):  # fmt: skip
                 transport.begin(0, ticket, transport.publish(transport.params))
                 next(worker)
                 with pytest.raises(ValueError, match=words):
                     worker.send(grads)
+                if ticket == 0:  # it can still be answered otherwise
+                    worker.fail("another shape")
+                elif ticket == 1:
+                    with pytest.raises(ValueError, match=r"^loss of shape \(1,\) must be a number$"):
+                        worker.send(transport.params, [0.5])
+                    worker.send(transport.params, 0.5)
+                else:
+                    worker._give_up()  # as `next` does with a ticket that was not answered
+                assert type(self.heard(transport)) is (Failed, Came, GaveUp, GaveUp, GaveUp)[ticket]
             with pytest.raises(ValueError, match="there must be a ticket to answer"):
                 worker.send({})
 
@@ -226,6 +237,26 @@ class TestInOneProcess:
                 transport.begin(0, 0, transport.publish(params))
                 _, found = next(worker)
                 assert jax.tree.structure(found) == jax.tree.structure(params)
+                with pytest.raises(
+                    ValueError, match=r"^grads must be like the parameters, PyTreeDef\(\(\*, \*\)\); it"
+                ):
+                    worker.send({"b": params[0], "w": params[1]})  # whose arrays are as many, in another order
+                worker.send(found)
+                assert difference(self.heard(transport).grads, params) == 0
+
+    def test_a_place_without_an_array_is_none_on_both_sides(self):
+        from sgdlab.live.remote import Remote  # noqa: PLC0415
+
+        params = {"w": np.ones(2, np.float32), "bias": None, "layers": [None, np.zeros(1, np.float32)]}
+        with Remote(params, {"loss": np.float32(0)}, num_workers=1, endpoint=live.Endpoint(token=TOKEN)) as transport:
+            transport.spawn(0)
+            with live.join(transport.address, TOKEN) as worker:
+                self.heard(transport)
+                transport.begin(0, 0, transport.publish(params))
+                _, found = next(worker)
+                assert jax.tree.structure(found) == jax.tree.structure(params)
+                with pytest.raises(ValueError, match=r"^grads\['bias'\] must have \[\], .* it is a ndarray$"):
+                    worker.send({**found, "bias": np.zeros(1)})
                 worker.send(found)
                 assert difference(self.heard(transport).grads, params) == 0
 

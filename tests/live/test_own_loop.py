@@ -1,21 +1,28 @@
 """`sgdlab.live.train`: gradients of any function, in processes that die, fail and are resumed; replayed to the bit."""
 
 import functools
+import importlib
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import own_works
 import pytest
 
 from sgdlab import compressions, live, policies, rules
 from sgdlab.errors import RunFailed
-from sgdlab.live.work import OwnGradients, OwnLoop, OwnWork, checked, place_of
+from sgdlab.live.log import Log
+from sgdlab.live.own_run import OwnRun, _named_leaves, _readable, _tell
+from sgdlab.live.work import OwnGradients, OwnLoop, OwnWork, checked, code_of, place_of
 
 QUICK = live.LiveSettings(respawn_seconds=0.05, join_seconds=60.0, turn_seconds=0.05, failures=3)
 SCRIPT = """
@@ -137,6 +144,39 @@ def test_gradients_of_another_shape_end_the_run_and_say_so(tmp_path):
         live.train(own_works.misshapen, **run, num_gradients=9, workdir=tmp_path, settings=settings)
 
 
+def test_the_code_of_work_is_that_which_workers_execute(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    texts = {
+        "one": "def work(worker):\n    return 1\nif __name__ == '__main__':\n    print(work(0))\n",
+        "two": 'def work(worker):\n    return 1  # one\nif __name__ == "__main__":\n    print(1)\nelse:\n    pass\n',
+        "three": "def work(worker):\n    return 1\n",
+        "four": "def work(worker):\n    return 2\n",
+        "five": "def work(worker):\n    return 1\nif __name__ != '__main__':\n    print(work(0))\n",
+    }
+    codes = []
+    for name, text in texts.items():
+        (tmp_path / f"work_{name}.py").write_text(text)
+        codes.append(code_of(importlib.import_module(f"work_{name}").work))
+    assert codes[0] == codes[1] == codes[2]
+    assert len({codes[0], *codes[3:]}) == 3
+
+
+def test_a_code_of_another_file_is_refused_with_its_name(tmp_path):
+    run = OwnRun.of(own_works.steady, policies.asynchronous, optax.sgd(0.1), 1, 5, {})
+    Log(tmp_path, run.header, compute_of=run.compute_of).close()
+    other = run.header | {"code": {"own_works.py": "another"}}
+    with pytest.raises(ValueError, match=r"is of a run with code\.own_works\.py="):
+        Log(tmp_path, other, compute_of=run.compute_of)
+
+
+def test_bfloat16_is_read_back_as_numbers(tmp_path):
+    params = {"w": jnp.array([0.5, -2.0, 3.0], jnp.bfloat16)}
+    with open(tmp_path / "parameters.npz", "wb") as file:
+        np.savez(file, **_named_leaves(jax.tree.map(_readable, jax.tree.map(np.asarray, params))))
+    with np.load(tmp_path / "parameters.npz") as stored:
+        np.testing.assert_array_equal(stored["['w']"], np.float32([0.5, -2.0, 3.0]), strict=True)
+
+
 class TestErrors:
     def nothing(self, worker):
         return own_works.initial(), own_works.gradient
@@ -155,11 +195,51 @@ class TestErrors:
                 "work must return (params, gradient), or a sgdlab.live.OwnWork; it has returned a pair",
             ),
             (({"n": np.arange(3)}, own_works.gradient), "params['n'] is int64; it must be an array of floats"),
+            (({"w": np.float32([1.0, np.nan])}, own_works.gradient), "params['w'] must be finite: some of it is not"),
         ],
     )
     def test_other_things_than_work(self, found, words):
         with pytest.raises(ValueError, match=f"^{re.escape(words)}"):
             checked(found)
+
+    @pytest.mark.parametrize(
+        ("changed", "words"),
+        [
+            ({"policy": policies.asynchronous(num_workers=1)}, r"policy=Softsync\(.* must make the policy of a server"),
+            ({"policy": "asynchronous"}, "policy='asynchronous' must make the policy of a server"),
+            ({"policy": policies.d_psgd}, "policy=.* must make the policy of a server"),
+            ({"given": {"folder": np.zeros(2)}}, "given={.* must be keywords of work, of values that JSON can write"),
+            ({"settings": {"min_workers": 1}}, "settings={'min_workers': 1} must be a sgdlab.live.LiveSettings"),
+            (
+                {"settings": live.LiveSettings(min_workers=3)},
+                "min_workers=3 must be a whole number from 1 to 2: the workers there are",
+            ),
+        ],
+    )
+    def test_arguments_that_are_wrong(self, changed, words, tmp_path):
+        given = {"policy": policies.asynchronous, "rule": rules.asgd(learning_rate=0.1)} | changed
+        with pytest.raises(ValueError, match=f"^{words}"):
+            live.train(own_works.steady, num_workers=2, num_gradients=2, workdir=tmp_path, **given)
+        assert not list(tmp_path.iterdir())
+        if "given" in changed:
+            return
+        with pytest.raises(ValueError, match=f"^{words}"):
+            live.LiveServer(own_works.initial(), num_workers=2, num_gradients=2, workdir=tmp_path, **given)
+
+    def test_whole_numbers_of_numpy_are_whole_numbers(self):
+        run = OwnRun.of(
+            own_works.steady, policies.asynchronous, optax.sgd(0.1), np.int64(2), np.int32(5), {"seconds": 0.0}
+        )
+        assert json.loads(json.dumps(run.header)) == run.header
+        assert (run.header["num_workers"], run.header["num_gradients"]) == (2, 5)
+
+    @pytest.mark.parametrize("returned", [0.5, {"loss": "low"}, {"loss": None}])
+    def test_what_on_update_returns_is_numbers_by_name(self, returned):
+        steps = types.SimpleNamespace(params=own_works.initial())
+        updated = types.SimpleNamespace(computed=True, number=3)
+        with pytest.raises(ValueError, match=r"^on_update must return numbers by name, or None; it has returned"):
+            _tell(lambda updates, params: returned, steps, updated)
+        assert _tell(lambda updates, params: {"loss": np.float32(0.5)}, steps, updated) == {"loss": "0.5"}
 
     def test_work_is_asked_for_once_for_each_worker(self):
         asked = []

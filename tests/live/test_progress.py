@@ -12,6 +12,7 @@ from statuses import BACK_AT, KILLED, KILLED_AT, SLOW, USUAL, run
 
 from sgdlab.live import progress
 from sgdlab.live.progress import LiveProgress
+from sgdlab.live.status import ENDED, RESTARTED
 
 STATUSES = list(run(8, seconds=25.0))
 LOST = next(status for status in STATUSES if status.seconds == KILLED_AT)
@@ -235,3 +236,15 @@ def test_letters_that_a_stream_cannot_write_are_replaced():
     with LiveProgress(stream) as shown:
         shown.show(dataclasses.replace(LOST, evaluation={"Güte": 1.0}))
     assert b"G?te 1" in raw.getvalue()
+
+
+@pytest.mark.parametrize("words", [RESTARTED, ENDED])
+def test_what_another_process_has_told_is_not_told_again(words):
+    events = ((1.0, "worker 1 is lost: killed"), (2.0, words), (3.0, "worker 0 has joined"))
+    stream = io.StringIO()
+    shown = LiveProgress(stream, every=0.0)
+    for known in (events[:2], events, (*events, (4.0, "worker 1 has joined"))):
+        shown.show(dataclasses.replace(STATUSES[0], events=known))
+        assert shown.wait(60.0)
+    told = [line for line in stream.getvalue().splitlines() if "worker" in line or words in line]
+    assert [line.split("  ", 1)[1] for line in told] == [words, "worker 0 has joined", "worker 1 has joined"]

@@ -226,7 +226,7 @@ def held_by(transport):
 def test_grpc_prints_no_line_for_each_stranger(monkeypatch):
     monkeypatch.delenv("GRPC_VERBOSITY")
     endpoint.grpc_or_error()
-    assert os.environ["GRPC_VERBOSITY"] == "ERROR"
+    assert os.environ["GRPC_VERBOSITY"] == "NONE"
     monkeypatch.setenv("GRPC_VERBOSITY", "DEBUG")  # who wants to see it
     endpoint.grpc_or_error()
     assert os.environ["GRPC_VERBOSITY"] == "DEBUG"
