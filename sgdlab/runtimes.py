@@ -51,7 +51,10 @@ class NotEnoughRuntimes(ValueError):
 
 
 _IN_VAIN = 10_000
-"""Rows of times, and more where many gradients are asked for, after which a protocol must have used a gradient."""
+"""Rows of times, and more where many gradients are asked for, after which more rows must give more gradients."""
+
+_EXACT = 100
+"""Times that a protocol may ask for as few rows more as it likes; after that they are doubled."""
 
 
 def checked(runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
@@ -84,7 +87,11 @@ def too_short(row: int | np.integer, worker: int | np.integer, seconds: float, n
 
 
 def with_enough_rows(
-    protocol: "Callable[[np.ndarray], Schedule]", draw: Callable[[int], np.ndarray], *, rows: int
+    protocol: "Callable[[np.ndarray], Schedule]",
+    draw: Callable[[int], np.ndarray],
+    *,
+    rows: int,
+    name: str = "the protocol",
 ) -> "Schedule":
     """Return the schedule of a protocol on as many rows of times as it needs: more are drawn until they are enough.
 
@@ -95,10 +102,12 @@ def with_enough_rows(
       protocol: compute times, float64[T, N] seconds -> Schedule.
       draw: T -> compute times, float64[T, N] seconds.
       rows: number of rows to begin with.
+      name: what messages call the protocol.
 
     Raises:
-      UsageError: (a ValueError) where the protocol uses no gradient of very many rows: it never would; where it asks
-        for no more rows than it has, or `draw` returns fewer than it is asked for.
+      UsageError: (a ValueError) where the protocol uses no gradient of very many rows, or does not say that it uses
+        more of more rows: it never would; where it asks for no more rows than it has, or `draw` returns fewer than it
+        is asked for.
 
     Example:
       >>> import functools, sgdlab
@@ -107,7 +116,7 @@ def with_enough_rows(
       >>> with_enough_rows(protocol, draw, rows=25).num_updates
       100
     """
-    first = rows
+    first, done, asked = rows, 0, 0
     while True:
         runtimes = draw(rows)
         try:
@@ -121,17 +130,24 @@ def with_enough_rows(
                 ) from error
             if error.rows <= len(runtimes):
                 raise UsageError(
-                    f"the protocol asks for {error.rows} rows of compute times, where it has {len(runtimes)}; it must "
-                    "ask for more"
+                    f"{name} asks for {error.rows} rows of compute times, where it has {len(runtimes)}; it must ask "
+                    "for more"
                 ) from error
-            if error.done != 0:
-                rows = error.rows
+            if error.done is not None and error.done > done:
+                rows, done = error.rows, error.done
             elif rows < _IN_VAIN + 2 * first * runtimes.shape[1]:
-                rows = min(error.rows, 4 * rows)  # in proportion to nothing it would be as many as one likes
+                asked += 1
+                least = error.rows if asked <= _EXACT else max(error.rows, 2 * rows)
+                rows = min(least, 4 * rows)  # in proportion to nothing it would be as many as one likes
+            elif error.done == 0:
+                raise UsageError(
+                    f"{name} uses no gradient in {rows} rows of compute times, the shortest of {runtimes.min():g} s; "
+                    "it must not give up or drop all of them"
+                ) from error
             else:
                 raise UsageError(
-                    f"the protocol uses no gradient in {rows} rows of compute times, the shortest of "
-                    f"{runtimes.min():g} s; it must not give up or drop all of them"
+                    f"{name} asks for {error.rows} rows of compute times, where it has {len(runtimes)} and has begun "
+                    f"with {first}; it must be content with some number"
                 ) from error
 
 

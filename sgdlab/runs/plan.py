@@ -16,6 +16,7 @@ from sgdlab.errors import UsageError, said_of
 from sgdlab.peer_schedule import AnySchedule
 from sgdlab.registry import PROTOCOLS
 from sgdlab.replay.blocks import check_num_blocks
+from sgdlab.report.words import counted
 from sgdlab.runs import crossing, local_steps
 from sgdlab.runs.experiment import Experiment, resolve
 from sgdlab.runs.messages import costs_of
@@ -299,6 +300,7 @@ def _schedule(
         lambda times: protocol.make(runtimes=times, **given),
         functools.partial(experiment.cluster.runtimes, steps),
         rows=experiment.cluster.rows(gradients, steps),
+        name=f"protocol {protocol.name} of method {experiment.method.name}, with {counted(len(steps), 'worker')},",
     )
 
 

@@ -514,6 +514,25 @@ def test_a_protocol_that_never_uses_a_gradient_is_given_up():
         with_enough_rows(protocol, lambda rows: np.ones((rows, 3)), rows=10)
 
 
+@pytest.mark.parametrize("more", [lambda rows: rows + 1, lambda rows: 2 * rows], ids=["one", "twice"])
+@pytest.mark.parametrize("done", [None, 5])
+def test_a_protocol_that_always_asks_for_more_is_given_up(more, done):
+    def protocol(times):
+        raise protocols.NotEnoughRuntimes("too few", rows=more(len(times)), done=done)
+
+    with pytest.raises(UsageError, match=r"^mine asks for \d+ rows of compute times, where it has \d+ and has begun w"):
+        with_enough_rows(protocol, lambda rows: np.ones((rows, 3)), rows=10, name="mine")
+
+
+def test_a_protocol_may_ask_for_one_row_more_each_time():
+    def protocol(times):
+        if len(times) < 5000:
+            raise protocols.NotEnoughRuntimes("too few", rows=len(times) + 1)
+        return len(times)
+
+    assert with_enough_rows(protocol, lambda rows: np.ones((rows, 3)), rows=10) < 10_000
+
+
 def test_one_worker_with_one_trial_makes_single_updates():
     makers = [
         functools.partial(policies.mindflayer, trials=1),
