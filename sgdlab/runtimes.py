@@ -151,7 +151,7 @@ def with_enough_rows(
                 ) from error
 
 
-def ending(make: Callable[[int], Any], seconds: float, *, first: int) -> Any:
+def ending(make: Callable[[int], Any], seconds: float, *, first: int, name: str = "seconds") -> Any:
     """Return the schedule that ends at an instant, of a protocol that is told how many gradients to use.
 
     Longer schedules are made, each about as long as is needed by the speed of the one before, until one goes on past
@@ -161,6 +161,7 @@ def ending(make: Callable[[int], Any], seconds: float, *, first: int) -> Any:
       make: number of gradients -> `Schedule` or `PeerSchedule`.
       seconds: since the start, of virtual time.
       first: number of gradients to begin with.
+      name: what messages call `seconds`.
 
     Raises:
       ValueError: where no update is applied by then, or `seconds` is not above 0.
@@ -172,8 +173,11 @@ def ending(make: Callable[[int], Any], seconds: float, *, first: int) -> Any:
       >>> ending(lambda gradients: make(num_gradients=gradients), 7.0, first=1).num_updates
       6
     """
-    end, gradients = arguments.real("seconds", seconds, above=0), first
+    end, gradients = arguments.real(name, seconds, above=0), first
     while (schedule := make(gradients)).wall_clock() <= end:
         wanted = 1.02 * gradients * end / max(schedule.wall_clock(), end / 100)
         gradients = int(wanted) + schedule.num_workers + 1
-    return schedule.until(end)
+    try:
+        return schedule.until(end)
+    except ValueError as error:
+        raise ValueError(f"{name}{str(error).removeprefix('seconds')}") from error
