@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sgdlab import policies, transports
+from sgdlab.errors import UsageError
 from sgdlab.registry import PROTOCOLS
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs/own/protocol.md"
@@ -72,6 +73,19 @@ class Mixed:
 def test_what_is_meant_to_be_shared_may_be(body, bases):
     body = {"arrival": _nobody, "__doc__": "Shares a table."} | body
     policies.register(title="Mine")(type("mine", (*bases, policies.Base), body))
+
+
+def test_a_class_whose_state_is_never_made_is_named():
+    class Bare(policies.Base):
+        def __init__(self, size: int = 2):
+            self.size = size
+
+        arrival = _nobody
+
+    policies.register(title="Bare")(Bare)
+    words = r"^--config\.protocol\.kind=Bare: policy=Bare has no state: its __init__ must call super\(\)\."
+    with pytest.raises(UsageError, match=words):
+        PROTOCOLS.make("Bare", {}, runtimes=RUNTIMES, num_gradients=2)
 
 
 class Answers(policies.Base):
