@@ -152,23 +152,24 @@ def check_connected(name: str, edges: np.ndarray) -> None:
 
     Args:
       name: of the graph.
-      edges: bool[N, N], those of all rounds together.
+      edges: bool[K, N, N]; those of all rounds count together.
 
     Raises:
       ValueError: where it does not; parts of the nodes would never agree.
 
     Example:
-      >>> check_connected("ring", ring(4)[0])
-      >>> check_connected("mine", np.array([[False, True], [False, False]]))
+      >>> check_connected("ring", ring(4))
+      >>> check_connected("mine", np.array([[[False, True], [False, False]]]))
       Traceback (most recent call last):
       ...
       ValueError: graph='mine' must connect all 2 nodes: nothing that node 0 sends gets to node 1
     """
-    for ways, words in ((edges, "node 0 sends gets to node {}"), (edges.T, "node {} sends gets to node 0")):
+    ever: Any = edges.any(axis=0)
+    for ways, words in ((ever, "node 0 sends gets to node {}"), (ever.T, "node {} sends gets to node 0")):
         reached = _reached(ways)
         if not reached.all():
             lost = words.format(np.argmin(reached))
-            raise ValueError(f"graph={name!r} must connect all {len(edges)} nodes: nothing that {lost}")
+            raise ValueError(f"graph={name!r} must connect all {len(ever)} nodes: nothing that {lost}")
 
 
 def _checked(part: Part, num_nodes: int, edges: Any) -> np.ndarray:

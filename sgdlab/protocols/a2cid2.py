@@ -88,7 +88,7 @@ def a2cid2(
     nodes = runtimes.shape[1]
     edges: Any = graphs.make(graph, nodes, density=density, seed=seed).any(axis=0)
     edges |= edges.T
-    graphs.check_connected(graph, edges)
+    graphs.check_connected(graph, edges[None])
     rates = graphs.pair_rates(edges, rate)
     best = graphs.acceleration(rates) if nodes > 1 else (0.0, 0.5)
     eta = best[0] if eta is None else eta

@@ -119,6 +119,6 @@ def ad_psgd(
     """
     edges: Any = graphs.make(graph, num_workers, density=density, seed=seed).any(axis=0)
     edges |= edges.T
-    graphs.check_connected(graph, edges)
+    graphs.check_connected(graph, edges[None])
     neighbours = [np.flatnonzero(row).tolist() for row in edges]
     return Pairs(num_nodes=num_workers, num_gradients=num_gradients, neighbours=neighbours, seed=seed)

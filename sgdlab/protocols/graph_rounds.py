@@ -150,7 +150,7 @@ def averaging(graph: str, num_workers: int, *, density: float, seed: int) -> np.
         weights = graphs.doubly_stochastic(edges)
     except ValueError as error:
         raise ValueError(f"graph={graph!r}{str(error).removeprefix('graph')}") from error
-    graphs.check_connected(graph, edges.any(axis=0))
+    graphs.check_connected(graph, edges)
     return weights
 
 

@@ -296,8 +296,17 @@ def _schedule(
         "predictor": experiment.predictor_of,
         **costs_of(experiment, protocol),
     }
+
+    def make(times: np.ndarray) -> Any:  # AnySchedule
+        try:
+            return protocol.make(runtimes=times, **given)
+        except UsageError as error:
+            if str(error.__cause__).startswith("runtimes["):  # the fault is not the protocol's
+                raise UsageError(f"--config.cluster.kind={experiment.cluster.used.name}: {error.__cause__}") from error
+            raise
+
     return runtimes.with_enough_rows(
-        lambda times: protocol.make(runtimes=times, **given),
+        make,
         functools.partial(experiment.cluster.runtimes, steps),
         rows=experiment.cluster.rows(gradients, steps),
         name=f"protocol {protocol.name} of method {experiment.method.name}, with {counted(len(steps), 'worker')},",
