@@ -10,6 +10,7 @@ import pytest
 
 from sgdlab import policies, transports
 from sgdlab.errors import UsageError
+from sgdlab.protocols import policy_run
 from sgdlab.registry import PROTOCOLS
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs/own/protocol.md"
@@ -152,6 +153,15 @@ class Ticks(Answers):
 def test_timers_that_change_nothing_end(after, message, transport):
     with pytest.raises(ValueError, match=rf"^policy=Ticks answers Wake\(at=\d.*\) at .* s, which {message}: 10000"):
         policies.simulate(lambda num_workers: Ticks(after), RUNTIMES, num_gradients=3, transport=transport)
+
+
+def test_timers_at_once_count_only_until_a_gradient_comes(monkeypatch):
+    monkeypatch.setattr(policy_run, "IN_VAIN", 0.05)  # five timers
+
+    def answer(self, now, worker):
+        return [*_usual(self, now, worker), *[policies.Wake(now)] * 5]
+
+    assert policies.simulate(lambda num_workers: Answers(answer), RUNTIMES, num_gradients=6).num_updates == 6
 
 
 def test_a_policy_may_look_at_the_clock_while_workers_compute():

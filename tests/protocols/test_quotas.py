@@ -517,11 +517,16 @@ def test_a_protocol_that_never_uses_a_gradient_is_given_up():
 @pytest.mark.parametrize("more", [lambda rows: rows + 1, lambda rows: 2 * rows], ids=["one", "twice"])
 @pytest.mark.parametrize("done", [None, 5])
 def test_a_protocol_that_always_asks_for_more_is_given_up(more, done):
+    asked = []
+
     def protocol(times):
+        asked.append(len(times))
         raise protocols.NotEnoughRuntimes("too few", rows=more(len(times)), done=done)
 
     with pytest.raises(UsageError, match=r"^mine asks for \d+ rows of compute times, where it has \d+ and has begun w"):
         with_enough_rows(protocol, lambda rows: np.ones((rows, 3)), rows=10, name="mine")
+    assert len(asked) < 200
+    assert asked[-1] < 50_000
 
 
 def test_a_protocol_may_ask_for_one_row_more_each_time():
