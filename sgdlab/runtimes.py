@@ -53,8 +53,8 @@ class NotEnoughRuntimes(ValueError):
 _IN_VAIN = 10_000
 """Rows of times, and more where many gradients are asked for, after which more rows must give more gradients."""
 
-_EXACT = 100
-"""Times that a protocol may ask for as few rows more as it likes; after that they are doubled."""
+_TRUSTED = 3
+"""Times that a protocol which does not say how many gradients it uses is given as many rows as it asks for."""
 
 
 def checked(runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
@@ -135,10 +135,13 @@ def with_enough_rows(
                 ) from error
             if error.done is not None and error.done > done:
                 rows, done = error.rows, error.done
+                continue
+            asked += 1
+            if error.done != 0 and asked <= _TRUSTED:
+                rows = error.rows
             elif rows < _IN_VAIN + 2 * first * runtimes.shape[1]:
-                asked += 1
-                least = error.rows if asked <= _EXACT else max(error.rows, 2 * rows)
-                rows = min(least, 4 * rows)  # in proportion to nothing it would be as many as one likes
+                # In proportion to nothing it would be as many as one likes; one more each time would take for ever.
+                rows = min(max(error.rows, 2 * rows), 4 * rows)
             elif error.done == 0:
                 raise UsageError(
                     f"{name} uses no gradient in {rows} rows of compute times, the shortest of {runtimes.min():g} s; "
