@@ -51,7 +51,10 @@ class NotEnoughRuntimes(ValueError):
 
 
 _IN_VAIN = 10_000
-"""Rows of times, and more where many gradients are asked for, after which a protocol must have used a gradient."""
+"""Rows of times, and more where many gradients are asked for, after which more rows must give more gradients."""
+
+_TRUSTED = 3
+"""Times that a protocol which does not say how many gradients it uses is given as many rows as it asks for."""
 
 
 def checked(runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
@@ -84,7 +87,11 @@ def too_short(row: int | np.integer, worker: int | np.integer, seconds: float, n
 
 
 def with_enough_rows(
-    protocol: "Callable[[np.ndarray], Schedule]", draw: Callable[[int], np.ndarray], *, rows: int
+    protocol: "Callable[[np.ndarray], Schedule]",
+    draw: Callable[[int], np.ndarray],
+    *,
+    rows: int,
+    name: str = "the protocol",
 ) -> "Schedule":
     """Return the schedule of a protocol on as many rows of times as it needs: more are drawn until they are enough.
 
@@ -95,10 +102,12 @@ def with_enough_rows(
       protocol: compute times, float64[T, N] seconds -> Schedule.
       draw: T -> compute times, float64[T, N] seconds.
       rows: number of rows to begin with.
+      name: what messages call the protocol.
 
     Raises:
-      UsageError: (a ValueError) where the protocol uses no gradient of very many rows: it never would; where it asks
-        for no more rows than it has, or `draw` returns fewer than it is asked for.
+      UsageError: (a ValueError) where the protocol uses no gradient of very many rows, or does not say that it uses
+        more of more rows: it never would; where it asks for no more rows than it has, or `draw` returns fewer than it
+        is asked for.
 
     Example:
       >>> import functools, sgdlab
@@ -107,7 +116,7 @@ def with_enough_rows(
       >>> with_enough_rows(protocol, draw, rows=25).num_updates
       100
     """
-    first = rows
+    first, done, asked = rows, 0, 0
     while True:
         runtimes = draw(rows)
         try:
@@ -121,21 +130,31 @@ def with_enough_rows(
                 ) from error
             if error.rows <= len(runtimes):
                 raise UsageError(
-                    f"the protocol asks for {error.rows} rows of compute times, where it has {len(runtimes)}; it must "
-                    "ask for more"
+                    f"{name} asks for {error.rows} rows of compute times, where it has {len(runtimes)}; it must ask "
+                    "for more"
                 ) from error
-            if error.done != 0:
+            if error.done is not None and error.done > done:
+                rows, done = error.rows, error.done
+                continue
+            asked += 1
+            if error.done != 0 and asked <= _TRUSTED:
                 rows = error.rows
             elif rows < _IN_VAIN + 2 * first * runtimes.shape[1]:
-                rows = min(error.rows, 4 * rows)  # in proportion to nothing it would be as many as one likes
+                # In proportion to nothing it would be as many as one likes; one more each time would take for ever.
+                rows = min(max(error.rows, 2 * rows), 4 * rows)
+            elif error.done == 0:
+                raise UsageError(
+                    f"{name} uses no gradient in {rows} rows of compute times, the shortest of {runtimes.min():g} s; "
+                    "it must not give up or drop all of them"
+                ) from error
             else:
                 raise UsageError(
-                    f"the protocol uses no gradient in {rows} rows of compute times, the shortest of "
-                    f"{runtimes.min():g} s; it must not give up or drop all of them"
+                    f"{name} asks for {error.rows} rows of compute times, where it has {len(runtimes)} and has begun "
+                    f"with {first}; it must be content with some number"
                 ) from error
 
 
-def ending(make: Callable[[int], Any], seconds: float, *, first: int) -> Any:
+def ending(make: Callable[[int], Any], seconds: float, *, first: int, name: str = "seconds") -> Any:
     """Return the schedule that ends at an instant, of a protocol that is told how many gradients to use.
 
     Longer schedules are made, each about as long as is needed by the speed of the one before, until one goes on past
@@ -145,6 +164,7 @@ def ending(make: Callable[[int], Any], seconds: float, *, first: int) -> Any:
       make: number of gradients -> `Schedule` or `PeerSchedule`.
       seconds: since the start, of virtual time.
       first: number of gradients to begin with.
+      name: what messages call `seconds`.
 
     Raises:
       ValueError: where no update is applied by then, or `seconds` is not above 0.
@@ -156,8 +176,11 @@ def ending(make: Callable[[int], Any], seconds: float, *, first: int) -> Any:
       >>> ending(lambda gradients: make(num_gradients=gradients), 7.0, first=1).num_updates
       6
     """
-    end, gradients = arguments.real("seconds", seconds, above=0), first
+    end, gradients = arguments.real(name, seconds, above=0), first
     while (schedule := make(gradients)).wall_clock() <= end:
         wanted = 1.02 * gradients * end / max(schedule.wall_clock(), end / 100)
         gradients = int(wanted) + schedule.num_workers + 1
-    return schedule.until(end)
+    try:
+        return schedule.until(end)
+    except ValueError as error:
+        raise ValueError(f"{name}{str(error).removeprefix('seconds')}") from error

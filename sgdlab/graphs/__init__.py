@@ -6,6 +6,7 @@ A graph is `bool[K, N, N]`: [k, i, j] says whether node i gets what node j sends
 from sgdlab.graphs.family import GRAPHS
 from sgdlab.graphs.graph import (
     Size,
+    check_connected,
     complete,
     directed,
     exponential,
@@ -23,6 +24,7 @@ __all__ = [
     "GRAPHS",
     "Size",
     "acceleration",
+    "check_connected",
     "complete",
     "directed",
     "doubly_stochastic",

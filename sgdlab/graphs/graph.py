@@ -147,6 +147,31 @@ def make(name: str, num_nodes: int, *, density: float = 0.5, seed: int = 0) -> n
     return _checked(part, num_nodes, part.make(**{key: value for key, value in known.items() if key in part.given}))
 
 
+def check_connected(name: str, edges: np.ndarray) -> None:
+    """Check that what any node sends reaches all others, by way of others.
+
+    Args:
+      name: of the graph.
+      edges: bool[K, N, N]; those of all rounds count together.
+
+    Raises:
+      ValueError: where it does not; parts of the nodes would never agree.
+
+    Example:
+      >>> check_connected("ring", ring(4))
+      >>> check_connected("mine", np.array([[[False, True], [False, False]]]))
+      Traceback (most recent call last):
+      ...
+      ValueError: graph='mine' must connect all 2 nodes: nothing that node 0 sends gets to node 1
+    """
+    ever: Any = edges.any(axis=0)
+    for ways, words in ((ever, "node 0 sends gets to node {}"), (ever.T, "node {} sends gets to node 0")):
+        reached = _reached(ways)
+        if not reached.all():
+            lost = words.format(np.argmin(reached))
+            raise ValueError(f"graph={name!r} must connect all {len(ever)} nodes: nothing that {lost}")
+
+
 def _checked(part: Part, num_nodes: int, edges: Any) -> np.ndarray:
     """The edges that a graph's function returned, which may be somebody's own."""
     must = f"must return bool[K, {num_nodes}, {num_nodes}] for {num_nodes} nodes, with one [k] for each of K rounds"
@@ -241,7 +266,14 @@ def _drawn(num_nodes: int, density: float, seed: int, *, both_ways: bool) -> np.
 
 def _connected(edges: np.ndarray) -> bool:
     """Tell whether what any node sends reaches all, by way of others."""
-    reached = edges | np.eye(len(edges), dtype=bool)
-    for _ in range(len(edges).bit_length()):
-        reached = reached @ reached
-    return bool(reached.all())
+    return bool(_reached(edges).all() and _reached(edges.T).all())
+
+
+def _reached(edges: np.ndarray) -> np.ndarray:
+    """Return bool[N], whom what node 0 sends reaches, by way of others."""
+    reached = np.arange(len(edges)) == 0
+    new = np.flatnonzero(reached)
+    while new.size:
+        new = np.flatnonzero(edges[:, new].any(axis=1) & ~reached)
+        reached[new] = True
+    return reached

@@ -87,7 +87,9 @@ def a2cid2(
     arguments.one_of("clock", clock, ("own", "poisson"))
     nodes = runtimes.shape[1]
     edges: Any = graphs.make(graph, nodes, density=density, seed=seed).any(axis=0)
-    rates = graphs.pair_rates(edges | edges.T, rate)
+    edges |= edges.T
+    graphs.check_connected(graph, edges[None])
+    rates = graphs.pair_rates(edges, rate)
     best = graphs.acceleration(rates) if nodes > 1 else (0.0, 0.5)
     eta = best[0] if eta is None else eta
     weight = best[1] if weight is None else weight

@@ -102,6 +102,9 @@ def ad_psgd(
         runs out of compute times.
       seed: of the partners, and of a random graph.
 
+    Raises:
+      ValueError: where an argument is out of its range, or the graph does not connect all nodes.
+
     Source: Lian et al. 2018 (arXiv:1710.06952), Algorithm 1 with pairs for its averaging matrices; a reconstruction
     from papers that cite it. In `BilatGossipDataParallel` of facebookresearch/stochastic_gradient_push pairs become
     their means and gradients are applied late in the same way, but averagings follow each other as fast as they can.
@@ -115,5 +118,7 @@ def ad_psgd(
       ([1, 0, 0, 1, 1, 0], [-1, 0, -1, 0, -1, 2])
     """
     edges: Any = graphs.make(graph, num_workers, density=density, seed=seed).any(axis=0)
-    neighbours = [np.flatnonzero(row).tolist() for row in edges | edges.T]
+    edges |= edges.T
+    graphs.check_connected(graph, edges[None])
+    neighbours = [np.flatnonzero(row).tolist() for row in edges]
     return Pairs(num_nodes=num_workers, num_gradients=num_gradients, neighbours=neighbours, seed=seed)

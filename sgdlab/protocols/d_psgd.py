@@ -37,7 +37,8 @@ def d_psgd(
       seed: of a random graph.
 
     Raises:
-      ValueError: where an argument is out of its range, or the graph has no such weights.
+      ValueError: where an argument is out of its range, the graph has no such weights, or it does not connect all
+        nodes.
 
     Source: Lian et al. 2017 (arXiv:1705.09056), Algorithm 1; a reconstruction from papers that cite it, as is that a
     node waits for its neighbours only. Stepping before averaging (`fresh`) is checked against `PushPull` of

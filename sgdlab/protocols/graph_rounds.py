@@ -143,13 +143,15 @@ def averaging(graph: str, num_workers: int, *, density: float, seed: int) -> np.
     """Return the weights of D-PSGD on a graph, float64[K, N, N]; the mean of all stays.
 
     Raises:
-      ValueError: where the graph is not known, or has no such weights.
+      ValueError: where the graph is not known, has no such weights, or does not connect all nodes.
     """
     edges = graphs.make(graph, num_workers, density=density, seed=seed)
     try:
-        return graphs.doubly_stochastic(edges)
+        weights = graphs.doubly_stochastic(edges)
     except ValueError as error:
         raise ValueError(f"graph={graph!r}{str(error).removeprefix('graph')}") from error
+    graphs.check_connected(graph, edges)
+    return weights
 
 
 def _size_of(entries: Mapping[str, Any], num_workers: int) -> graphs.Size:

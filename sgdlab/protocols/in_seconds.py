@@ -37,7 +37,7 @@ def in_seconds(protocol: Callable[..., Any]) -> Callable[..., Schedule | PeerSch
         if num_gradients is not None:
             raise ValueError(f"num_gradients={num_gradients} must be left out with num_seconds={num_seconds}")
         make = lambda gradients: protocol(runtimes, num_gradients=gradients, **own)
-        return ending(make, num_seconds, first=np.shape(runtimes)[-1])
+        return ending(make, num_seconds, first=np.shape(runtimes)[-1], name="num_seconds")
 
     signature = inspect.signature(protocol)
     added = inspect.Parameter("num_seconds", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=float | None)

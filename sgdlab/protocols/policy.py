@@ -180,8 +180,15 @@ class Base:
     def begin(self, workers: Iterable[int]) -> list[Action]:
         """The actions with which workers begin on the newest version; they are busy from now on."""
         actions: list[Any] = [Begin(worker, self.version) for worker in workers]
+        try:
+            busy = self.busy
+        except AttributeError:
+            raise ValueError(
+                f"policy={type(self).__name__} has no state: its __init__ must call super().__init__(), or the class "
+                "must be a dataclass"
+            ) from None
         for action in actions:
-            self.busy[action.worker] = self.version
+            busy[action.worker] = self.version
         return actions
 
     def close(self) -> Close:

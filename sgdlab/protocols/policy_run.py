@@ -17,6 +17,9 @@ from sgdlab.traffic import Traffic
 IN_VAIN = 1000
 """Gradients given up, or failures, for each worker, one after the other, after which a run is taken for endless."""
 
+_AT_LEAST = 100
+"""Workers that the bound on timers in vain counts at least: few workers may wait for a clock that ticks."""
+
 _TIMER = -1
 """Stands for the worker of a timer: at one instant timers come first, then arrivals by worker number."""
 
@@ -67,6 +70,7 @@ class PolicyRun:
         self.kept: Collection[int] = ()  # versions that were held when the last event was over
         self.given_up = 0  # gradients since one has come
         self.shortest = math.inf  # compute time of these
+        self.woken = 0  # timers since one has come that were asked for in vain
         self.ended = False
         self.ran_out = False  # a worker that has to begin has no compute time, which ends the run
         self.exhausted = False  # the same, but it idles
@@ -95,7 +99,7 @@ class PolicyRun:
 
     def _come(self, now: float, worker: int, ticket: int, seconds: float) -> None:
         """A gradient has come, which took so many seconds: the policy says what becomes of it."""
-        self.came, self.given_up = worker, 0
+        self.came, self.given_up, self.woken = worker, 0, 0
         self._perform(self.arrival, self.policy.arrived(now, worker, self.read[ticket], seconds), now)
         if self.came is not None:
             raise ValueError(f"{self.name} neither takes nor drops the gradient of worker {worker} at {now:g} s")
@@ -149,6 +153,14 @@ class PolicyRun:
                 f"{self.name} answers {action} at {now:g} s, which {what}: `at` is an instant, seconds since the start "
                 "of the run, and not a duration"
             )
+        if action.at == now or not self.current:
+            self.woken += 1
+            if self.woken > IN_VAIN * max(len(self.times), _AT_LEAST):
+                what = "does not advance the clock" if action.at == now else "lets all workers wait"
+                raise ValueError(
+                    f"{self.name} answers {action} at {now:g} s, which {what}: {self.woken} such timers since a "
+                    "gradient has come"
+                )
         if action.at < math.inf:  # else never: no limit
             self._wake_at(action.at)
 

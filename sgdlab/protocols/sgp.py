@@ -45,6 +45,9 @@ def sgp(
         it. None: until a node that has to begin runs out of compute times.
       seed: of a random graph.
 
+    Raises:
+      ValueError: where an argument is out of its range, or some node cannot reach some other, in all rounds together.
+
     Source: Assran et al. 2019 (arXiv:1811.10792), checked against its code, facebookresearch/stochastic_gradient_push
     (`GossipDataParallel` with `push_sum`, `UniformMixing`, `overlap`). The graph there visits the nodes 2^i ahead and
     2^i behind in turn; ours those ahead, as the paper says. The paper's overlap SGP may let messages take several
@@ -57,7 +60,9 @@ def sgp(
       >>> schedule.scale[4:].round(3)
       array([1.5  , 1.2  , 0.75 , 0.857])
     """
-    weights = graphs.sent_in_equal_shares(graphs.make(graph, num_workers, density=density, seed=seed))
+    edges = graphs.make(graph, num_workers, density=density, seed=seed)
+    graphs.check_connected(graph, edges)
+    weights = graphs.sent_in_equal_shares(edges)
     return GraphRounds(
         num_nodes=num_workers, num_gradients=num_gradients, fresh=not overlap, weights=weights, push_sum=True
     )

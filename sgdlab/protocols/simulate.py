@@ -48,7 +48,8 @@ def simulate(
     Raises:
       ValueError: where compute times are not positive and finite, a number is below 1, the transport or the outages are
         of another number of workers, an all-reduce is to make updates of single gradients, the policy does what cannot
-        be done, such as to begin a gradient of a busy worker, or it gives up 1000 gradients for each worker in a row.
+        be done, such as to begin a gradient of a busy worker, it gives up 1000 gradients for each worker in a row, or
+        it asks for very many timers at one instant, or while no worker computes.
       NotEnoughRuntimes: (a ValueError) where compute times end first; it says how many rows would be enough.
 
     Example:

@@ -169,17 +169,28 @@ def _known(protocols: Sequence[Part], rules: Sequence[Part], own: Sequence[Metho
 def baselines() -> dict[str, str]:
     """Return the single workers that methods are compared with: name -> title."""
     known = methods()
-    names = dict.fromkeys(method.baseline for method in known.values())
+    names = dict.fromkeys(method.baseline for method in known.values() if method.rule in RULES)
     return {name: f"Single worker ({known[name].title})" for name in names}
 
 
 def check(name: str, flag: str = "--config.method") -> Method:
-    """Return the method of a name, which a flag has given; raises a `UsageError` where there is none."""
+    """Return the method of a name, which a flag has given.
+
+    Raises:
+      UsageError: where there is none, or its protocol was registered with a rule that there is not: that is known only
+        now, since a rule may register itself after the protocol.
+    """
     known = methods()
     if name not in known:
         must = arguments.must_be_one_of(name, known, "sgdlab train --help")
         raise UsageError(f"{flag}={name} {must}{why_none(name)}")
-    return known[name]
+    method = known[name]
+    if method.rule not in RULES:
+        where = PROTOCOLS[method.protocol].where
+        raise UsageError(
+            f"{flag}={name} is registered ({where}) with rule={method.rule!r}, which {RULES.right(method.rule)}"
+        )
+    return method
 
 
 def why_none(name: str) -> str:

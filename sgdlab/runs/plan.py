@@ -16,6 +16,7 @@ from sgdlab.errors import UsageError, said_of
 from sgdlab.peer_schedule import AnySchedule
 from sgdlab.registry import PROTOCOLS
 from sgdlab.replay.blocks import check_num_blocks
+from sgdlab.report.words import counted
 from sgdlab.runs import crossing, local_steps
 from sgdlab.runs.experiment import Experiment, resolve
 from sgdlab.runs.messages import costs_of
@@ -291,10 +292,20 @@ def _schedule(
         "predictor": experiment.predictor_of,
         **costs_of(experiment, protocol),
     }
+
+    def make(times: np.ndarray) -> Any:  # AnySchedule
+        try:
+            return protocol.make(runtimes=times, **given)
+        except UsageError as error:
+            if str(error.__cause__).startswith("runtimes["):  # the fault is not the protocol's
+                raise UsageError(f"--config.cluster.kind={experiment.cluster.used.name}: {error.__cause__}") from error
+            raise
+
     return runtimes.with_enough_rows(
-        lambda times: protocol.make(runtimes=times, **given),
+        make,
         functools.partial(experiment.cluster.runtimes, steps),
         rows=experiment.cluster.rows(gradients, steps),
+        name=f"protocol {protocol.name} of method {experiment.method.name}, with {counted(len(steps), 'worker')},",
     )
 
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from sgdlab import files
 from sgdlab.report.table import Table
 from sgdlab.report.words import listed
-from sgdlab.results import panels, plots, ranking, simultaneous, standing, tuned
+from sgdlab.results import facts, panels, plots, ranking, simultaneous, standing, tuned
 from sgdlab.results.metric import Metric
 from sgdlab.results.summary import Group
 from sgdlab.results.table import diverged
@@ -110,7 +110,7 @@ class TunedView:
             "tuned": "what was chosen",
         }
         notes = [
-            f"{self.best[0].num_workers} workers; {len(self.best[0].runs)} seeds, each with its own cluster and one of "
+            f"{self.best[0].num_workers} workers; {facts.seeds(self.best)}, each with its own cluster and one of "
             "four folds to test on; the same without tuning. All runs with one seed end at one instant, "
             f"{self.best[0].about.get('length', '')}.",
             *self._undecided(goal),

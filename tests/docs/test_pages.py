@@ -12,6 +12,7 @@ from lib.pages import COMMANDS, PYTHON
 from sgdlab.configs import digits
 
 from sgdlab.runs import pool
+from sgdlab.runs.methods import methods
 
 RECORDS = [code for _, code in PYTHON if "sgdlab.results" in code]
 SCRIPTS = [code for _, code in PYTHON if "__main__" in code]
@@ -19,6 +20,7 @@ THEORY = [code for _, code in PYTHON if code.startswith("# theory.py")]
 OWN = [code for _, code in PYTHON if code.startswith("# my_")]  # run where registries are restored
 LIBRARY = [(page, code) for page, code in PYTHON if code not in (*RECORDS, *SCRIPTS, *THEORY, *OWN)]
 READ = next(line for line in COMMANDS if "--workdir=runs/mine" in line and "gap_aware" in line)  # by the example of it
+KNOWN = len(methods())  # before tests register others
 NEEDS = ("tfds", "advise")  # the network, a trace
 
 pytestmark = pytest.mark.filterwarnings(
@@ -126,3 +128,19 @@ def test_a_script_runs(example, here, capsys, monkeypatch):
 
 def test_the_readme_is_short():
     assert len(pages.TEXTS["README.md"].splitlines()) <= 150
+
+
+def test_the_papers_draft_has_the_numbers_of_the_stored_results():
+    read = lambda page: " ".join((pages.ROOT / page).read_text(encoding="utf-8").split())
+    paper, tuned = read("docs/paper/paper.md"), read("experiments/results/tuned/README.md")
+    assert re.findall(r"It has (\d+) methods", paper) == [str(KNOWN)]
+    (wanted,) = re.findall(r"\*\*gamma-n32\*\* \((\d+) methods\)", tuned)
+    for text in (paper, read("README.md")):
+        assert set(re.findall(r"(?:Each of |accuracy of |\*)(\d+) methods", text)) == {wanted}
+    claims = r"Of \d+ claims, those of \d+ other papers included,"
+    words = r"\d+ (?:hold in part|hold|fails?|are inconclusive)\b"
+    counts = [re.findall(rf"{claims}|{words}", text) for text in (paper, read("experiments/results/README.md"))]
+    assert counts[0] == counts[1][: len(counts[0])]
+    assert len(counts[0]) == 5
+    (unmet,) = re.findall(r"(\d+) have premises that our runs do not meet", paper)
+    assert f"{unmet} are not in our regime" in read("experiments/results/README.md")

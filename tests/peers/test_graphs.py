@@ -56,6 +56,13 @@ def test_random_graphs_follow_the_seed_and_the_density():
         assert (edges == edges.transpose(0, 2, 1)).all() == both_ways
 
 
+@pytest.mark.parametrize("name", ["random", "directed"])
+def test_sparse_random_graphs_connect_all_nodes(name):
+    for seed in range(20):
+        edges = graphs.make(name, 6, density=0.25, seed=seed)[0]
+        assert (np.linalg.matrix_power((edges | np.eye(6, dtype=bool)).astype(int), 6) > 0).all()
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     [

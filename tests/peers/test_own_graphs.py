@@ -7,7 +7,7 @@ import pytest
 from lib import tiny
 
 from sgdlab import graphs
-from sgdlab.registry import GRAPHS
+from sgdlab.registry import GRAPHS, PROTOCOLS
 from sgdlab.runs import digests, parts, resolve
 
 
@@ -65,6 +65,46 @@ def test_what_is_no_graph_is_refused_by_its_name(edges, words):
     with pytest.raises(ValueError, match=f"^graph='mine' .*{words}") as error:
         graphs.make("mine", 3)
     assert "test_own_graphs.py" in str(error.value)
+
+
+ON_GRAPHS = ("d_psgd", "ad_psgd", "sgp", "a2cid2")
+
+
+def _schedule(protocol, edges):
+    GRAPHS.register("mine", title="Mine")(lambda num_nodes: edges)
+    return PROTOCOLS.make(protocol, {"graph": "mine"}, runtimes=np.ones((6, edges.shape[1])), num_gradients=6, seed=0)
+
+
+@pytest.mark.parametrize("protocol", ON_GRAPHS)
+def test_a_graph_in_pieces_is_refused(protocol):
+    edges = np.zeros((1, 4, 4), bool)
+    for pieces in ([], [(0, 1), (1, 0), (2, 3), (3, 2)]):
+        for one, other in pieces:
+            edges[0, one, other] = True
+        words = rf"^--config\.protocol\.{protocol}\.graph='mine' must connect all 4 nodes: nothing that node 0 sends"
+        with pytest.raises(ValueError, match=rf"{words} gets to node {2 if pieces else 1}$"):
+            _schedule(protocol, edges)
+
+
+def test_push_sum_needs_a_way_back_and_pairs_do_not():
+    edges = np.zeros((1, 3, 3), bool)
+    edges[0, 1, 0] = edges[0, 2, 1] = True  # from 0 to 1 to 2
+    with pytest.raises(ValueError, match=r"nothing that node 1 sends gets to node 0$"):
+        _schedule("sgp", edges)
+    edges[0, 0, 1] = True
+    with pytest.raises(ValueError, match=r"nothing that node 2 sends gets to node 0$"):
+        _schedule("sgp", edges)
+    for protocol in ("ad_psgd", "a2cid2"):
+        assert _schedule(protocol, edges).num_gradients == 6
+
+
+@pytest.mark.parametrize("protocol", ON_GRAPHS)
+def test_rounds_connect_together_and_one_node_alone_is_connected(protocol):
+    pairs = np.zeros((2, 4, 4), bool)
+    for number, one, other in ((0, 0, 1), (0, 2, 3), (1, 1, 2), (1, 3, 0)):
+        pairs[number, one, other] = pairs[number, other, one] = True
+    for edges in (pairs, graphs.one_peer_exponential(6), np.zeros((1, 1, 1), bool)):
+        assert _schedule(protocol, edges).num_gradients == 6
 
 
 def test_the_code_of_ones_own_graph_counts_and_of_ours_does_not(tmp_path, monkeypatch):

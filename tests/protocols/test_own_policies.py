@@ -8,7 +8,9 @@ import typing
 import numpy as np
 import pytest
 
-from sgdlab import policies
+from sgdlab import policies, transports
+from sgdlab.errors import UsageError
+from sgdlab.protocols import policy_run
 from sgdlab.registry import PROTOCOLS
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs/own/protocol.md"
@@ -74,6 +76,19 @@ def test_what_is_meant_to_be_shared_may_be(body, bases):
     policies.register(title="Mine")(type("mine", (*bases, policies.Base), body))
 
 
+def test_a_class_whose_state_is_never_made_is_named():
+    class Bare(policies.Base):
+        def __init__(self, size: int = 2):
+            self.size = size
+
+        arrival = _nobody
+
+    policies.register(title="Bare")(Bare)
+    words = r"^--config\.protocol\.kind=Bare: policy=Bare has no state: its __init__ must call super\(\)\."
+    with pytest.raises(UsageError, match=words):
+        PROTOCOLS.make("Bare", {}, runtimes=RUNTIMES, num_gradients=2)
+
+
 class Answers(policies.Base):
     """Answers as a function says."""
 
@@ -114,6 +129,54 @@ def _forgets(self, now, worker):
 def test_an_answer_is_refused_with_its_instant(answer, message):
     with pytest.raises(ValueError, match=message):
         policies.simulate(lambda num_workers: Answers(answer), RUNTIMES, num_gradients=3)
+
+
+class Ticks(Answers):
+    """Lets all workers wait, and asks for one timer after the other."""
+
+    def timer(self, now):
+        return [policies.Wake(now + self.answer)]
+
+    def arrival(self, now, worker, version, seconds):
+        return [policies.Drop(worker), *([policies.Wake(now + self.answer)] if worker == 0 else [])]
+
+
+@pytest.mark.parametrize(
+    ("after", "message", "transport"),
+    [
+        (0.0, "does not advance the clock", None),
+        (0.0, "does not advance the clock", transports.Star(latency=(0.25,) * 3)),
+        (1.0, "lets all workers wait", None),
+    ],
+    ids=["instant", "costly", "idle"],
+)
+def test_timers_that_change_nothing_end(after, message, transport):
+    with pytest.raises(ValueError, match=rf"^policy=Ticks answers Wake\(at=\d.*\) at .* s, which {message}: 10000"):
+        policies.simulate(lambda num_workers: Ticks(after), RUNTIMES, num_gradients=3, transport=transport)
+
+
+def test_timers_at_once_count_only_until_a_gradient_comes(monkeypatch):
+    monkeypatch.setattr(policy_run, "IN_VAIN", 0.05)  # five timers
+
+    def answer(self, now, worker):
+        return [*_usual(self, now, worker), *[policies.Wake(now)] * 5]
+
+    assert policies.simulate(lambda num_workers: Answers(answer), RUNTIMES, num_gradients=6).num_updates == 6
+
+
+def test_a_policy_may_look_at_the_clock_while_workers_compute():
+    """At more instants than are allowed in vain."""
+    runtimes = np.array([[200_000.0], [1.0]])
+
+    class Looks(Answers):
+        def start(self, workers):
+            return [*super().start(workers), policies.Wake(1.0)]
+
+        def timer(self, now):
+            return [policies.Wake(now + 1.0)] if now < 150_000 else []
+
+    schedule = policies.simulate(lambda num_workers: Looks(_usual), runtimes, num_gradients=1)
+    assert schedule.applied[:, 0].tolist() == [200_000.0]
 
 
 def _usual(self, now, worker):

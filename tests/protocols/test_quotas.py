@@ -514,6 +514,31 @@ def test_a_protocol_that_never_uses_a_gradient_is_given_up():
         with_enough_rows(protocol, lambda rows: np.ones((rows, 3)), rows=10)
 
 
+@pytest.mark.parametrize("more", [lambda rows: rows + 1, lambda rows: 2 * rows], ids=["one", "twice"])
+@pytest.mark.parametrize("done", [None, 5])
+def test_a_protocol_that_always_asks_for_more_is_given_up(more, done):
+    asked = []
+
+    def protocol(times):
+        asked.append(len(times))
+        raise protocols.NotEnoughRuntimes("too few", rows=more(len(times)), done=done)
+
+    with pytest.raises(UsageError, match=r"^mine asks for \d+ rows of compute times, where it has \d+ and has begun w"):
+        with_enough_rows(protocol, lambda rows: np.ones((rows, 3)), rows=10, name="mine")
+    assert len(asked) < 30
+    assert asked[-1] < 50_000
+
+
+@pytest.mark.parametrize(("wanted", "ask"), [(5000, lambda rows: rows + 1), (50_000, lambda rows: 50_000)])
+def test_a_protocol_may_ask_for_one_row_more_each_time_or_at_once_for_many(wanted, ask):
+    def protocol(times):
+        if len(times) < wanted:
+            raise protocols.NotEnoughRuntimes("too few", rows=ask(len(times)))
+        return len(times)
+
+    assert wanted <= with_enough_rows(protocol, lambda rows: np.ones((rows, 3)), rows=10) < 2 * wanted
+
+
 def test_one_worker_with_one_trial_makes_single_updates():
     makers = [
         functools.partial(policies.mindflayer, trials=1),

@@ -99,6 +99,17 @@ def test_an_instant_before_all_updates_is_named():
         protocols.gossip(np.ones((3, 2)), seed=0).until(0.5)
 
 
+@pytest.mark.parametrize("make", [protocols.asynchronous, protocols.gossip, protocols.a2cid2])
+def test_what_is_no_end_is_named_as_it_was_given(make):
+    for bad in (0, float("nan"), float("inf"), "x"):
+        with pytest.raises(ValueError, match=rf"^num_seconds={bad!r} must be a finite number above 0$"):
+            make(RUNTIMES, num_seconds=bad)
+    with pytest.raises(ValueError, match=r"^num_seconds=1e-06 must be late enough for "):
+        make(RUNTIMES, num_seconds=1e-6)
+    with pytest.raises(ValueError, match=r"^seconds=-1 must be"):  # its own
+        protocols.timeout(RUNTIMES, at_least=1, seconds=-1, num_seconds=2.0)
+
+
 def test_a_layer_that_was_read_after_the_end_is_not():
     """The second layer of a gradient in flight at 1.5 s was read at version 1, which is made at 2 s."""
     schedule = Schedule(

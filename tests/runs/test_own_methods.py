@@ -4,10 +4,11 @@ import jax.numpy as jnp
 import pytest
 from lib import tiny
 
+from sgdlab import protocols
 from sgdlab.errors import UsageError
-from sgdlab.registry import PROTOCOLS
+from sgdlab.registry import PROTOCOLS, RULES
 from sgdlab.runs import register_method, resolve
-from sgdlab.runs.methods import OWN, forget_method, methods, why_none
+from sgdlab.runs.methods import OWN, baselines, forget_method, methods, why_none
 from sgdlab.runs.plan import make_plan
 
 PAIR = {"protocol": "bounded_staleness", "rule": "delay_compensated", "title": "Mine"}
@@ -59,6 +60,22 @@ def test_what_cannot_be_is_refused_where_it_is_registered(name, changed, words):
     with pytest.raises(ValueError, match=words):
         register_method(name, **PAIR | changed)
     assert name in methods() if "another" in words and "kind" not in words else name not in methods()
+
+
+def test_a_protocol_may_name_a_rule_that_comes_later_and_none_that_never_does(monkeypatch):
+    for registry in (PROTOCOLS, RULES):
+        monkeypatch.setattr(registry, "_parts", dict(registry))
+
+    @PROTOCOLS.register(title="Mine", rule="asdg")
+    def mine(runtimes, *, num_gradients=None):
+        return protocols.asynchronous(runtimes, num_gradients=num_gradients)
+
+    words = r"^--config\.method=mine is registered \(test_own_methods\.py, mine\) with rule='asdg', which must .* 'asgd"
+    with pytest.raises(UsageError, match=words):
+        resolve(tiny.config(method="mine"))
+    assert "mine" not in baselines()
+    RULES.register("asdg", title="Later")(RULES["asgd"].make)
+    assert resolve(tiny.config(method="mine")).rule.name == "asdg"
 
 
 def test_a_name_is_registered_once():

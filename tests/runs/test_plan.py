@@ -42,6 +42,25 @@ def test_enough_gradients_and_not_an_update_more(method):
         assert used.min() - np.count_nonzero(fewest == fewest.max()) < wanted
 
 
+def test_a_method_that_one_worker_cannot_run_is_named(monkeypatch):
+    monkeypatch.setattr(PROTOCOLS, "_parts", dict(PROTOCOLS))
+
+    @PROTOCOLS.register(title="Couples", rule="asgd")
+    def couples(runtimes, *, num_gradients=None):
+        raise protocols.NotEnoughRuntimes.after(num_gradients, rows=len(runtimes), done=0)
+
+    words = r"^protocol couples of method couples, with 1 worker, uses no gradient in \d+ rows of compute times"
+    with pytest.raises(UsageError, match=words):
+        make_plan(tiny.config(method="couples", cluster__num_workers=1))
+
+
+def test_compute_times_that_no_clock_can_hold_are_the_clusters_fault():
+    words = r"^--config\.cluster\.kind=ladder: runtimes\[1, \d\]=\S+e\+90 does not advance the clock"
+    config = tiny.config(method="synchronous", cluster__kind="ladder", cluster__ladder__power=300.0)
+    with pytest.raises(UsageError, match=words):
+        make_plan(config)
+
+
 @pytest.mark.parametrize("changes", [{}, {"local__steps": 4, "local__by_speed": True, "heterogeneity__alpha": 0.3}])
 def test_a_configuration_is_read_once(changes):
     """From its entries to the end of a run nothing asks again what is chosen, or makes the cluster or the data anew."""

@@ -250,6 +250,10 @@ class TestTuning:
         assert tuned_report.words(outcome.chosen["asgd", 4]) in markdown
         assert f"Tuned settings: {tmp_path / 'tuned' / 'table.md'}; " in text
         assert text.endswith(f"--tune={tmp_path / tuning.CHOSEN}")
+        view = tuned_report.TunedView.of(one, outcome, 4)
+        first = [dataclasses.replace(group, runs=group.runs[:1]) for group in view.best]
+        assert view.table.notes[0].startswith("4 workers; 3 seeds, each")
+        assert dataclasses.replace(view, best=first).table.notes[0].startswith("4 workers; 1 seed, each")
         assert "the test loss decided" not in text
         assert {path.name for path in (tmp_path / "tuned").glob("*.png")} == {
             "standing-n4.png", "budget-n4.png", "sensitivity-n4.png",
