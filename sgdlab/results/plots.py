@@ -67,7 +67,8 @@ def metric_by_workers(groups: Sequence[Group]) -> Figure:
     ours, metric = compared(groups), metric_of(groups)
     ends = [level for group in groups if not group.num_diverged for level in _levels(group)]
     lost = ["x at the foot: some seed diverged"] if any(group.num_diverged for group in ours) else []
-    title = f"{metric.title.capitalize()} at an equal number of used gradients"
+    equal = "equal virtual time" if any(group.ends_by_time for group in ours) else "an equal number of used gradients"
+    title = f"{metric.title.capitalize()} at {equal}"
     with mpl.rc_context(STYLE):
         figure = by_workers(groups, [title, *lost], metric.test_label, _metric_line, _single_workers)
         for axes in figure.axes:
