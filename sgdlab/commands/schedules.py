@@ -56,7 +56,7 @@ def experiments() -> dict[str, "Experiment"]:
     methods, entries = flags.FLAGS.methods, launch.given_entries()
     if not methods:
         experiment = runs.resolve(launch.CONFIG.value)
-        runs.configuration.check_used(entries, [experiment.identity])
+        runs.configuration.check_used(entries, [experiment.taken])
         return {"": experiment}
     if "method" in entries:
         raise UsageError("--config.method must be left out: --methods names the methods")
@@ -66,7 +66,7 @@ def experiments() -> dict[str, "Experiment"]:
         config = launch.CONFIG.value.copy_and_resolve_references()
         config.method = method
         found[method] = runs.resolve(config)
-    runs.configuration.check_used(entries, [experiment.identity for experiment in found.values()])
+    runs.configuration.check_used(entries, [experiment.taken for experiment in found.values()])
     return found
 
 

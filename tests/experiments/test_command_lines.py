@@ -108,6 +108,11 @@ def test_wrong_flags_are_answered_before_anything_heavy_is_imported(name):
         ("train", "--config.data.npz.path=mine.npz", "--config.data.npz.path has no effect: data.kind is digits"),
         ("train", "--config.protocol.timeout.seconds=9.0", "set --config.protocol.kind=timeout"),
         ("train", "--config.optimizer.adam_learning_rate=0.1", "no rule of these runs takes it"),
+        (
+            "train",
+            "--config.method=adam --config.optimizer.learning_rate=1e4",
+            "no rule of these runs takes it; set --config.optimizer.adam_learning_rate",
+        ),
         ("train", "--config.network=mlp", "did you mean --config.network.kind=mlp?"),
         ("train", "--config.epoch=3", "did you mean --config.epochs=3?"),
         ("train", "--config.lr=3", "did you mean --config.optimizer.learning_rate=3?"),
