@@ -33,7 +33,7 @@ STYLE = {
     "svg.hashsalt": "sgdlab",
 }
 
-_DASHES = ("--", ":", "-.")
+DASHES = ("--", ":", "-.")
 """Of the single workers."""
 
 _FEW_SEEDS = 5
@@ -224,7 +224,7 @@ def _metric_line(axes: Axes, found: list[Group], style: Style, at: list[float]) 
 def _single_workers(axes: Axes, groups: Sequence[Group], here: Sequence[Group]) -> None:
     """A line for each single worker that methods of a panel are compared with, dashed alike in every panel."""
     wanted = {group.baseline for group in here}
-    for group, dash in zip(single_workers(groups).values(), itertools.cycle(_DASHES), strict=False):
+    for group, dash in zip(single_workers(groups).values(), itertools.cycle(DASHES), strict=False):
         if group.method in wanted and group.test:
             axes.axhline(group.level, color="black", linestyle=dash, linewidth=1, label=group.title)
 
