@@ -23,7 +23,7 @@ from sgdlab.runs.configuration import check_used, flat, is_rate, value_of
 from sgdlab.runs.executor import finish
 from sgdlab.runs.experiment import Experiment, resolve
 from sgdlab.runs.parts import load as load_parts
-from sgdlab.runs.plan import make_plan, planned
+from sgdlab.runs.plan import Plan, make_plan, planned
 from sgdlab.runs.store import METRICS, Store, check_ours
 from sgdlab.runs.sweep import Session, Sweep, library, meant
 from sgdlab.runs.tuning import Kind, Tuned, by_time
@@ -382,7 +382,9 @@ def report(
     values = as_stored({name: list(values) for name, values in over.items()})
     print(f"Drawing the report of {len(sweep.runs)} runs: some ten seconds", flush=True)
     groups = results.summary.groups({p.key: _varied(p, found[p.key], over) for p in sweep.runs}.values())
-    page = results.publish.publish(path, groups, _schedules(sweep), values, _chosen(groups, tuned or {}))
+    plans = _plans(sweep)
+    schedules, down = ({title: getattr(p, name) for title, p in plans.items()} for name in ("schedule", "down"))
+    page = results.publish.publish(path, groups, schedules, values, _chosen(groups, tuned or {}), down)
     if over:
         every = results.swept.Swept(groups, values)
         text = f"{every.table().text()}\n\n{results.table.text(every.best())}"
@@ -432,18 +434,17 @@ def _state(sweep: Sweep, path: pathlib.Path, over: Mapping[str, Sequence[Any]], 
     return drawn.state(Store.of(path), [point.name for point in sweep.runs], [as_stored(dict(over)), list(given)])
 
 
-def _schedules(sweep: Sweep) -> dict[str, Any]:
-    """Return title -> schedule, for the time-lines: the first method of each protocol, at one number of workers."""
+def _plans(sweep: Sweep) -> dict[str, Plan]:
+    """Return title -> plan, for the time-lines: the first method of each protocol, at one number of workers."""
     several = [point for point in first_of_seeds(sweep) if not is_serial(point)]
     shown = min((num_workers_of(point.settings) for point in several), key=lambda n: abs(n - TIMELINE_WORKERS))
-    schedules: dict[str, tuple[str, Any]] = {}
+    plans: dict[str, Plan] = {}
     for point in several:
         protocol = known.methods()[point.varied["method"]].protocol
-        here = num_workers_of(point.settings) == shown and protocol not in schedules
-        if here and len(schedules) < TIMELINES:
-            plan = make_plan(point.settings)
-            schedules[protocol] = plan.experiment.method.title, plan.schedule
-    return dict(schedules.values())
+        here = num_workers_of(point.settings) == shown and protocol not in plans
+        if here and len(plans) < TIMELINES:
+            plans[protocol] = make_plan(point.settings)
+    return {plan.experiment.method.title: plan for plan in plans.values()}
 
 
 def read_over(texts: Sequence[str], config: ConfigDict) -> dict[str, list[Any]]:

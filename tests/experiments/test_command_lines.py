@@ -149,6 +149,7 @@ def test_wrong_flags_are_answered_before_anything_heavy_is_imported(name):
             "--sweep=rule.gap_aware.granularity=layer --methods=asgd",
             "--config.rule.gap_aware.granularity has no",
         ),
+        ("timeline", "--methods=", "--methods= must name at least one method"),
         ("timeline", "--seconds=-1", "--seconds=-1.0 must be a finite number above 0"),
         ("timeline", "--schedule=nothing.npz", "--schedule=nothing.npz must be a file"),
         ("timeline", "--schedule=README.md", "--schedule=README.md must be a schedule"),
