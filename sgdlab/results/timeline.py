@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -223,8 +223,9 @@ def _with_down(work: _Work, down: np.ndarray | None) -> _Work:
         return work
     kind, nothing = np.full(len(down), _DOWN), np.zeros((len(down), 2), int)
     others = down[:, 0].astype(int), down[:, 1], down[:, 2], kind, nothing
-    joined = (np.concatenate([getattr(work, name), other]) for name, other in zip(_COLUMNS, others, strict=True))
-    return work._replace(**dict(zip(_COLUMNS, joined, strict=True)))
+    added = zip(_COLUMNS, others, strict=True)
+    joined: dict[str, Any] = {name: np.concatenate([getattr(work, name), other]) for name, other in added}
+    return work._replace(**joined)
 
 
 def _waited_for(work: _Work, schedule: Schedule) -> _Work:
