@@ -106,6 +106,23 @@ def test_a_rule_with_a_rate_of_its_own_is_run_once_and_said_not_to_take_the_othe
         compare.check(only, over)
 
 
+def test_the_time_line_of_a_report_is_given_who_is_down(monkeypatch, tmp_path):
+    config = tiny.config(failures__kind="independent", failures__independent__mean_up_hours=0.01)
+    sweep, given = compare.comparison(config, ["asgd", "synchronous"], [4], 1), []
+
+    def publish(*arguments):
+        given.extend(arguments)
+        raise InterruptedError
+
+    monkeypatch.setattr(compare.results.publish, "publish", publish)
+    monkeypatch.setattr(compare.results.summary, "groups", list)
+    with pytest.raises(InterruptedError):
+        compare.report(sweep, {run.key: [{}] for run in sweep.runs}, tmp_path)
+    down = given[-1]
+    assert down.keys() == given[2].keys() == {"ASGD", "Synchronous SGD"}
+    assert all(len(each) > 0 for each in down.values())
+
+
 def test_a_run_of_other_code_is_done_anew_and_its_records_are_put_aside(tmp_path, monkeypatch, capsys):
     sweep, session = compare.comparison(tiny.config(), ["asgd"], [4], 1), Session(tmp_path, jobs=1, folder="metrics")
     for run, changed in zip(sweep.runs, ({"rule": "0"}, {}), strict=True):
