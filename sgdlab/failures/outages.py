@@ -2,7 +2,6 @@
 
 import bisect
 import heapq
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -82,16 +81,6 @@ class Outages:
         while (interval := self.away(worker, now))[0] < math.inf:
             yield interval
             now = interval[1]
-
-    def before(self, end: float) -> list[tuple[int, float, float]]:
-        """Return the intervals that begin before an instant: a worker, when it is down, and when it is back.
-
-        Example:
-          >>> Outages([iter([(5.0, 8.0), (9.0, 12.0)]), iter([(2.0, 3.0)])]).before(9.0)
-          [(0, 5.0, 8.0), (1, 2.0, 3.0)]
-        """
-        begun = (itertools.takewhile(lambda interval: interval[0] < end, self._of(n)) for n in range(len(self)))
-        return [(worker, *interval) for worker, intervals in enumerate(begun) for interval in intervals]
 
     def within(self, worker: int, start: float, end: float) -> float:
         """Return the seconds between two instants in which a worker is down."""

@@ -121,8 +121,13 @@ class Plan:
         outages = costs_of(self.experiment, self.experiment.protocol).get("outages")
         if outages is None:
             return None
-        found = np.array(outages.before(self.schedule.wall_clock()), float).reshape(-1, 3)
-        return found[found[:, 0] < self.schedule.num_workers]  # the server may fail besides
+        found: list[tuple[float, ...]] = []
+        for worker in range(self.schedule.num_workers):
+            now, end = 0.0, self.schedule.wall_clock()
+            while (interval := outages.away(worker, now))[0] < end:
+                found.append((worker, *interval))
+                now = interval[1]
+        return np.array(found).reshape(-1, 3)
 
     @property
     def waste(self) -> list[str]:
