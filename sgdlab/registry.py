@@ -169,17 +169,23 @@ class Registry(Mapping[str, Part]):
           **facts: what else is known of it.
 
         Raises:
-          ValueError: where the name is taken by another function, or an argument is neither given by runs nor has a
-            default that a configuration can hold.
+          ValueError: where the name is taken by another function, or the title by another name; or an argument is
+            neither given by runs nor has a default that a configuration can hold.
         """
 
         def decorate(make: Callable) -> Callable:
             make = bounded(make)
             called = name or make.__name__
-            known = (self._parts if function_of(make).__module__ in self._modules else self._all()).get(called)
+            there = self._parts if function_of(make).__module__ in self._modules else self._all()
+            known = there.get(called)
             # The same cell of a notebook, or the same module, may be run again.
             if known and _named(known.make) != _named(make):
                 raise ValueError(f"name={called!r} must be another: {known.make.__module__} has that {self.family}")
+            for other in there.values():  # tables and pictures tell parts by their titles
+                if other.title == title and other.name != called:
+                    raise ValueError(
+                        f"title={title!r} of {called} must be another: the {self.family} {other.name} has it"
+                    )
             parameters = list(inspect.signature(called_of(make)).parameters.values())[isinstance(make, type) :]
             plain = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
             defaults = {}

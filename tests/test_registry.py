@@ -149,6 +149,11 @@ def test_a_name_is_taken_once_but_a_cell_may_be_run_again(shapes):
     with pytest.raises(ValueError, match="name='box' must be another"):
         shapes.register("box", title="Another")(lambda: None)
 
+    # Rows and lines of two parts of one title could not be told apart.
+    with pytest.raises(ValueError, match="title='A box' of crate must be another: the shape box has it"):
+        shapes.register("crate", title="A box")(lambda: None)
+    assert "crate" not in shapes
+
     def cell():
         @shapes.register(title="Again")
         def again(*, turns: int = 1):

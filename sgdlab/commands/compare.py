@@ -89,7 +89,7 @@ def main(argv: Sequence[str]) -> None:
     checked = runs.compare.check(sweep, entries)
     if hosts.is_first():
         runs.store.check_ours(workdir)
-        _print_notes(sweep, checked.waste)
+        _print_notes(sweep, checked.notes)
     hosts.check_shared(workdir)
     session = runs.Session(
         workdir,
@@ -123,11 +123,11 @@ def _print_report(text: str, page: pathlib.Path) -> None:
     print(f"\n{text}\n\nReport: {page}")
 
 
-def _print_notes(sweep: "runs.Sweep", waste: Sequence[str]) -> None:
-    """Print what a custom rule does not take of the configuration, and what methods waste."""
+def _print_notes(sweep: "runs.Sweep", others: Sequence[str]) -> None:
+    """Print what a custom rule does not take of the configuration, and other notes, such as what methods waste."""
     configs = {point.varied["method"]: point.settings for point in runs.compare.first_of_seeds(sweep)}.values()
     notes = (runs.parts.notes(one.rule.part, one.not_taken) for one in (runs.resolve(config) for config in configs))
-    for line in dict.fromkeys([*itertools.chain.from_iterable(notes), *waste]):
+    for line in dict.fromkeys([*itertools.chain.from_iterable(notes), *others]):
         print(line, flush=True)
 
 

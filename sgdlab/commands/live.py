@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
     environment.for_server(given.gpus_per_worker)  # it computes on the kind of device that its workers have
     job = runs.live.make_job(config, emulate=given.emulate)
     experiment = job.plan.experiment
-    runs.configuration.check_used(launch.given_entries(), [job.identity])
+    runs.configuration.check_used(launch.given_entries(), [experiment.taken])
     with said_of("--"):
         fitting(settings, job.num_workers)
     if given.rerun:

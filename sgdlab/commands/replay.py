@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
     recording = load(given.recording)
     plan = runs.recorded.plan_of(launch.CONFIG.value, recording)
     experiment = plan.experiment
-    runs.configuration.check_used(launch.given_entries(), [experiment.identity])
+    runs.configuration.check_used(launch.given_entries(), [experiment.taken])
     say = functools.partial(print, flush=True)
     store, finished = train.store_of(workdir, experiment, rerun=given.rerun, say=say)
     changed = runs.recorded.changes(experiment, recording)

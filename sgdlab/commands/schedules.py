@@ -51,12 +51,14 @@ def experiments() -> dict[str, "Experiment"]:
     """Return the experiment of each of --methods; that of the configuration, by an empty name, if there are none.
 
     Raises:
-      UsageError: where an entry has no effect, or names the method as well.
+      UsageError: where --methods is empty, or an entry has no effect, or names the method as well.
     """
     methods, entries = flags.FLAGS.methods, launch.given_entries()
+    if not methods and flags.FLAGS["methods"].present:
+        raise UsageError("--methods= must name at least one method, or be left out")
     if not methods:
         experiment = runs.resolve(launch.CONFIG.value)
-        runs.configuration.check_used(entries, [experiment.identity])
+        runs.configuration.check_used(entries, [experiment.taken])
         return {"": experiment}
     if "method" in entries:
         raise UsageError("--config.method must be left out: --methods names the methods")
@@ -66,7 +68,7 @@ def experiments() -> dict[str, "Experiment"]:
         config = launch.CONFIG.value.copy_and_resolve_references()
         config.method = method
         found[method] = runs.resolve(config)
-    runs.configuration.check_used(entries, [experiment.identity for experiment in found.values()])
+    runs.configuration.check_used(entries, [experiment.taken for experiment in found.values()])
     return found
 
 

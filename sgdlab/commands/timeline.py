@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> None:
         raise UsageError(f"--seconds={given.seconds} must be a finite number above 0")
     trace = schedules.trace(argv)
     workdir = launch.workdir(DEFAULT_WORKDIR)
-    clock, seconds, rows, starts, units, lines = "virtual time", given.seconds, None, {}, {}, {}
+    clock, seconds, rows, starts, units, lines, down = "virtual time", given.seconds, None, {}, {}, {}, {}
     if given.recording is not None:
         recording, clock = replay.load(given.recording), "time"
         drawn = {"": (f"{pathlib.Path(given.recording).parent.name}, live", recording.schedule)}
@@ -63,6 +63,7 @@ def main(argv: Sequence[str]) -> None:
         plans = {name: runs.plan.planned(one) for name, one in schedules.experiments().items()}
         units = {plan.experiment.method.title: plan.experiment.local.unit for plan in plans.values()}
         drawn = {name: (plan.experiment.method.title, plan.schedule) for name, plan in plans.items()}
+        down = {plan.experiment.method.title: plan.down for plan in plans.values()}
     for title, schedule in drawn.values():
         _print(schedule, f"{title}: " if len(drawn) > 1 else "", units.get(title, "gradient"))
         if lines.get(title):
@@ -75,6 +76,7 @@ def main(argv: Sequence[str]) -> None:
             rows=rows,
             starts=starts,
             messages=[title for title, unit in units.items() if unit == "message"],
+            down=down,
         )
         results.plots.save(pictured, workdir / "timeline")
         written = _write({name: schedule for name, (_, schedule) in drawn.items()}, workdir)

@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> None:
     workdir = launch.workdir(DEFAULT_WORKDIR)
     plan = runs.plan.make_plan(launch.CONFIG.value)
     experiment = plan.experiment
-    runs.configuration.check_used(launch.given_entries(), [experiment.identity])
+    runs.configuration.check_used(launch.given_entries(), [experiment.taken])
     hosts.check_shared(workdir)
     say = functools.partial(print, flush=True) if hosts.is_first() else lambda line: None
     store, finished = store_of(workdir, experiment, rerun=given.rerun, say=say)

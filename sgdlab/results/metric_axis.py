@@ -27,7 +27,10 @@ _MOST_EVEN = 10
 """So many labels are enough where they are evenly apart."""
 
 _TICKS = (0, 10, 20, 30, 40, 50, 60, 70, 80, 85, 90, 92, 94, 95, 96, 97, 98, 99, 99.5, 99.8, 99.9, 99.95, 99.98, 99.99)
-"""Labels of accuracies; where fewer than `_FEW_TICKS` fit, halves and then fifths of a percent are labelled too."""
+"""Labels of accuracies; where fewer than `_FEW_TICKS` fit, multiples of `_FINER_TICKS` are labelled too."""
+
+_FINER_TICKS = (5, 1, 0.5, 0.2)
+"""In %; each is tried where those before leave too few labels."""
 
 _FIRST_TICKS = (50, 90, 95, 99, 99.9)
 """Labelled before the others where there is no space for all."""
@@ -127,11 +130,13 @@ def accuracy_ticks(low: float, high: float, most: int) -> list[float]:
     Example:
       >>> accuracy_ticks(50, 99.2, 8)
       [50, 80, 90, 95, 98, 99]
+      >>> accuracy_ticks(0, 27, 7)
+      [0, 5.0, 10, 15.0, 20, 25.0]
     """
     least = 0.999 * float(height(high) - height(low)) / most
-    halves, fifths = ((np.arange(np.ceil(low * n), high * n) / n).round(1).tolist() for n in (2, 5))
+    multiples = [(np.arange(np.ceil(low / step), high / step) * step).round(1).tolist() for step in _FINER_TICKS]
     whole = _apart((*_FIRST_TICKS, *reversed(_TICKS)), low, high, least)
-    finer = (_apart((*whole, *choices), low, high, least) for choices in ([], halves, fifths))
+    finer = (_apart((*whole, *choices), low, high, least) for choices in ([], *multiples))
     return sorted(next((found for found in finer if len(found) >= _FEW_TICKS), whole))
 
 

@@ -33,7 +33,7 @@ STYLE = {
     "svg.hashsalt": "sgdlab",
 }
 
-_DASHES = ("--", ":", "-.")
+DASHES = ("--", ":", "-.")
 """Of the single workers."""
 
 _FEW_SEEDS = 5
@@ -67,7 +67,8 @@ def metric_by_workers(groups: Sequence[Group]) -> Figure:
     ours, metric = compared(groups), metric_of(groups)
     ends = [level for group in groups if not group.num_diverged for level in _levels(group)]
     lost = ["x at the foot: some seed diverged"] if any(group.num_diverged for group in ours) else []
-    title = f"{metric.title.capitalize()} at an equal number of used gradients"
+    equal = "equal virtual time" if any(group.ends_by_time for group in ours) else "an equal number of used gradients"
+    title = f"{metric.title.capitalize()} at {equal}"
     with mpl.rc_context(STYLE):
         figure = by_workers(groups, [title, *lost], metric.test_label, _metric_line, _single_workers)
         for axes in figure.axes:
@@ -223,7 +224,7 @@ def _metric_line(axes: Axes, found: list[Group], style: Style, at: list[float]) 
 def _single_workers(axes: Axes, groups: Sequence[Group], here: Sequence[Group]) -> None:
     """A line for each single worker that methods of a panel are compared with, dashed alike in every panel."""
     wanted = {group.baseline for group in here}
-    for group, dash in zip(single_workers(groups).values(), itertools.cycle(_DASHES), strict=False):
+    for group, dash in zip(single_workers(groups).values(), itertools.cycle(DASHES), strict=False):
         if group.method in wanted and group.test:
             axes.axhline(group.level, color="black", linestyle=dash, linewidth=1, label=group.title)
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from sgdlab import files
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.report.table import Table
@@ -21,6 +23,7 @@ def publish(
     schedules: Mapping[str, Schedule | PeerSchedule],
     over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     tuned: Table | None = None,
+    down: Mapping[str, np.ndarray | None] = MappingProxyType({}),
 ) -> pathlib.Path:
     """Write `table.md`, `table.csv`, `plots/*.png`, `plots/*.svg` and `report.html`, the path of which is returned.
 
@@ -31,8 +34,9 @@ def publish(
     Where further entries are varied, `sweep.csv` has every value, and the pictures `sweep_<entry>`; all else shows each
     method with its best.
 
-    `schedules` (title -> schedule) are for the time-line, `over` are the further entries that are varied, with
-    their values as records hold them, and `tuned` are the settings that tuning has chosen.
+    `schedules` (title -> schedule) are for the time-line, and so is `down`, as `timeline` has it; `over` are the
+    further entries that are varied, with their values as records hold them, and `tuned` are the settings that tuning
+    has chosen.
     """
     swept = Swept(groups, over) if over else None
     groups = swept.best() if swept else groups
@@ -46,7 +50,7 @@ def publish(
         "loss": plots.loss_by_time(groups),
         "target": target.seconds_to_target(groups) if several else None,
         "staleness": plots.staleness_and_gap(groups),
-        "timeline": timeline(schedules, messages=facts.titles_of_messages(groups)) if schedules else None,
+        "timeline": timeline(schedules, messages=facts.titles_of_messages(groups), down=down) if schedules else None,
         **{report.name_of_sweep(name): swept.figure(name) for name in over if swept},
     }
     if swept:

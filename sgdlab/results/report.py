@@ -95,7 +95,7 @@ def _swept(swept: Swept | None, embedded: Mapping[str, str]) -> dict[str, Any] |
     caption = [
         "Means over the seeds, ± one standard deviation." if several else "One seed.",
         "Each point is trained for itself, and named in the table; a line without points does not use the entry.",
-        "Dashed: a single worker." if any(group.serial for group in swept.groups) else "",
+        "Black: a single worker." if any(group.serial for group in swept.groups) else "",
         "A cross at the foot: some seed diverged." if any(group.num_diverged for group in swept.groups) else "",
     ]
     return {
@@ -131,7 +131,7 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
     final = [
         f"Final {metric.title}{better}"
         + ("; large points are means over the seeds, small ones the seeds." if several else "."),
-        "A dashed line is a single worker." if any(g.serial and not g.num_diverged for g in groups) else "",
+        "A black line is a single worker." if any(g.serial and not g.num_diverged for g in groups) else "",
         "A cross at the foot: some seed diverged." if any(g.num_diverged for g in ours) else "",
     ]
     staleness = [

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from sgdlab.report.words import counted
-from sgdlab.results import facts, floor, metric_axis, ranking, simultaneous
+from sgdlab.results import answer, facts, floor, metric_axis, ranking, simultaneous
 from sgdlab.results.panels import Style, styles
 from sgdlab.results.plots import STYLE
 from sgdlab.results.summary import Group, compared, metric_of, single_workers
@@ -21,6 +21,9 @@ ROW = 0.19
 """Height of a row, inches."""
 
 _LEVEL = 0.95
+
+_DASHES = {"dashed": "--", "dash-dotted": "-."}
+"""Of the single workers, in their order, and what they are called."""
 
 LOST = "#c51b1b"
 """Colour of the share of diverged runs."""
@@ -33,7 +36,8 @@ def standing(groups: Sequence[Group], *, speeds: bool = False) -> Figure:
     (`interval`), over all runs: a run that diverged or misses the target counts as the worst. A cross at the edge is a
     median that is beyond it: half of the runs or more miss the target, or are lost. Bold and filled are those that are
     statistically indistinguishable from the fastest (`ranking.by_time`) and, in the panel of the metric, from the best.
-    Dotted is the time of an ideal speed-up, in which nobody waits (`floor`), dashed the single worker.
+    Dotted is the time of an ideal speed-up, in which nobody waits (`floor`), dashed the single worker; of several, each
+    has its own dashes.
 
     With `speeds`, gradients per second over those of synchronous SGD are drawn besides: which methods lose none to
     waiting.
@@ -131,8 +135,8 @@ def _half(
 def _times(axes: Axes, rows: Sequence[_Row], least: Sequence[float], alone: Sequence[Group]) -> None:
     """Draw the median times to the target, misses beyond the right edge."""
     times = [ranking.times(row.group.summaries) for row in rows]
-    lines = [spread.mean for group in alone if (spread := group.spread("seconds_to_target"))]
-    found = [t for values in times for t in values if math.isfinite(t)] + [*least, *lines]
+    lines = [(spread := group.spread("seconds_to_target")) and spread.mean for group in alone]
+    found = [t for values in (*times, lines) for t in values if t is not None and math.isfinite(t)] + [*least]
     low, high = (min(found) / 1.15, max(found) * 1.15) if found else (1.0, 10.0)
     edge = high * (high / low) ** 0.06
     for at, (row, values) in enumerate(zip(rows, times, strict=True)):
@@ -149,9 +153,9 @@ def _times(axes: Axes, rows: Sequence[_Row], least: Sequence[float], alone: Sequ
 def _levels(axes: Axes, rows: Sequence[_Row], alone: Sequence[Group]) -> None:
     """Draw the median metrics; the scale is that of the methods without lost runs, which leave others no space."""
     metric, levels = rows[0].group.metric, [_metrics(row.group) for row in rows]
-    lines = [group.level for group in alone if group.test]
+    lines = [group.level if group.test else None for group in alone]
     sound = [v for row, values in zip(rows, levels, strict=True) if not row.group.num_diverged for v in values]
-    foot, top = metric_axis.limits(metric, [*(sound or itertools.chain(*levels)), *lines])
+    foot, top = metric_axis.limits(metric, [*(sound or itertools.chain(*levels)), *filter(None, lines)])
     metric_axis.set_scale(axes, metric, foot, top, most_ticks=7, across=True)
     # In the middle of the margin at the foot.
     edge = axes.transData.inverted().transform(axes.transAxes.transform((0.025, 0.0)))[0]
@@ -180,9 +184,11 @@ def _draw(axes: Axes, at: int, row: _Row, values: Sequence[float], ends: _Ends, 
     axes.plot(inside[2:], [at], color=style.colour, markerfacecolor=face, **look)
 
 
-def _lines(axes: Axes, single: Sequence[float], least: Sequence[float] = ()) -> None:
-    for values, dashes, width in ((single, "--", 1.0), (least, ":", 1.2)):
-        for value in values:
+def _lines(axes: Axes, single: Sequence[float | None], least: Sequence[float] = ()) -> None:
+    """Draw a line for each single worker that has a value, dashed alike in every panel, and dotted ones."""
+    lines = [(value, dashes, 1.0) for value, dashes in zip(single, itertools.cycle(_DASHES.values()), strict=False)]
+    for value, dashes, width in (*lines, *((value, ":", 1.2) for value in least)):
+        if value is not None:
             axes.axvline(value, color="black", linestyle=dashes, linewidth=width, zorder=1)
 
 
@@ -224,14 +230,16 @@ def _is_first(ranked: ranking.Ranking | None, group: Group) -> bool:
 
 def _meanings(groups: Sequence[Group], by_count: Sequence[Sequence[Group]], timed: bool) -> list[str]:
     """Return how to read the picture: only of what is in it."""
-    ours, alone = compared(groups), single_workers(groups)
+    ours, alone = compared(groups), list(single_workers(groups).values())
     rankings = [rank(here) for here in by_count for rank in (ranking.by_time, ranking.by_metric)]
     decided = any(ranked.decides and len(ranked.groups) > 1 for ranked in rankings if ranked)
     seeds = min(len(group.runs) for group in ours)
     intervals = "95 % intervals" if seeds >= 6 else "ranges of the seeds"
     first = ["bold, filled: indistinguishable from the best"] if decided else []
     first += [f"medians and {intervals}"] if max(len(group.runs) for group in ours) > 1 else []
-    second = ["dashed: the single worker"] if alone else []
+    names = ", ".join(answer.short_title(group.title) for group in alone)
+    dashes = ", ".join(dict.fromkeys(word for _, word in zip(alone, itertools.cycle(_DASHES), strict=False)))
+    second = [f"{dashes}: the single worker{f's {names}' * (len(alone) > 1)}"] if alone else []
     second += ["dotted: ideal speed-up"] if timed and floor.seconds(groups) else []
     lost = any(
         group.num_diverged or (timed and group.num_with("seconds_to_target") < len(group.runs)) for group in ours

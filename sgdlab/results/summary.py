@@ -96,6 +96,11 @@ class Group:
         return any(config.get("until_target", False) for config in self.configs)
 
     @property
+    def ends_by_time(self) -> bool:
+        """Return if runs end after a virtual time, and not after their epochs of used gradients."""
+        return any(config.get(name) is not None for config in self.configs for name in ("budget", "seconds"))
+
+    @property
     def num_diverged(self) -> int:
         """Seeds whose runs were lost, as their summaries say."""
         return sum(summary["diverged"] for summary in self.summaries)

@@ -14,7 +14,7 @@ from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import counted
 from sgdlab.results import metric_axis, table
 from sgdlab.results.panels import Style, styles
-from sgdlab.results.plots import STYLE, mark, plain_ticks
+from sgdlab.results.plots import DASHES, STYLE, mark, plain_ticks
 from sgdlab.results.summary import Group, compared, metric_of
 
 _ABSENT = object()
@@ -73,7 +73,7 @@ class Swept:
         """Draw the final metric and the final loss on the test set against an entry, a line for each method.
 
         Values of the other entries, and numbers of workers, have a row of panels each. A cross at the foot is a value
-        at which some seed diverged; a dashed line is a single worker; a line without points does not use the entry.
+        at which some seed diverged; a black line is a single worker; a line without points does not use the entry.
         """
         ours, metric, style = compared(self.groups), metric_of(self.groups), styles(self.groups)
         values = self.over[name]
@@ -90,9 +90,10 @@ class Swept:
                 for method in dict.fromkeys(group.method for group in ours):
                     here = [group for group in ours if (group.method, group.num_workers) == (method, workers)]
                     _lines(scores, losses, *self._line(name, others, here), at, style[method])
-                for method in dict.fromkeys(group.method for group in self.groups if group.serial):
+                alone = dict.fromkeys(group.method for group in self.groups if group.serial)
+                for method, dash in zip(alone, itertools.cycle(DASHES), strict=False):
                     here = [group for group in self.groups if group.serial and group.method == method]
-                    _lines(scores, losses, *self._line(name, others, here), at, Style("black", ""), linestyle="--")
+                    _lines(scores, losses, *self._line(name, others, here), at, Style("black", ""), linestyle=dash)
                 chosen = (f"{_named(other)} {_shown(value)}" for other, value in others.items())
                 scores.set_title(", ".join([counted(workers, "worker"), *chosen]))
                 scores.set_ylabel(metric.test_label)
@@ -106,8 +107,10 @@ class Swept:
                 axes.set_xticks(at, map(_shown, values))
                 axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
                 axes.set_xlabel(_named(name))
-            handles, labels = panels[0, 0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=3)
+            lines: dict[str, Any] = {}
+            for axes in panels[:, 0]:  # a method need not be in all
+                lines = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) | lines
+            figure.legend(lines.values(), lines, loc="outside lower center", ncols=3)
         return figure
 
     def _ordered(self) -> list[Group]:

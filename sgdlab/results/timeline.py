@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -16,7 +16,7 @@ from sgdlab.results.plots import STYLE
 from sgdlab.schedule import Schedule
 
 USED, LOST, UNDECIDED, LAST, IDLE = "#4c9a6a", "#d9534f", "#b8b8b8", "#d9a400", "#f3efe6"
-SENDING = "#a9c8e8"
+SENDING, DOWN = "#a9c8e8", "#3b3b4f"
 
 MOST_WORKERS = 64
 """Workers that are drawn; of more, evenly chosen ones."""
@@ -32,7 +32,7 @@ _MOST_SHAPES = 10_000
 
 
 class _Work(NamedTuple):
-    """Holds what is drawn of a schedule; arrays, one entry a gradient, and where messages cost time, one for each."""
+    """Holds what is drawn of a schedule; arrays, one entry a gradient, a message that costs time, or an outage."""
 
     worker: np.ndarray
     started: np.ndarray
@@ -44,8 +44,9 @@ class _Work(NamedTuple):
     end: float  # of the run.
 
 
-_COLOURS = (USED, LOST, UNDECIDED, LAST, SENDING)
-_LAST, _SENDING = 3, 4
+_COLOURS = (USED, LOST, UNDECIDED, LAST, SENDING, DOWN)
+_LAST, _SENDING, _DOWN = 3, 4, 5
+_COLUMNS = ("worker", "started", "ended", "colour", "versions")
 
 
 class WorkerRows(NamedTuple):
@@ -85,6 +86,7 @@ def timeline(
     rows: WorkerRows | None = None,
     starts: Mapping[str, float] = MappingProxyType({}),
     messages: Collection[str] = (),
+    down: Mapping[str, np.ndarray | None] = MappingProxyType({}),
 ) -> Figure:
     """Draws what every worker did from the start of a run, one panel for each schedule.
 
@@ -96,12 +98,14 @@ def timeline(
       rows: which workers, and their names. None: all, by number; of more than 64, as many evenly chosen ones.
       starts: title -> second of the schedule at which its panel begins; where it is not given, with the run.
       messages: titles of schedules whose workers send messages of several local steps in the place of gradients.
+      down: title -> float64[D, 3], a worker, and the seconds from and until which it is down (`Plan.down`).
 
     Returns:
       The figure. A number in a bar is the version that the gradient was computed on (of several blocks, the oldest and
       the newest). A tick at the foot of a panel is an update; a thin line is one node averaging another's parameters.
     """
-    works = {title: _from(_work(schedule), starts.get(title, 0.0)) for title, schedule in schedules.items()}
+    works = {title: _with_down(_work(schedule), down.get(title)) for title, schedule in schedules.items()}
+    works = {title: _from(work, starts.get(title, 0.0)) for title, work in works.items()}
     if seconds is None:
         seconds = 3.0 * max(_first_ends(work).max() for work in works.values())
     seconds = min(seconds, max(work.end for work in works.values()))
@@ -135,8 +139,9 @@ def timeline(
             Patch(color=UNDECIDED, label="under way when the run ended"),
             Patch(facecolor=IDLE, edgecolor="#999999", label="idle"),
         ]
-        if any((work.colour == _SENDING).any() for work in works.values()):
-            handles.insert(3, Patch(color=SENDING, label="message under way"))
+        for kind, label in ((_SENDING, "message under way"), (_DOWN, "down")):
+            if any(((work.colour == kind) & (work.ended > work.started)).any() for work in works.values()):
+                handles.insert(-1, Patch(color=_COLOURS[kind], label=label))
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return figure
 
@@ -209,8 +214,18 @@ def _from(work: _Work, start: float) -> _Work:
 
 def _taken(work: _Work, gradients: np.ndarray) -> _Work:
     """Some of the gradients."""
-    columns = ("worker", "started", "ended", "colour", "versions")
-    return work._replace(**{name: getattr(work, name)[gradients] for name in columns})
+    return work._replace(**{name: getattr(work, name)[gradients] for name in _COLUMNS})
+
+
+def _with_down(work: _Work, down: np.ndarray | None) -> _Work:
+    """Return the work with the times in which workers are down, which are drawn over all else."""
+    if down is None:
+        return work
+    kind, nothing = np.full(len(down), _DOWN), np.zeros((len(down), 2), int)
+    others = down[:, 0].astype(int), down[:, 1], down[:, 2], kind, nothing
+    added = zip(_COLUMNS, others, strict=True)
+    joined: dict[str, Any] = {name: np.concatenate([getattr(work, name), other]) for name, other in added}
+    return work._replace(**joined)
 
 
 def _waited_for(work: _Work, schedule: Schedule) -> _Work:
@@ -330,7 +345,7 @@ def _until(work: _Work, end: float) -> _Work:
 def _write_versions(axes: mpl.axes.Axes, work: _Work, seconds: float) -> None:
     """Writes into each bar that is wide enough what it was computed on."""
     lengths = work.ended - work.started
-    for row in np.flatnonzero((lengths > 0.011 * seconds) & (work.colour != _SENDING)):
+    for row in np.flatnonzero((lengths > 0.011 * seconds) & (work.colour < _SENDING)):
         oldest, newest = work.versions[row]
         label = f"{oldest}" if oldest == newest else f"{oldest}-{newest}"
         if lengths[row] > 0.011 * len(label) * seconds:
@@ -344,6 +359,6 @@ def _once(*columns: np.ndarray) -> np.ndarray:
 
 
 def _first_ends(work: _Work) -> np.ndarray:
-    first, computing = np.full(int(work.worker.max()) + 1, np.inf), work.colour != _SENDING
+    first, computing = np.full(int(work.worker.max()) + 1, np.inf), work.colour < _SENDING
     np.minimum.at(first, work.worker[computing], work.ended[computing])
     return first[np.isfinite(first)]

@@ -103,13 +103,16 @@ class WeightsAndBiases:
         import wandb  # noqa: PLC0415 (likewise)
 
         directory.mkdir(parents=True, exist_ok=True)
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT") or directory.resolve().name,
-            name=name,
-            dir=str(directory),
-            reinit="create_new",
-            settings=wandb.Settings(silent=True, console="off"),
-        )
+        try:
+            self._run = wandb.init(
+                project=os.environ.get("WANDB_PROJECT") or directory.resolve().name,
+                name=name,
+                dir=str(directory),
+                reinit="create_new",
+                settings=wandb.Settings(silent=True, console="off"),
+            )
+        except wandb.errors.UsageError as error:  # such as that nobody is logged in
+            raise UsageError(f"--writers=wandb: {error} WANDB_MODE=offline needs no login.") from error
         self._run.define_metric(f"{BY_SECONDS}*", step_metric="seconds")
         self._opening: Mapping[str, Any] = {}
 

@@ -19,11 +19,11 @@ from sgdlab.results.records import Records, as_stored
 from sgdlab.results.summary import Group
 from sgdlab.runs import configuration, drawn, tuning
 from sgdlab.runs import methods as known
-from sgdlab.runs.configuration import check_used, flat, value_of
+from sgdlab.runs.configuration import check_used, flat, is_rate, value_of
 from sgdlab.runs.executor import finish
-from sgdlab.runs.experiment import resolve
+from sgdlab.runs.experiment import Experiment, resolve
 from sgdlab.runs.parts import load as load_parts
-from sgdlab.runs.plan import make_plan, planned
+from sgdlab.runs.plan import Plan, make_plan, planned
 from sgdlab.runs.store import METRICS, Store, check_ours
 from sgdlab.runs.sweep import Session, Sweep, library, meant
 from sgdlab.runs.tuning import Kind, Tuned, by_time
@@ -62,7 +62,7 @@ _COMMAS = re.compile(r",(?![^(\[]*[)\]])")
 class Checked(NamedTuple):
     """Holds what a check of a comparison finds before its runs."""
 
-    waste: list[str]  # one `Plan.waste` of each method, that with the most workers, for a person
+    notes: list[str]  # for a person: who takes no entry that is set or varied; one `Plan.waste` of each method
     gradients: dict[Kind, int]  # of a run of each method at a number of workers, where nothing else is varied
 
 
@@ -138,7 +138,7 @@ def compare(
     check_swept(over, trials, settings)
     runs = comparison(base, names, counts, seeds, over, equal=equal, tuned=settings)
     checked = check(runs, over)
-    for line in checked.waste:
+    for line in checked.notes:
         print(line)
     with contextlib.ExitStack() as stack:
         path = pathlib.Path(workdir or stack.enter_context(tempfile.TemporaryDirectory(prefix="sgdlab-")))
@@ -150,7 +150,7 @@ def compare(
         if workdir is not None:
             session.store.tidy()
             print(f"Report: {report(runs, found, path, over, tuned=chosen or settings)[1]}")
-    rows = [{name: point.varied[name] for name in over} | found[point.key][-1] for point in runs.runs]
+    rows = [{name: point.varied.get(name) for name in over} | found[point.key][-1] for point in runs.runs]
     found_rows = pandas.DataFrame(rows).drop(columns=list(_NOT_IN_TABLES), errors="ignore")
     first = ["method", "num_workers", "seed", *over]
     return found_rows[[*first, *(name for name in found_rows.columns if name not in first)]]
@@ -229,7 +229,8 @@ def comparison(
 
     A single worker is the first of the cluster, alone; it does its epochs, sends nothing and never fails. That which
     methods are compared with has its own protocol and rule, whatever the configuration says; it is one of the methods'
-    baselines. The product of further entries' values is done of each run.
+    baselines. The product of further entries' values is done of each run; an entry of `optimizer` that a method does
+    not take is not varied there.
 
     By `equal`, one of `EQUAL`, runs end as `sgdlab.runs.tuning.by_time` has it, or as the configuration does, which
     counts epochs of used gradients. With `tuned`, entries of methods by name and number of workers, runs are tested
@@ -278,12 +279,27 @@ def comparison(
             "another method"
         )
     points = [
-        kind | dict(zip(over, values, strict=True)) | {"seed": seed}
+        kind | values | {"seed": seed}
         for kind in kinds
-        for values in itertools.product(*over.values())
+        for values in _products(config, kind, over)
         for seed in range(seeds)
     ]
     return Sweep(config, points, label=label)
+
+
+def _products(config: ConfigDict, kind: Mapping[str, Any], over: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return the product of entries' values, without the entries of `optimizer` that runs of a kind do not take."""
+    if any(name.startswith("optimizer.") for name in over):
+        settings = config.copy_and_resolve_references()
+        settings.update_from_flattened_dict(dict(kind))
+        over = {name: values for name, values in over.items() if not _ignores(resolve(settings), name)}
+    return [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
+
+
+def _ignores(experiment: Experiment, name: str) -> bool:
+    """Return if a name is an entry that rules share, and that of an experiment does not take."""
+    group, _, entry = name.partition(".")
+    return group == "optimizer" and entry not in experiment.taken[group]
 
 
 def is_serial(point: Point) -> bool:
@@ -312,7 +328,8 @@ def check(sweep: Sweep, given: Iterable[str] = ()) -> Checked:
                 f"--methods={pairs[pair]},{name} must be one method: with the protocol or rule that is set, "
                 f"{pairs[pair]} and {name} are both {pair}"
             )
-    check_used(given, [experiment.identity for _, experiment in first])
+    given = list(given)
+    check_used(given, [experiment.taken for _, experiment in first])
     found: dict[str, list[str]] = {}
     gradients: dict[Kind, int] = {}
     for point, experiment in first:
@@ -321,7 +338,29 @@ def check(sweep: Sweep, given: Iterable[str] = ()) -> Checked:
             found[experiment.method.name] = waste
         if point.varied.keys() == {"method", "cluster.num_workers", "seed"}:
             gradients[point.varied["method"], point.varied["cluster.num_workers"]] = plan.num_gradients
-    return Checked([line for lines in found.values() for line in lines], gradients)
+    ignored = [line for name in given for line in _ignored(name, [experiment for _, experiment in first])]
+    return Checked([*ignored, *itertools.chain.from_iterable(found.values())], gradients)
+
+
+def _ignored(name: str, experiments: Iterable[Experiment]) -> list[str]:
+    """Return which methods do not take an entry that rules share, and what theirs is called: a line for each such.
+
+    Example:
+      >>> from configs import digits
+      >>> config = digits.get_config()
+      >>> config.method = "adam"
+      >>> _ignored("optimizer.learning_rate", [resolve(config)])
+      ['Note: adam does not take optimizer.learning_rate, but optimizer.adam_learning_rate']
+    """
+    methods: dict[str, dict[str, None]] = {}
+    for experiment in experiments:
+        if _ignores(experiment, name) and name.partition(".")[2] not in experiment.not_taken:  # which says it itself
+            own = [entry for entry, _ in flat(experiment.taken) if is_rate(entry) and is_rate(name)]
+            methods.setdefault(" and ".join(own), {})[experiment.method.name] = None
+    return [
+        f"Note: {', '.join(names)} {'does' if len(names) == 1 else 'do'} not take {name}" + f", but {own}" * bool(own)
+        for own, names in methods.items()
+    ]
 
 
 def report(
@@ -342,8 +381,10 @@ def report(
         return there
     values = as_stored({name: list(values) for name, values in over.items()})
     print(f"Drawing the report of {len(sweep.runs)} runs: some ten seconds", flush=True)
-    groups = results.summary.groups({point.key: found[point.key] for point in sweep.runs}.values())
-    page = results.publish.publish(path, groups, _schedules(sweep), values, _chosen(groups, tuned or {}))
+    groups = results.summary.groups({p.key: _varied(p, found[p.key], over) for p in sweep.runs}.values())
+    plans = _plans(sweep)
+    schedules, down = ({title: getattr(p, name) for title, p in plans.items()} for name in ("schedule", "down"))
+    page = results.publish.publish(path, groups, schedules, values, _chosen(groups, tuned or {}), down)
     if over:
         every = results.swept.Swept(groups, values)
         text = f"{every.table().text()}\n\n{results.table.text(every.best())}"
@@ -352,6 +393,16 @@ def report(
     others = [*path.glob("table.*"), *path.glob("plots/*")]
     drawn.note(path, _state(sweep, path, over, given), page, others, text)
     return text, page
+
+
+def _varied(point: Point, records: Records, over: Iterable[str]) -> Records:
+    """Return the records of a run without the entries that are varied elsewhere, and that it does not take."""
+    run, *rest = records
+    for name in set(over) - point.varied.keys():
+        group, _, entry = name.partition(".")
+        own = {key: value for key, value in run["config"][group].items() if key != entry}
+        run = run | {"config": run["config"] | {group: own}}
+    return [run, *rest]
 
 
 def _chosen(groups: Sequence[Group], tuned: Tuned) -> "Table | None":
@@ -383,18 +434,17 @@ def _state(sweep: Sweep, path: pathlib.Path, over: Mapping[str, Sequence[Any]], 
     return drawn.state(Store.of(path), [point.name for point in sweep.runs], [as_stored(dict(over)), list(given)])
 
 
-def _schedules(sweep: Sweep) -> dict[str, Any]:
-    """Return title -> schedule, for the time-lines: the first method of each protocol, at one number of workers."""
+def _plans(sweep: Sweep) -> dict[str, Plan]:
+    """Return title -> plan, for the time-lines: the first method of each protocol, at one number of workers."""
     several = [point for point in first_of_seeds(sweep) if not is_serial(point)]
     shown = min((num_workers_of(point.settings) for point in several), key=lambda n: abs(n - TIMELINE_WORKERS))
-    schedules: dict[str, tuple[str, Any]] = {}
+    plans: dict[str, Plan] = {}
     for point in several:
         protocol = known.methods()[point.varied["method"]].protocol
-        here = num_workers_of(point.settings) == shown and protocol not in schedules
-        if here and len(schedules) < TIMELINES:
-            plan = make_plan(point.settings)
-            schedules[protocol] = plan.experiment.method.title, plan.schedule
-    return dict(schedules.values())
+        here = num_workers_of(point.settings) == shown and protocol not in plans
+        if here and len(plans) < TIMELINES:
+            plans[protocol] = make_plan(point.settings)
+    return {plan.experiment.method.title: plan for plan in plans.values()}
 
 
 def read_over(texts: Sequence[str], config: ConfigDict) -> dict[str, list[Any]]:

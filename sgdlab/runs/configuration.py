@@ -244,7 +244,7 @@ def check(config: ConfigDict, task: TaskFacts) -> None:
 
 
 def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) -> None:
-    """Check that each entry that a person has set makes a difference to some run.
+    """Check that each entry that a person has set makes a difference to some run, by `Experiment.taken` of each.
 
     Raises:
       UsageError: where one belongs to a part that no run uses.
@@ -252,7 +252,7 @@ def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) ->
     Example:
       >>> from configs import digits
       >>> from sgdlab.runs.experiment import resolve
-      >>> check_used(["data.npz.path"], [resolve(digits.get_config()).identity])
+      >>> check_used(["data.npz.path"], [resolve(digits.get_config()).taken])
       Traceback (most recent call last):
       ...
       sgdlab.errors.UsageError: --config.data.npz.path has no effect: data.kind is digits; set --config.data.kind=npz
@@ -277,9 +277,16 @@ def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) ->
             )
             raise UsageError(f"{flag}: {family}.kind is {now}; set --config.{family}.kind={part}")
         if family == "optimizer":
-            raise UsageError(f"{flag}: no rule of these runs takes it")
+            rates = [f"--config.{entry}" for entry in sorted(used) if is_rate(entry)]
+            instead = f"; set {' or '.join(rates)}" if rates and is_rate(name) else ""
+            raise UsageError(f"{flag}: no rule of these runs takes it{instead}")
         if family == "heterogeneity":
             raise UsageError(f"{flag}: all workers draw from all examples; set --config.heterogeneity.alpha")
+
+
+def is_rate(name: str) -> bool:
+    """Return if an entry is one of the learning rates of `optimizer`, each for another kind of rule."""
+    return name.startswith("optimizer.") and name.endswith("learning_rate")
 
 
 def value_of(settings: Any, name: str) -> Any:

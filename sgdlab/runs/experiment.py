@@ -211,8 +211,33 @@ class Experiment:
         """Return the entries of `optimizer` that the rule, or local steps, take."""
         wanted = {_rate_of(self.rule.part), *self.rule.part.given, "clip_norm"}
         if self.local != Local():
-            wanted |= {"weight_decay", "adam_learning_rate" if self.local.optimizer == "adamw" else "learning_rate"}
+            wanted |= {"weight_decay", self._rate_of_workers}
         return {name: value for name, value in self.source["optimizer"].items() if name in wanted}
+
+    @property
+    def _rate_of_workers(self) -> str:
+        """Return the entry of `optimizer` that is the learning rate of local steps, unless `local` has another."""
+        return "adam_learning_rate" if self.local.optimizer == "adamw" else "learning_rate"
+
+    @property
+    def taken(self) -> dict[str, Any]:
+        """Return `identity` without the learning rates that nothing takes, which the keys of stored runs hold.
+
+        Example:
+          >>> from configs import digits
+          >>> config = digits.get_config()
+          >>> config.method = "adam"
+          >>> experiment = resolve(config)
+          >>> [name for name in experiment.identity["optimizer"] if name not in experiment.taken["optimizer"]]
+          ['learning_rate']
+        """
+        rates = {_rate_of(self.rule.part)} if self.local.server_learning_rate is None else set()
+        own = self.source["local"].get("learning_rate"), self.method.local.get("learning_rate")
+        if self.local.active and own == (None, None):
+            rates.add(self._rate_of_workers)
+        optimizer = self.identity["optimizer"].items()
+        kept = {name: value for name, value in optimizer if name in rates or not name.endswith("learning_rate")}
+        return {**self.identity, "optimizer": kept}
 
     @property
     def not_taken(self) -> dict[str, float | bool]:

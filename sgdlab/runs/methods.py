@@ -287,7 +287,7 @@ def register_method(
       The `Method`.
 
     Raises:
-      ValueError: where the name is taken, or a protocol, a rule or an entry is not known.
+      ValueError: where the name or the title is taken, or a protocol, a rule or an entry is not known.
 
     Example:
       >>> from sgdlab.runs.methods import methods
@@ -310,6 +310,9 @@ def register_method(
     again = same and (known is not caller or known["__name__"] == "__main__")
     if not again and name in methods():
         raise ValueError(f"name={name!r} must be another: there is a method of that name")
+    for other in methods().values():
+        if other.title == title and other.name != name:
+            raise ValueError(f"title={title!r} must be another: the method {other.name} has it")
     entries, rule_entries, local = entries or {}, rule_entries or {}, local or {}
     for family, part, registry, own, named in (
         ("protocol", protocol, PROTOCOLS, entries, "entries"),

@@ -110,6 +110,23 @@ class Plan:
         return found.figures() | {"steps": found.gradients, "capacity": capacity}
 
     @property
+    def down(self) -> np.ndarray | None:
+        """Return float64[D, 3], a worker, and the seconds from and until which it is down; None where nobody fails.
+
+        They are those that begin before the last update; of a worker that never comes back, until infinity.
+        """
+        outages = costs_of(self.experiment, self.experiment.protocol).get("outages")
+        if outages is None:
+            return None
+        found: list[tuple[float, ...]] = []
+        for worker in range(self.schedule.num_workers):
+            now, end = 0.0, self.schedule.wall_clock()
+            while (interval := outages.away(worker, now))[0] < end:
+                found.append((worker, *interval))
+                now = interval[1]
+        return np.array(found).reshape(-1, 3)
+
+    @property
     def waste(self) -> list[str]:
         """Return what a person is told where most gradients, or most of the workers' time, come to nothing: a line.
 

@@ -295,11 +295,17 @@ def diverged(evaluations: Sequence[Record], outcomes: int | None) -> bool:
     A loss of log(outcomes) alone does not say so, since a run that has just begun has it too: the loss must once have
     been clearly lower than in the end, or twice as high as at first. Without outcomes to guess among, the loss of a
     guess is what the run began with.
+
+    A test loss of exactly 0 is none where the last training loss is more than 2^24 times what the run began with, or 1:
+    float32 tells no numbers of that size apart that differ by 1, so that outputs as large, from which all classes are
+    as likely, have a loss of 0 instead of log(outcomes). No run that learned ends so: losses above 0 are not looked at.
     """
     # Nothing has been trained on at the first evaluation, so it has no training loss.
     losses = [e["test_loss"] for e in evaluations]
     training = [e["train_loss"] for e in evaluations[1:]]  # of few examples each: they say only whether it blew up
-    return not all(map(math.isfinite, (*losses, *training))) or _lost(losses, outcomes, max(training, default=None))
+    rounded = losses[-1] == 0 and bool(training) and training[-1] > 2**24 * max(abs(losses[0]), 1)
+    finite = all(map(math.isfinite, (*losses, *training)))
+    return not finite or rounded or _lost(losses, outcomes, max(training, default=None))
 
 
 def _lost(losses: Sequence[float], outcomes: int | None, highest: float | None = None) -> bool:

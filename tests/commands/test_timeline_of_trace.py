@@ -89,6 +89,13 @@ def test_messages_of_several_local_steps_are_called_so_and_take_their_time(draw,
     assert f"steps 140 to 145: {2 * WORKERS} messages used, 0 dropped" in output
 
 
+def test_who_is_down_is_shown(call, tmp_path):
+    flags = ("--config.cluster.num_workers=2", "--config.epochs=0.2", "--config.failures.kind=independent")
+    code, _, errors = call("timeline", *flags, "--config.failures.independent.mean_up_hours=0.002", "--seconds=90")
+    assert code == 0, errors
+    assert "<!-- down -->" in (tmp_path / "runs/timeline/timeline.svg").read_text(encoding="utf-8")
+
+
 def test_several_methods_on_the_configured_cluster(draw, tmp_path):
     code, _, errors = draw("--methods=synchronous,asgd,pull_gossip", "--config.epochs=0.02")
     assert code == 0, errors

@@ -102,6 +102,22 @@ class TestPictures:
     def lines(self, axes):
         return {line.get_label(): line for line in axes.lines}
 
+    @pytest.mark.parametrize(
+        ("ending", "equal"),
+        [
+            ({}, "an equal number of used gradients"),
+            ({"budget": 1.5}, "equal virtual time"),
+            ({"seconds": 9.0}, "equal virtual time"),
+        ],
+    )
+    def test_the_title_says_what_is_equal(self, ending, equal):
+        runs = made_up.comparison(("dana",))
+        for records in runs:
+            if not records[0]["serial"]:  # which does its epochs
+                records[0]["config"] |= {"budget": None, "seconds": None} | ending
+        figure = plots.metric_by_workers(summary.groups(runs))
+        assert figure.get_suptitle().splitlines()[0] == f"Test accuracy at {equal}"
+
     def test_accuracy_is_drawn_where_no_seed_was_lost(self):
         found = groups("dana", "gap_aware")
         (axes,) = plots.metric_by_workers(found).axes

@@ -144,6 +144,24 @@ class TestStanding:
         assert [half.get_suptitle() for half in figure.subfigs] == ["8 workers", "32 workers"]
         assert len(figure.axes) == 4
 
+    def test_several_single_workers_are_named_and_told_apart(self):
+        alone = {
+            name: [made_up.run(name, 1, serial=True, summary={"seconds_to_target": t, "test_accuracy": level})]
+            for name, t, level in (("nag_asgd", 90.0, 0.9), ("adam", None, 0.8))
+        }
+        both = drawn(*THREE, runs("adam_gap_aware", times=[50.0]), *alone.values())
+        times, levels = both.axes[:2]
+        dashes = {
+            round(line.get_xdata()[0], 6): line.get_linestyle()
+            for line in levels.lines
+            if len(set(line.get_xdata())) == 1
+        }
+        assert (dashes[90.0], dashes[80.0]) == ("--", "-.")
+        assert [line.get_xdata()[0] for line in times.lines if line.get_linestyle() == "--"] == [90.0]
+        assert not [line for line in times.lines if line.get_linestyle() == "-."]  # which has no time
+        assert "dashed, dash-dotted: the single workers NAG-ASGD, Adam" in both.texts[0].get_text()
+        assert "(dashed: the single worker" in drawn(*THREE, alone["nag_asgd"]).texts[0].get_text()
+
     @pytest.mark.filterwarnings("error")
     @pytest.mark.parametrize("count", [1, 4, 64])
     def test_names_do_not_cover_one_another(self, count, tmp_path):

@@ -88,6 +88,23 @@ def test_lines_go_through_the_means_of_what_was_trained(swept):
     plt.close("all")
 
 
+def test_each_line_of_any_panel_is_in_the_legend_and_told_from_the_others():
+    runs = [trained("asgd", workers, rate, 0, 0.5 + rate) for workers in (2, 4) for rate in RATES]
+    runs += [trained("adam", 4, rate, 0, 0.6 + rate) for rate in RATES]  # in the second panel alone
+    for method in ("nag_asgd", "adam"):
+        runs += [trained(method, 1, rate, 0, 0.7 + rate) for rate in RATES]
+    figure = Swept(summary.groups(runs), {"optimizer.learning_rate": RATES}).figure("optimizer.learning_rate")
+    [legend] = figure.legends
+    alone = ["Single worker (NAG-ASGD)", "Single worker (Adam)"]
+    assert sorted(text.get_text() for text in legend.get_texts()) == sorted(["ASGD", "Adam", *alone])
+    drawn = {line.get_label(): line.lines[0] for line in figure.axes[2].containers}
+    assert len({drawn[title].get_linestyle() for title in alone}) == 2
+    for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+        line = handle.lines[0] if hasattr(handle, "lines") else handle
+        assert line.get_linestyle() == drawn[text.get_text()].get_linestyle()
+    plt.close("all")
+
+
 def test_values_of_other_entries_and_words_have_panels_and_places():
     over = {"optimizer.learning_rate": RATES, "network.kind": ["mlp", "conv"]}
     runs = []

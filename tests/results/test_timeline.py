@@ -1,12 +1,16 @@
 """The time-line of many workers and of few: which of them are drawn, how far, and with how many shapes."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 
 from sgdlab import protocols
+from sgdlab.failures import FAILURES
 from sgdlab.results import timeline
+from sgdlab.runs.plan import make_plan
 
 
 def times(rows, workers):
@@ -53,6 +57,45 @@ def test_of_many_peers_those_drawn_are_joined_where_they_average():
     drawn, links = axes.collections
     assert len(drawn.get_paths()) == 64 + (np.isin(schedule.node, shown) & (schedule.started < 4.0)).sum()
     assert len(links.get_paths()) == (when < 4.0).sum() > 0
+
+
+def test_who_is_down_is_not_drawn_as_idle():
+    from configs import digits  # noqa: PLC0415 (the others need no configuration)
+
+    config = digits.get_config()
+    config.method, config.cluster.num_workers, config.epochs = "asgd", 3, 1.0
+    config.failures.kind, config.failures.independent.server = "independent", True
+    config.failures.independent.mean_up_hours, config.failures.independent.repair_minutes = 0.02, 0.5
+    plan = make_plan(config)
+    figure = timeline.timeline({"ASGD": plan.schedule}, seconds=math.inf, down={"ASGD": plan.down})
+    (axes,), dark = figure.axes, to_rgba(timeline.DOWN)
+    drawn = np.column_stack(bars(axes))[(axes.collections[0].get_facecolors() == dark).all(axis=1)]
+    # What is lost is cut off by an outage, which another call of the same law draws.
+    outages = FAILURES.make(
+        "independent", config.failures.independent.to_dict(), num_workers=3, seed=plan.experiment.seeds.of("failures")
+    )
+    end, expected = plan.schedule.wall_clock(), []
+    for worker in range(3):
+        now = 0.0
+        while (interval := outages.away(worker, now))[0] < end:
+            expected.append((interval[0], min(interval[1], end), worker))
+            now = interval[1]
+    assert len(expected) > 5
+    np.testing.assert_allclose(sorted(drawn.tolist()), sorted(expected))
+    lost = plan.schedule.dropped()[:, 0]
+    ends = zip(plan.schedule.ended()[lost].round(6), plan.schedule.worker[lost], strict=True)
+    assert set(ends) <= {(round(start, 6), worker) for start, _, worker in expected}
+
+    def key(figure):
+        return [text.get_text() for text in figure.legends[0].get_texts()]
+
+    assert key(figure)[-2:] == ["down", "idle"]
+    without, shown = (timeline.timeline({"ASGD": plan.schedule}, down=down) for down in ({}, {"ASGD": plan.down}))
+    assert key(without) == [label for label in key(shown) if label != "down"]
+    assert len(without.axes[0].texts) == len(shown.axes[0].texts) > 0  # an outage has no version
+    assert "message under way" in key(figure)  # they wait for the server
+    config.failures.independent.server = False
+    assert "message under way" not in key(timeline.timeline({"ASGD": make_plan(config).schedule}))
 
 
 def test_all_of_few_workers_are_drawn():

@@ -3,7 +3,9 @@
 import contextlib
 import json
 import struct
+import sys
 import time
+import types
 
 import pytest
 
@@ -186,6 +188,23 @@ def test_writers_are_closed_and_are_told_of_a_failure(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt), writers.opened(["own"], *where):
         raise KeyboardInterrupt
     assert seen[-1] == (where, True)
+
+
+def test_who_is_not_logged_in_is_told_in_one_line(monkeypatch, tmp_path):
+    class Refusal(Exception):
+        """As wandb raises it, which takes a second to import."""
+
+    def refuse(**given):
+        raise Refusal("No API key configured.")
+
+    errors, settings = types.SimpleNamespace(UsageError=Refusal), lambda **given: None
+    wandb = types.SimpleNamespace(init=refuse, errors=errors, Settings=settings)
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    with (
+        pytest.raises(UsageError, match=r"^--writers=wandb: No API key configured\. WANDB_MODE=offline needs no login"),
+        writers.opened(["wandb"], tmp_path, "x"),
+    ):
+        pass
 
 
 def test_what_is_not_known_or_not_installed_is_refused(monkeypatch):

@@ -1,5 +1,6 @@
 """A comparison is a sweep: which runs it has, what they are called, and which of them are there."""
 
+import csv
 import json
 import pathlib
 import sys
@@ -57,7 +58,7 @@ def test_the_baseline_has_its_own_rule_where_another_is_set():
 def test_a_person_is_told_once_of_each_method_where_most_comes_to_nothing():
     config = tiny.config(epochs=4.0)
     sweep = compare.comparison(config, ["asgd", "rennala", "ata"], [8, 12], 2)
-    lines = compare.check(sweep).waste
+    lines = compare.check(sweep).notes
     assert [line.split()[1] for line in lines] == ["rennala", "ata"]
     assert all("12 workers" in line for line in lines)
 
@@ -78,6 +79,48 @@ def test_what_a_method_does_not_use_makes_no_other_run_of_it():
     sweep = compare.comparison(tiny.config(), ["asgd", "gap_aware"], [4], 1, over)
     keys = {name: {run.key for run in sweep.runs if run.varied["method"] == name} for name in ("asgd", "gap_aware")}
     assert [len(found) for found in keys.values()] == [1, 2]
+
+
+def test_a_rule_with_a_rate_of_its_own_is_run_once_and_said_not_to_take_the_others():
+    over = {"optimizer.learning_rate": [0.1, 0.2], "batch_size": [16, 32]}
+    sweep = compare.comparison(tiny.config(), ["asgd", "adam", "diloco"], [4], 1, over)
+    counts = {}
+    for run in sweep.runs:
+        counts[run.label] = counts.get(run.label, 0) + 1
+    one_a_value = dict.fromkeys(["nag_asgd-n1-seed0", "asgd-n4-seed0"], 4)
+    assert counts == one_a_value | dict.fromkeys(["adam-n1-seed0", "adam-n4-seed0", "diloco-n4-seed0"], 2)
+    # They are the runs of a comparison that varies nothing.
+    plain = compare.comparison(tiny.config(batch_size=32), ["adam"], [4], 1)
+    assert {run.name for run in plain.runs} == {
+        r.name for r in sweep.runs if r.label[:4] == "adam" if r.varied["batch_size"] == 32
+    }
+    # DiLoCo's server has a rate of its own, and its workers Adam's.
+    assert compare.check(sweep, [*over, "optimizer.momentum", "optimizer.weight_decay"]).notes == [
+        "Note: adam, diloco do not take optimizer.learning_rate, but optimizer.adam_learning_rate",
+        "Note: adam does not take optimizer.momentum",
+    ]
+    only = compare.comparison(tiny.config(), ["adam"], [4], 1, over)
+    with pytest.raises(
+        UsageError, match=r"^--config\.optimizer\.learning_rate has no effect: .*; set --config\.optimizer\.ad"
+    ):
+        compare.check(only, over)
+
+
+def test_the_time_line_of_a_report_is_given_who_is_down(monkeypatch, tmp_path):
+    config = tiny.config(failures__kind="independent", failures__independent__mean_up_hours=0.01)
+    sweep, given = compare.comparison(config, ["asgd", "synchronous"], [4], 1), []
+
+    def publish(*arguments):
+        given.extend(arguments)
+        raise InterruptedError
+
+    monkeypatch.setattr(compare.results.publish, "publish", publish)
+    monkeypatch.setattr(compare.results.summary, "groups", list)
+    with pytest.raises(InterruptedError):
+        compare.report(sweep, {run.key: [{}] for run in sweep.runs}, tmp_path)
+    down = given[-1]
+    assert down.keys() == given[2].keys() == {"ASGD", "Synchronous SGD"}
+    assert all(len(each) > 0 for each in down.values())
 
 
 def test_a_run_of_other_code_is_done_anew_and_its_records_are_put_aside(tmp_path, monkeypatch, capsys):
@@ -245,17 +288,23 @@ class TestInPython:
     def test_a_row_a_run_and_a_report(self, tmp_path, monkeypatch, capsys):
         undrawn.leave_undrawn(monkeypatch)
         rates = {"optimizer.learning_rate": [0.02, 0.1]}
-        table = self.compared(tmp_path, sweep=rates)
+        table = self.compared(tmp_path, methods=["asgd", "adam"], sweep=rates)
         assert table.columns.tolist()[:4] == ["method", "num_workers", "seed", "optimizer.learning_rate"]
-        assert table.method.value_counts().to_dict() == {"nag_asgd": 4, "asgd": 4, "gap_aware": 4}
-        assert table.serial.sum() == 4
+        assert table.method.value_counts().to_dict() == {"nag_asgd": 4, "asgd": 4, "adam": 4}
+        assert table.serial.sum() == 4 + 2
+        # Adam does not take the entry: it has one row of each seed, and no value of it, also in the report.
+        assert table["optimizer.learning_rate"][table.method == "adam"].isna().all()
+        rows = list(csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines()))
+        assert [row["optimizer.learning_rate"] for row in rows if row["method"] == "adam"] == ["", ""]
         assert set(table.num_workers[table.serial]) == {1}
         for name in ("report.html", "sweep.csv", "plots/sweep_optimizer_learning_rate.svg"):
             assert (tmp_path / name).exists()
-        assert f"Report: {tmp_path / 'report.html'}" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert f"Report: {tmp_path / 'report.html'}" in said
+        assert "Note: adam does not take optimizer.learning_rate, but optimizer.adam_learning_rate" in said
         # Runs are those of a comparison with one of the values alone.
-        one = self.compared(tmp_path, config=tiny.config(epochs=0.5, optimizer__learning_rate=0.1))
-        assert "6 runs found finished" in capsys.readouterr().out
+        one = self.compared(tmp_path, methods=["asgd"], config=tiny.config(epochs=0.5, optimizer__learning_rate=0.1))
+        assert "4 runs found finished" in capsys.readouterr().out
         part = table[table["optimizer.learning_rate"] == 0.1]
         assert one.test_accuracy.tolist() == part.test_accuracy.tolist()
 

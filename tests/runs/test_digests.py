@@ -182,7 +182,7 @@ def method_of_a_test():
     names = []
 
     def register(name, **means):
-        names.append(methods.register_method(name, title="Mine", **means).name)
+        names.append(methods.register_method(name, title=f"Mine, {name}", **means).name)
 
     yield register
     for name in names:

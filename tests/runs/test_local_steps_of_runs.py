@@ -43,7 +43,10 @@ class TestIdentity:
         assert meant["learning_rate"] == tiny.config().optimizer.adam_learning_rate
         changed = resolve(local(method="async_diloco", local_steps=3, local_by_speed=False)).identity["local"]
         assert changed == meant | {"steps": 3, "by_speed": False}
-        check_used(["local.steps", "optimizer.adam_learning_rate"], [resolve(local(method="async_diloco")).identity])
+        check_used(["local.steps", "optimizer.adam_learning_rate"], [resolve(local(method="async_diloco")).taken])
+        own = resolve(local(method="async_diloco", local_learning_rate=0.01)).taken
+        with pytest.raises(UsageError, match=r"optimizer\.adam_learning_rate has no effect: no rule of these runs"):
+            check_used(["optimizer.adam_learning_rate"], [own])
 
     def test_the_server_has_no_weight_decay_where_the_workers_have_it(self):
         found = resolve(local(local_steps=4, optimizer__weight_decay=0.25)).identity

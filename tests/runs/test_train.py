@@ -145,6 +145,25 @@ def test_a_run_is_lost_where_it_ends_no_better_than_guessing_after_it_had_blown_
     assert records.diverged(evaluations(1.1 * guess, 400 * guess, guess), classes)
 
 
+def test_a_loss_that_float32_has_rounded_to_nothing_is_none():
+    outputs = np.full(10, 1e10, np.float32)  # from which all classes are as likely
+    rounded = float(jax.nn.logsumexp(outputs) - outputs[0])
+    assert rounded == 0
+
+    def ends(test_loss, train_loss, outcomes=10):
+        last = {"test_loss": test_loss, "train_loss": train_loss}
+        first = {"test_loss": 2.33, "train_loss": None}
+        return records.diverged([first, {"test_loss": 7.9e15, "train_loss": 9e11}, last], outcomes)
+
+    assert ends(rounded, 9e15)
+    assert ends(rounded, 9e15, None)
+    # Neither a run that is fitted perfectly, nor one that came back, is lost.
+    assert not ends(0.0, 1e-9)
+    assert not ends(0.0, 1e6)
+    assert not ends(0.1, 9e15)
+    assert not records.diverged([{"test_loss": 0.0, "train_loss": None}], None)
+
+
 def test_backup_workers_see_the_same_batches_as_all_others():
     """The k-th used gradient is computed on batch k: with one worker short, whatever was dropped before it."""
     first = [trained(method)[1].result.history.aux["loss"][:3] for method in ("synchronous", "backup_workers")]
