@@ -74,20 +74,20 @@ class Outages:
 
     def of_job(self) -> Iterator[tuple[float, float]]:
         """Yield the intervals of all workers in order of when they are down."""
-        return heapq.merge(*map(self._of, range(len(self))))
+        return heapq.merge(*map(self.of_worker, range(len(self))))
 
-    def _of(self, worker: int) -> Iterator[tuple[float, float]]:
-        now = 0.0
-        while (interval := self.away(worker, now))[0] < math.inf:
+    def of_worker(self, worker: int, start: float = 0.0, end: float = math.inf) -> Iterator[tuple[float, float]]:
+        """Yield the intervals of a worker that are not over at one instant, and begin before another."""
+        now = start
+        while (interval := self.away(worker, now))[0] < end:
             yield interval
             now = interval[1]
 
     def within(self, worker: int, start: float, end: float) -> float:
         """Return the seconds between two instants in which a worker is down."""
-        seconds, now = 0.0, start
-        while (interval := self.away(worker, now))[0] < end:
-            seconds += min(interval[1], end) - max(interval[0], start)
-            now = interval[1]
+        seconds = 0.0
+        for down, up in self.of_worker(worker, start, end):
+            seconds += min(up, end) - max(down, start)
         return seconds
 
 

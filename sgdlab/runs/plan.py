@@ -118,13 +118,9 @@ class Plan:
         outages = costs_of(self.experiment, self.experiment.protocol).get("outages")
         if outages is None:
             return None
-        found: list[tuple[float, ...]] = []
-        for worker in range(self.schedule.num_workers):
-            now, end = 0.0, self.schedule.wall_clock()
-            while (interval := outages.away(worker, now))[0] < end:
-                found.append((worker, *interval))
-                now = interval[1]
-        return np.array(found).reshape(-1, 3)
+        end, workers = self.schedule.wall_clock(), range(self.schedule.num_workers)
+        found = [(worker, *interval) for worker in workers for interval in outages.of_worker(worker, end=end)]
+        return np.array(found, float).reshape(-1, 3)
 
     @property
     def waste(self) -> list[str]:

@@ -39,13 +39,13 @@ class Growing:
 
     Attributes:
       generation: how often the file was a new one, beginning with 0.
-      renamed: how often it went on in another file.
+      turned: whether it goes on in another file, whose first bytes nobody has looked at.
       begin: its first bytes.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = pathlib.Path(path)
-        self.generation = self.renamed = 0
+        self.generation, self.turned = 0, False
         self._offset, self._rest = 0, b""
         self._identity: tuple[int, int] | None = None
         self.begin = b""
@@ -84,7 +84,7 @@ class Growing:
                 if found.st_size > self._offset:
                     return path.open("rb")
                 self._identity, self._offset, self.begin = None, 0, b""
-                self.renamed += 1
+                self.turned = True
         return None
 
     def rest(self) -> bytes:
@@ -114,7 +114,6 @@ class _File(Growing):
         self.worker = worker
         self.first_row = b""
         self.is_other, self.others = False, 0  # it is no trace; how many lines are none
-        self.checked = 0  # how often it was seen to go on in another file with the same columns
 
 
 class Tail:
@@ -227,7 +226,7 @@ class Tail:
     def _look(self) -> bool:
         """Finds new files, and tells whether those that were there are called as before."""
         path = pathlib.Path(self.path)
-        if not any(file.begin or file.renamed for file in self._files.values()):
+        if not any(file.begin or file.turned for file in self._files.values()):
             # It may have become another kind of path.
             self._files, self._one = {}, self._is_one
         logs = [path / place for place in _LOGS if (path / place).is_file()]
@@ -251,8 +250,8 @@ class Tail:
 
     def _read(self, file: _File, *, end: bool) -> None:
         data = file.read(_CHUNK if self._one else _CHUNK_OF_MANY)
-        if data and file.renamed > file.checked:
-            file.checked = file.renamed
+        if data and file.turned:
+            file.turned = False
             if file.parser and not file.parser.is_continued(data):
                 file.generation += 1  # it has other columns
                 return
