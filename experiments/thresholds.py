@@ -108,5 +108,7 @@ MINDFLAYER_ALIKE = Threshold(0.1, "a loss that is a tenth higher is as good", "2
 SINGLE_WORKER_CLOSE = Threshold(
     1.0, "points of accuracy within which methods are named as close", "2026-11-26", seen=True
 )
+ONE_STEP_ROBUST = Threshold(0.01, "a test loss that is a hundredth higher is no degradation", "2026-11-29")
+CLIPPED_ALIKE = Threshold(0.1, "a loss that is a tenth higher does not depend on the stragglers", "2026-11-29")
 DISAGREEING_STAYS = Threshold(0.5, "not even halved in runs many times as long: it stays away", "2026-11-26", seen=True)
 RINGLEADER_AGREE = Threshold(0.95, "of all labels given by one network: clients agree", "2026-11-26", seen=True)

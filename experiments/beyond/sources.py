@@ -88,6 +88,20 @@ BEGUNOV = Paper(
     {"Ratio": "Time of m-synchronous SGD over that of Rennala SGD, by law of the compute times and number of workers"},
 )
 
+ZMUSHKO = Paper(
+    "Zmushko et al. 2026",
+    "One-step gradient delay is not a barrier for large-scale asynchronous pipeline parallel LLM pretraining",
+    "arXiv:2606.30634",
+    {"One step": "Test loss of AdamW and Muon where every gradient is one update late"},
+)
+
+ERICKSON = Paper(
+    "Erickson and Johansson 2026",
+    "Clipping makes distributed and federated asynchronous SGD robust to stragglers",
+    "arXiv:2606.13287",
+    {"Stragglers": "Training loss of ASGD with and without clipping, by how slow half of the workers are"},
+)
+
 SGDLAB = Paper(
     "sgdlab",
     "Its own configuration of digits",

@@ -13,12 +13,14 @@ from experiments.beyond import (
     birch,
     birch_winners,
     by_time,
+    clipping,
     disagreeing,
     dropcompute,
     four_speeds,
     m_synchronous,
     methods,
     mindflayer,
+    one_step_delay,
     optireduce,
     ringleader,
     single_worker,
@@ -33,7 +35,7 @@ from tests.lib.unlike import unlike
 
 FIGURES = [ringleader.ringleader, dropcompute.dropcompute, optireduce.optireduce, four_speeds.four_speeds]
 FIGURES += [mindflayer.mindflayer, birch.birch, birch_winners.birch_winners, disagreeing.disagreeing]
-FIGURES += [m_synchronous.m_synchronous]
+FIGURES += [m_synchronous.m_synchronous, one_step_delay.one_step_delay, clipping.clipping]
 
 
 def plain(**changes):
@@ -454,6 +456,55 @@ def test_times_of_m_synchronous_sgd_are_those_of_formulas(monkeypatch):
     assert [claim.holds.holds for claim in m_synchronous.claims(far)] == [False, False, True]
     turned = runs.assign(num_workers=110 - runs.num_workers)
     assert [claim.holds.holds for claim in m_synchronous.claims(turned)] == [True, True, False]
+
+
+def test_a_norm_that_is_never_reached_clips_nothing_and_delays_are_of_the_slow_half():
+    small = {"images": "digits", "num_workers": 4, "gradients": 60, "hidden": 4, "rate": 0.1, "seed": 0}
+    plain, wide, tight = (clipping.trained(**small, slow=7.0, norm=norm) for norm in (None, 1e6, 0.01))
+    assert plain == wide
+    assert tight["loss"][-1] > plain["loss"][-1]  # hardly moved
+    assert plain["delay"] >= 2 * 6  # two fast workers while a slow one computes
+    assert clipping.trained(**small, slow=clipping.ALONE, norm=None)["delay"] == 1
+
+
+def test_claims_on_clipping_are_of_the_largest_delay():
+    def of(costs):  # logarithm of the loss that the slow half costs, without and with clipping
+        return pd.DataFrame(
+            {
+                "clipped": clipped,
+                "slow": slow,
+                "seed": seed,
+                "end": math.exp(seed + slow / 100 * (cost + (seed + clipped * seed**2) / 1e4)),
+            }
+            for clipped, cost in zip((False, True), costs, strict=True)
+            for slow in (clipping.ALONE, 10.0, 100.0)
+            for seed in range(5)
+        )
+
+    verdicts = lambda costs: [claim.holds.holds for claim in clipping.claims(of(costs))]
+    assert verdicts((0.5, 0.0)) == [True, True, True]
+    assert verdicts((0.0, 0.5))[1:] == [False, False]
+    *_, last = clipping.claims(of((-0.1, 0.0)))
+    assert not last.premises[0].met  # nothing to remove
+
+
+@pytest.mark.parametrize("costs", [(0.2, 0.0), (0.0, 0.2)])
+def test_claims_on_a_delay_of_one_step_compare_the_optimizers(costs):
+    runs = pd.DataFrame(
+        {
+            "task": "digits",
+            "rule": rule,
+            "case": case,
+            "seed": seed,
+            "test_loss": math.exp(seed + late + 1e-4 * (late + len(case)) * (-1) ** seed),
+        }
+        for rule, cost in zip(one_step_delay.GRIDS, costs, strict=True)
+        for case, late in (("none", 0.0), ("same", 2 * cost), ("own", cost))
+        for seed in range(5)
+    )
+    suffers, robust, less = [claim.holds.holds for claim in one_step_delay.claims(runs)]
+    assert (robust, less) == ((True, True) if costs[0] else (False, False))
+    assert suffers is (True if costs[0] else None)
 
 
 def test_the_least_time_to_accuracy_counts_gradients_up_to_the_target():
