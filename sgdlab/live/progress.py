@@ -273,9 +273,9 @@ def _lateness(worker: WorkerStatus) -> str:
 
 
 def _presence(status: Status) -> str:
-    """Return how many workers are there while some are to come; '' if none is."""
+    """Return how many workers are there while some are to come; '' if none is, or the run is over."""
     starting, queued, free = (len(_in(status, state)) for state in ("starting", "queued", "free"))
-    if not starting and not queued and not free:
+    if status.finished or not (starting or queued or free):
         return ""
     there = len(status.workers) - starting - queued - free - len(_in(status, "lost"))
     verb = lambda number: "is" if number == 1 else "are"

@@ -59,7 +59,7 @@ def protocols(split, *, formula=None, fixed=0, drained=()):
     for role, b in ((DEPLOYABLE, fixed), (HINDSIGHT, 1)):
         rows += [
             Protocol(INTERRUPTED, f"b = {b}", role, measured.interrupted(test, workers - b), backups=b),
-            Protocol(FINISHING, f"b = {b}", role, measured.finishing(test, b), backups=b),
+            Protocol(FINISHING, f"b = {b}", role, measured.finishing(test, [b])[b], backups=b),
         ]
     if formula is not None:
         known = {"parameters": {"window": 2, "deviations": 6.0}}

@@ -55,8 +55,9 @@ def test_finishing_is_the_schedule_of_backup_workers(seed):
     # NumPy sorts short rows wholly, and so well enough, where it is asked for less.
     wide = seed == "wide"
     runtimes = np.random.default_rng(0).exponential(size=(8, 300)) + 0.1 if wide else draws(seed)
-    for backups in (0, 7, 150, 299) if wide else range(runtimes.shape[1]):
-        found, schedule = measured.finishing(runtimes, backups), protocols.backup_workers(runtimes, backups=backups)
+    numbers = (0, 7, 150, 299) if wide else range(runtimes.shape[1])
+    for backups, found in measured.finishing(runtimes, numbers).items():
+        schedule = protocols.backup_workers(runtimes, backups=backups)
         np.testing.assert_allclose(np.cumsum(found.seconds), schedule.applied[:, 0])
         assert found.gradients_per_second == pytest.approx(schedule.gradients_per_second())
         assert found.updates_per_second == pytest.approx(schedule.updates_per_second())

@@ -60,7 +60,7 @@ def test_each_kind_of_protocol_does_with_some_steps_what_it_was_measured_with():
     np.testing.assert_array_equal(np.bincount(made.update[used, 0]), counts)
     np.testing.assert_allclose(made.applied[:, 0], np.cumsum(np.sort(times)[np.arange(30), counts - 1]))
 
-    result = measured.finishing(times, 2)
+    result = measured.finishing(times, [2])[2]
     finishing = Protocol(FINISHING, "b = 2", DEPLOYABLE, result, backups=2)
     made = window.schedule(finishing, times, result.gradients)
     expected = protocols.backup_workers(times, backups=2)

@@ -39,7 +39,7 @@ class TestSharesAreThoseOfTheSchedule:
     @pytest.mark.parametrize("backups", [0, 1, 3])
     def test_of_backup_workers(self, runtimes, backups):
         schedule = protocols.backup_workers(runtimes, backups=backups)
-        same(of(measured.finishing(runtimes, backups)), schedule)
+        same(of(measured.finishing(runtimes, [backups])[backups]), schedule)
 
 
 def test_asynchrony_in_the_long_run_uses_each_worker_by_its_rate():

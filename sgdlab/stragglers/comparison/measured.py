@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -131,58 +131,84 @@ def _healed(result: Measured, workers: int, rejoin_seconds: float) -> Measured:
     return dataclasses.replace(result, seconds=seconds, updates_per_second=rate)
 
 
-def finishing(runtimes: np.ndarray, backups: int, rejoin_seconds: float = 0.0) -> Measured:
+def finishing(runtimes: np.ndarray, numbers: Sequence[int], rejoin_seconds: float = 0.0) -> dict[int, Measured]:
     """Measures backup workers: an update takes the first N - b gradients; late workers finish theirs, which is dropped.
 
-    What `protocols.backup_workers` gives, without its schedule, which for many workers takes most of the time.
+    What `protocols.backup_workers` gives, without its schedules, which for many workers take most of the time.
 
     Args:
       runtimes: float64[T, N], seconds.
-      backups: b, from 0 to N - 1.
+      numbers: of backup workers, each from 0 to N - 1; of many workers, several at once take a third of the time.
       rejoin_seconds: as of `interrupted`.
+
+    Returns:
+      b -> measurements.
     """
+    workers, numbers = runtimes.shape[1], list(numbers)
+    together = max(_TOGETHER // workers, 1)
+    found = [
+        result
+        for first in range(0, len(numbers), together)
+        for result in _finishing(runtimes, np.array(numbers[first : first + together]))
+    ]
+    return {b: _healed(result, workers, rejoin_seconds) for b, result in zip(numbers, found, strict=True)}
+
+
+_TOGETHER = 1 << 14
+"""Most workers, of all numbers of backup workers, that are simulated in one array: it stays in a core's cache."""
+
+
+def _finishing(runtimes: np.ndarray, backups: np.ndarray) -> Iterator[Measured]:
+    """Measure each of several numbers of backup workers, int64[B], in arrays [B, N]."""
     steps, workers = runtimes.shape
-    wanted, every = workers - backups, np.arange(workers)
-    flat, position = np.ascontiguousarray(runtimes).reshape(-1), every.copy()  # of each worker's next compute time
-    free = np.zeros(workers)  # when each worker has finished the gradient that it began last
-    late = np.zeros(workers)  # seconds of its last gradient that was not finished when its update closed
-    used, applied = np.zeros(workers), np.empty(steps)  # gradients of each worker, and when updates close
-    seconds, ends, in_order = np.empty((3, workers))
-    taken, begins, tied = np.empty((3, workers), bool)
-    now = dropped = 0.0
+    wanted, every, numbers = workers - backups, np.arange(workers), np.arange(len(backups))
+    shape = len(backups), workers
+    flat = np.ascontiguousarray(runtimes).reshape(-1)
+    position = np.tile(every, (len(backups), 1))  # of each worker's next compute time
+    free = np.zeros(shape)  # when each worker has finished the gradient that it began last
+    late = np.zeros(shape)  # seconds of its last gradient that was not finished when its update closed
+    used, applied = np.zeros(shape), np.empty((len(backups), steps))  # gradients, and when updates close
+    seconds, ends, in_order = np.empty((3, *shape))
+    taken, begins, other = np.empty((3, *shape), bool)
+    moved = np.empty(shape, int)
+    now, dropped = np.zeros((len(backups), 1)), np.zeros(len(backups))
     for update in range(steps):  # in arrays that are there: most of the time is that of the calls
         flat.take(position, out=seconds, mode="clip")
         np.add(np.maximum(free, now, out=ends), seconds, out=ends)
         np.copyto(in_order, ends)
-        in_order.partition(wanted - 1)
-        now = applied[update] = in_order[wanted - 1]
+        for row, last in zip(in_order, wanted.tolist(), strict=True):
+            row.partition(last - 1)
+        now = in_order[numbers, wanted - 1, None]
+        applied[:, update] = now[:, 0]
         np.less_equal(ends, now, out=taken)
         # A worker that is still busy when the update closes begins no gradient on this version.
         np.less(free, now, out=begins)
-        np.equal(free, now, out=tied)
-        if (beyond := np.count_nonzero(taken) - wanted) or tied.any():  # ties by the number of the worker
-            equal = np.flatnonzero(ends == now)
-            taken[equal[equal.size - beyond :]] = False
-            begins |= tied & (every < equal[equal.size - beyond - 1])
+        tied = np.equal(free, now, out=other)
+        beyond = np.count_nonzero(taken, axis=1) - wanted
+        for row in np.flatnonzero((beyond > 0) | tied.any(axis=1)):  # ties by the number of the worker
+            equal = np.flatnonzero(ends[row] == now[row])
+            taken[row, equal[equal.size - beyond[row] :]] = False
+            begins[row] |= tied[row] & (every < equal[equal.size - beyond[row] - 1])
         used += taken
-        missed = np.flatnonzero(begins > taken)
-        late[missed] = seconds[missed]
-        dropped += float(late[missed].sum())
-        np.copyto(free, ends, where=begins)
-        np.add(position, workers, out=position, where=begins)
+        missed = np.greater(begins, taken, out=other)
+        np.copyto(late, seconds, where=missed)
+        dropped += np.multiply(seconds, missed, out=seconds).sum(axis=1)
+        # As copies with `where=begins`, which take several times as long: who begins ends later than before.
+        np.maximum(free, np.multiply(ends, begins, out=ends), out=free)
+        position += np.multiply(begins, workers, out=moved)
     pending = (free > now) | ((free == now) & ~taken)
-    begun = np.add.reduce(runtimes, axis=None, where=np.arange(steps)[:, None] < position // workers)
-    busy = begun - (free - now)[pending].sum()
-    result = Measured(
-        gradients=np.broadcast_to(float(wanted), (steps, 1)),
-        seconds=np.diff(applied, prepend=0.0)[:, None],
-        lost=float(max(dropped - late[pending].sum(), 0.0) / busy),
-        idle=float(max(1 - busy / (workers * now), 0.0)),
-        staleness=0.0,
-        updates_per_second=float(steps / now),
-        used=used,
-    )
-    return _healed(result, workers, rejoin_seconds)
+    for one in numbers:
+        begun = np.add.reduce(runtimes, axis=None, where=np.arange(steps)[:, None] < position[one] // workers)
+        busy = begun - (free[one] - now[one])[pending[one]].sum()
+        yield Measured(
+            gradients=np.broadcast_to(float(wanted[one]), (steps, 1)),
+            seconds=np.diff(applied[one], prepend=0.0)[:, None],
+            lost=float(max(dropped[one] - late[one, pending[one]].sum(), 0.0) / busy),
+            idle=float(max(1 - busy / (workers * now[one, 0]), 0.0)),
+            staleness=0.0,
+            updates_per_second=float(steps / now[one, 0]),
+            used=used[one],
+        )
 
 
 def asynchronous(runtimes: np.ndarray) -> Measured:

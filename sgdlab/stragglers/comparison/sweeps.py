@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -17,7 +17,7 @@ MOST_SIMULATED = 256
 """Most workers of which every number of finishing backup workers is simulated."""
 
 MOST_STEPS = 400_000
-"""Most simulated steps, those of all numbers together, of which every number is simulated: some 10 s."""
+"""Most simulated steps, those of all numbers together, of which every number is simulated: a few seconds."""
 
 _COARSE, _FINE, _ROUNDS = 16, 3, 2
 """Numbers simulated first, and in each of the rounds between the neighbours of the best one."""
@@ -71,23 +71,34 @@ def finishing(parts: SplitRecording, rejoin_seconds: float = 0.0) -> BackupSweep
     """
     workers = parts.test.shape[1]
     steps = len(parts.train) + len(parts.test)
-    simulated = lambda runtimes: functools.cache(lambda b: measured.finishing(runtimes, b, rejoin_seconds))
-    halves = [simulated(runtimes) for runtimes in (parts.train, parts.test)]
+    halves = [_Simulated(runtimes, rejoin_seconds) for runtimes in (parts.train, parts.test)]
     if workers <= MOST_SIMULATED and workers * steps <= MOST_STEPS:
         numbers = set(range(workers))
     else:
         numbers = {0, *np.geomspace(1, workers - 1, _COARSE).round().astype(int).tolist()}
         for half in halves:
             numbers |= _around_the_best(numbers, half)
-    train, test = ({b: half(b) for b in sorted(numbers)} for half in halves)
+    train, test = (half.of(numbers) for half in halves)
     return BackupSweep(FINISHING, test, train)
 
 
-def _around_the_best(numbers: set[int], simulated: Callable[[int], Measured]) -> set[int]:
+class _Simulated:
+    """Numbers of finishing backup workers, each simulated once."""
+
+    def __init__(self, runtimes: np.ndarray, rejoin_seconds: float):
+        self.runtimes, self.rejoin_seconds, self.found = runtimes, rejoin_seconds, dict[int, Measured]()
+
+    def of(self, numbers: set[int]) -> dict[int, Measured]:
+        new = sorted(numbers - self.found.keys())
+        self.found |= measured.finishing(self.runtimes, new, self.rejoin_seconds)
+        return {b: self.found[b] for b in sorted(numbers)}
+
+
+def _around_the_best(numbers: set[int], half: _Simulated) -> set[int]:
     """Numbers between the neighbours of the best one, which is then the best of them, and so on."""
     found = set(numbers)
     for _ in range(_ROUNDS):
-        best = best_of({b: simulated(b) for b in found})
+        best = best_of(half.of(found))
         low = max((b for b in found if b < best), default=best)
         high = min((b for b in found if b > best), default=best)
         found |= set(np.linspace(low, high, _FINE + 2).astype(int).tolist())
