@@ -109,7 +109,11 @@ def clipping(
         }
         for (clipped, factor), found in runs.groupby(["clipped", "slow"])
     ]
-    notes = [f"Training losses after {gradients:,} gradients: medians over seeds."]
+    ends = runs[runs.slow == slow[-1]].groupby("clipped").end.median()
+    notes = [
+        f"Training losses after {gradients:,} gradients: medians over seeds. With the slowest workers clipping takes "
+        f"it from {ends[False]:.3g} to {ends[True]:.3g}."
+    ]
     edges = [
         f"{WAYS[clipped]} ({_words(factor)})"
         for (factor, clipped), found in best.items()
@@ -208,9 +212,9 @@ def _drawn(runs: pd.DataFrame, gradients: int, images: str) -> Figure:
         for shade, factor in zip(PALETTE, factors, strict=False):
             losses = [np.array(each) for each in runs[(runs.clipped == way) & (runs.slow == factor)].loss]
             done = np.linspace(0, gradients, len(losses[0]))
-            quartiles(panel, done, losses, color=shade, label=f"half of the workers {_words(factor)}")
+            quartiles(panel, done, losses, color=shade, label=_words(factor))
         panel.set(yscale="log", title=title, xlabel="gradients", xlim=(0, gradients))
     panels[0, 0].set_ylabel("training loss")
     drawn.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(factors))
-    drawn.suptitle(f"{images}: medians over seeds, bands between quartiles")
+    drawn.suptitle(f"{images}, half of the workers slow, or not there: medians over seeds, bands between quartiles")
     return drawn

@@ -265,7 +265,7 @@ def _merged(medians: _Medians, splits: list[int], deviation: float, critical: fl
     return splits
 
 
-_TOGETHER = 1 << 16
+_TOGETHER = 1 << 15
 """Most splits that are scanned in one array: these arrays stay in a core's cache."""
 
 
