@@ -5,6 +5,7 @@ import functools
 import itertools
 import os
 import pathlib
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,18 @@ LEAST_STEPS = 4
 
 NOTE = "note"
 """Name of the facts that say what was decided when the file was read."""
+
+
+class SplitTimes(NamedTuple):
+    """The compute times of a split recording alone.
+
+    Attributes:
+      train: float64[T1, N], seconds of the tuning steps.
+      test: float64[T2, N], seconds of the evaluation steps.
+    """
+
+    train: np.ndarray
+    test: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

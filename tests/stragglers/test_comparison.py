@@ -1,9 +1,6 @@
 """The comparison as a whole: pauses do not mislead predictors, rows are added and left out as settings say."""
 
-import contextlib
-import threading
 import types
-from concurrent import futures
 
 import numpy as np
 import pytest
@@ -11,7 +8,7 @@ from toy_traces import split_of
 
 from sgdlab.predictors import run_online
 from sgdlab.stragglers import comparison
-from sgdlab.stragglers.comparison import learned, measured, tuning
+from sgdlab.stragglers.comparison import learned, tuning
 from sgdlab.stragglers.comparison.comparison import ComparisonSettings
 from sgdlab.stragglers.diagnosis.causes import SLOW_WORKER, Cause
 
@@ -89,13 +86,12 @@ def test_a_row_holds_the_predictor_that_was_measured(paused):
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_wide_cluster_is_measured_with_one_objective_and_that_is_said(wide, monkeypatch, tmp_path):
     parts, none = split_of(quiet(), prefix=""), types.SimpleNamespace(causes=())
-    row = comparison.Protocol("trained elsewhere", "", "deployable", measured.interrupted(parts.test, WORKERS))
     monkeypatch.setattr(learned, "WIDE", WORKERS if wide else WORKERS + 1)
-    monkeypatch.setattr(learned, "beside", lambda plan, work: contextlib.nullcontext(lambda: (row, None)))
+    monkeypatch.setattr(learned, "trained", lambda train, plan, **given: tuning.fixed(train))
     settings = ComparisonSettings(model="auto")
     monkeypatch.setattr(learned, "ENOUGH", len(parts.train))
     compared = comparison.compare(parts, none, tmp_path, settings=settings, report=lambda line: None)
-    assert row in compared.protocols
+    assert [row.setting for row in compared.protocols if row.method == comparison.DEEP_MARKOV] == ["fixed"]
     title = f"{comparison.DEEP_MARKOV}, {comparison.BY_RATE}"
     assert compared.left_out == ({title: learned.NOT_BY_RATE} if wide else {})
 
@@ -182,23 +178,3 @@ def test_a_wide_cluster_is_trained_on_for_fewer_steps_unless_in_full(workers, mo
 )
 def test_the_model_is_left_out_by_size_and_by_choice(train, test, workers, model, left_out):
     assert bool(learned.why_not(train, test, workers, model)) == left_out
-
-
-def test_what_is_done_beside_can_fail_and_be_abandoned():
-    evaluation = {"step": 1.0, "elbo": 0.0, "validation_elbo": 0.0}
-    plan = learned.plan(500, 10)
-    with learned.beside(plan, lambda report: report(evaluation) or 5) as beside:
-        assert beside() == 5
-    with learned.beside(plan, lambda report: 1 / 0) as beside, pytest.raises(ZeroDivisionError):
-        beside()
-    left = threading.Event()
-
-    def work(report):
-        left.wait()
-        report(evaluation)
-
-    with learned.beside(plan, work) as beside:
-        pass
-    left.set()
-    with pytest.raises(futures.CancelledError):
-        beside()

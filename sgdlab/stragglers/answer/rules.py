@@ -8,7 +8,8 @@ import pathlib
 from typing import NamedTuple
 
 from sgdlab.report.words import counted
-from sgdlab.stragglers.comparison.comparison import BY_RATE, DEEP_MARKOV
+from sgdlab.stragglers.comparison.comparison import DEEP_MARKOV
+from sgdlab.stragglers.comparison.cutting import BY_RATE
 from sgdlab.stragglers.comparison.protocol import Protocol
 from sgdlab.stragglers.comparison.sweeps import FINISHING, INTERRUPTED
 

@@ -6,15 +6,14 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     names={
         "comparison": [
-            "BY_RATE",
             "Comparison",
             "ComparisonSettings",
             "DEEP_MARKOV",
             "Report",
             "SYNCHRONOUS",
             "compare",
-            "run",
         ],
+        "cutting": ["BY_RATE", "run"],
         "protocol": ["CEILING", "DEPLOYABLE", "DRAINED", "HINDSIGHT", "Protocol", "REFITTED", "STALE"],
         "sweeps": ["FINISHING", "INTERRUPTED", "BackupSweep"],
     },

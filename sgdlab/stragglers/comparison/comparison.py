@@ -2,22 +2,23 @@
 
 import contextlib
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
-from sgdlab import arguments, predictors
-from sgdlab.predictors import OBJECTIVES, CutoffRecord, Guarded, dropping
-from sgdlab.stragglers.comparison import halves, learned, measured, refit, sweeps, tuning, without
+from sgdlab import arguments
+from sgdlab.predictors import OBJECTIVES, CutoffRecord, dropping
+from sgdlab.stragglers import second_process
+from sgdlab.stragglers.comparison import cutting, halves, learned, measured, refit, sweeps, tuning, without
+from sgdlab.stragglers.comparison.cutting import BY_RATE
 from sgdlab.stragglers.comparison.halves import Halves
 from sgdlab.stragglers.comparison.measured import Measured
 from sgdlab.stragglers.comparison.protocol import CEILING, DEPLOYABLE, HINDSIGHT, REFITTED, STALE, Protocol
 from sgdlab.stragglers.comparison.sweeps import INTERRUPTED, BackupSweep
-from sgdlab.stragglers.comparison.tuning import Tuned
 from sgdlab.stragglers.diagnosis.diagnosis import Diagnosis
-from sgdlab.stragglers.recording import SplitRecording
+from sgdlab.stragglers.recording import SplitRecording, SplitTimes
 
 DEEP_MARKOV = "deep Markov cutoff"
-BY_RATE = "objective: rate of the run"
 SYNCHRONOUS = ("--config.method=synchronous",)
 
 Report = Callable[[str], None]
@@ -113,28 +114,26 @@ def compare(
         left_out[DEEP_MARKOV] = why_not
     elif plan.objectives != OBJECTIVES:
         left_out[f"{DEEP_MARKOV}, {BY_RATE}"] = learned.NOT_BY_RATE
-
-    def learn(progress: learned.Report) -> tuple[Protocol, CutoffRecord]:
-        deep = learned.trained(parts.train, plan, seed=given.seed, directory=directory, report=progress)
-        return _cut(parts, DEEP_MARKOV, dict.fromkeys(plan.objectives, deep), given)
-
-    with contextlib.nullcontext() if why_not else learned.beside(plan, learn) as deep:
-        report(f"[1/3] measuring numbers of backup workers from 1 to {workers - 1}")
-        both = [sweep(parts, given.rejoin_seconds) for sweep in (sweeps.interrupted, sweeps.finishing)]
-        report("[2/3] tuning the deadline, the running mean and Elfving, fitting the Kalman filter")
-        full = measured.interrupted(parts.test, workers)
-        rows = [
-            Protocol("full synchrony", "", DEPLOYABLE, full, backups=0, flags=SYNCHRONOUS),
-            *(row for sweep in both for row in _of_sweep(sweep, parts, given.rejoin_seconds)),
-            *_tuned(parts, given),
-        ]
-        record = None
-        if deep is None:
-            report("[3/3] leaving the deep Markov model out")
-        else:
-            report(f"[3/3] training the deep Markov model for at most {plan.fitting.steps} steps")
-            row, record = deep()
-            rows.append(row)
+    steps, numbers = SplitTimes(parts.train, parts.test), {"seed": given.seed, "rejoin_seconds": given.rejoin_seconds}
+    others = functools.partial(cutting.finishing_and_tuned, steps, **numbers)
+    learnt, record = [], None
+    report(f"measuring numbers of backup workers from 1 to {workers - 1}, tuning and fitting predictors")
+    # Not in a thread: on arrays as short as these NumPy hardly ever lets go of Python's lock.
+    with second_process.beside(others) if not why_not else contextlib.nullcontext(others) as result:
+        if not why_not:
+            report(f"training the deep Markov model for at most {plan.fitting.steps} steps meanwhile")
+            deep = learned.trained(parts.train, plan, seed=given.seed, directory=directory)
+            row, record = cutting.cut(steps, DEEP_MARKOV, dict.fromkeys(plan.objectives, deep), **numbers)
+            learnt = [row]
+        finishing, tuned = result()
+    both = [sweeps.interrupted(steps, given.rejoin_seconds), finishing]
+    full = measured.interrupted(parts.test, workers)
+    rows = [
+        Protocol("full synchrony", "", DEPLOYABLE, full, backups=0, flags=SYNCHRONOUS),
+        *(row for sweep in both for row in _of_sweep(sweep, steps, given.rejoin_seconds)),
+        *tuned,
+        *learnt,
+    ]
     if given.refit is not None:
         again, reasons = _refitted(parts, given, report)
         rows += again
@@ -148,7 +147,7 @@ def compare(
     return Comparison(rows, both, record, note, left_out, halves.find_difference(parts, diagnosis.causes))
 
 
-def _of_sweep(sweep: BackupSweep, parts: SplitRecording, rejoin_seconds: float) -> list[Protocol]:
+def _of_sweep(sweep: BackupSweep, parts: SplitTimes, rejoin_seconds: float) -> list[Protocol]:
     """The tuned number of backup workers, and the best number on the evaluation steps if it differs."""
     title, tuned, best, workers = sweep.title, sweep.tuned, sweep.best, max(sweep.test) + 1
     is_cut = title == INTERRUPTED
@@ -164,17 +163,6 @@ def _of_sweep(sweep: BackupSweep, parts: SplitRecording, rejoin_seconds: float) 
     return rows
 
 
-def _tuned(parts: SplitRecording, given: ComparisonSettings) -> list[Protocol]:
-    """All predictors except the deep Markov model."""
-    train, tune, (first, _) = parts.train, tuning.TUNED, OBJECTIVES
-    choices: dict[str, dict[str, Tuned]] = {
-        "median + k MAD": {first: tune["median + k MAD"](train, first)},  # it has no objective
-        **{title: {o: tune[title](train, o) for o in OBJECTIVES} for title in ("running mean", "Elfving")},
-        "Kalman filter": dict.fromkeys(OBJECTIVES, tuning.kalman(train)),
-    }
-    return [_cut(parts, title, tuned, given)[0] for title, tuned in choices.items()]
-
-
 def _refitted(
     parts: SplitRecording, given: ComparisonSettings, report: Report
 ) -> tuple[list[Protocol], dict[str, str]]:
@@ -186,39 +174,6 @@ def _refitted(
     once = {DEEP_MARKOV + REFITTED: "It is trained once: to train it again would take as long every time."}
     # pyrefly: ignore[bad-argument-type]  # the same
     return refit.rows(parts, given.refit, seed=given.seed, rejoin_seconds=given.rejoin_seconds), once
-
-
-def run(parts: SplitRecording, tuned: Tuned, objective: str, *, seed: int) -> CutoffRecord:
-    """Runs a guarded predictor on the evaluation steps, after the last tuning steps."""
-    history = tuned.history(parts.train)
-    guarded = Guarded(tuned.predictor)
-    return predictors.run_online(parts.test, guarded, objective=objective, history=history, seed=seed)
-
-
-def _cut(
-    parts: SplitRecording, title: str, tuned: Mapping[str, Tuned], given: ComparisonSettings
-) -> tuple[Protocol, CutoffRecord]:
-    """A predictor on the evaluation steps, and its record with the paper's objective."""
-    records = {o: run(parts, one, o, seed=given.seed) for o, one in tuned.items()}
-    first, rows = records["throughput"], {}
-    for objective, one in reversed(tuned.items()):
-        cutoff, by_rate = records[objective].cutoff, objective == "rate"
-        if by_rate and (cutoff == first.cutoff).all():
-            continue
-        rows[objective] = Protocol(
-            title,
-            f"{one.setting}, {BY_RATE}" if by_rate else one.setting,
-            DEPLOYABLE,
-            measured.interrupted(parts.test, cutoff, given.rejoin_seconds),
-            flags=(*one.flags, *["--config.protocol.cutoff.objective=rate"] * (by_rate and bool(one.flags))),
-            by_rate=rows.get("rate"),
-            warm_up=one.warm_up,
-            predictor=Guarded(one.predictor),
-            history=one.history(parts.train),
-            parameters=one.parameters,
-            objective=objective,
-        )
-    return rows["throughput"], first
 
 
 def _oracle(parts: SplitRecording, rejoin_seconds: float) -> Protocol:

@@ -1,25 +1,18 @@
 """Trains the deep Markov model on the tuning steps, with settings that depend on how many there are."""
 
-import contextlib
 import dataclasses
 import math
 import pathlib
 import shlex
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent import futures
-from typing import TypeVar
+from collections.abc import Sequence
 
 import numpy as np
 from tqdm import tqdm
 
 from sgdlab import deep_markov
 from sgdlab.deep_markov import Architecture, Fitting
-from sgdlab.deep_markov.fitting import Report
 from sgdlab.predictors import OBJECTIVES
 from sgdlab.stragglers.comparison.tuning import FEW_DRAWS, MANY_DRAWS, WIDE, Tuned, cutoff_flags
-
-T = TypeVar("T")
 
 LAG = 20
 """Iterations in a window, as in the paper."""
@@ -46,9 +39,6 @@ points of the oracle worse, with 512 and 1,000 workers), and each step takes lon
 
 NOT_BY_RATE = "With so many workers it was measured with the paper's objective alone; --model=yes measures both."
 """Why the model is not used with the rate of the run as its objective."""
-
-_SHOWN_EVERY = 0.2
-"""Seconds from one look at the training to the next."""
 
 _MOST_PREDICTED = 20_000_000
 """Most compute times of the evaluation steps that the model is used on: some minutes."""
@@ -138,56 +128,25 @@ def plan(train_steps: int, most_steps: int, *, workers: int = 1, model: str = "a
     return TrainingPlan(Architecture(lag=lag), fitting, note)
 
 
-def trained(
-    train: np.ndarray, plan: TrainingPlan, *, seed: int, directory: pathlib.Path, report: Report | None = None
-) -> Tuned:
-    """Trains the model, and saves it.
+def trained(train: np.ndarray, plan: TrainingPlan, *, seed: int, directory: pathlib.Path) -> Tuned:
+    """Trains the model with a progress bar, and saves it.
 
     Args:
       train: float64[T1, N], seconds, the tuning steps.
       plan: the settings.
       seed: of the initial parameters, of batches and of draws.
       directory: where the model is saved.
-      report: called at every evaluation, as in `deep_markov.fit`.
     """
-    model = deep_markov.fit(train, plan.widths, plan.fitting, seed=seed, report=report)
+    with tqdm(total=plan.fitting.steps, desc="deep Markov model", dynamic_ncols=True, disable=None) as bar:
+
+        def show(evaluation: dict[str, float]) -> None:
+            bar.update(int(evaluation["step"]) - bar.n)
+            bar.set_postfix_str(f"validation ELBO {evaluation['validation_elbo']:.3f} nats per value")
+
+        model = deep_markov.fit(train, plan.widths, plan.fitting, seed=seed, report=show)
     model.save(directory)
     lag = plan.widths.lag
     draws = [f"samples={plan.samples}"] if plan.samples != MANY_DRAWS else []
     tuned = Tuned(deep_markov.DeepMarkov(model, samples=plan.samples), f"lag {lag}", lag)
     flags = cutoff_flags("deep_markov", tuned.warm_up, f"model={shlex.quote(str(directory))}", *draws)
     return dataclasses.replace(tuned, flags=flags)
-
-
-@contextlib.contextmanager
-def beside(plan: TrainingPlan, work: Callable[[Report], T]) -> Iterator[Callable[[], T]]:
-    """Trains and measures in a thread, while other protocols are tuned, and gives what waits for the result.
-
-    JAX computes without Python's lock, so that both progress on two cores. Leaving the context before the end abandons
-    the training at its next evaluation.
-
-    Args:
-      plan: the settings of the training.
-      work: trains, calling its argument at every evaluation.
-    """
-    total, reached, abandoned = plan.fitting.steps, {"step": 0.0, "validation_elbo": math.nan}, threading.Event()
-
-    def report(evaluation: dict[str, float]) -> None:
-        if abandoned.is_set():
-            raise futures.CancelledError
-        reached.update(evaluation)
-
-    def result() -> T:
-        with tqdm(total=total, desc="deep Markov model", dynamic_ncols=True, disable=None) as bar:
-            while not futures.wait([running], timeout=_SHOWN_EVERY).done:
-                bar.update(min(int(reached["step"]), total) - bar.n)
-                bar.set_postfix_str(f"validation ELBO {reached['validation_elbo']:.3f} nats per value")
-        return running.result()
-
-    pool = futures.ThreadPoolExecutor(1)
-    running = pool.submit(work, report)
-    pool.shutdown(wait=False)
-    try:
-        yield result
-    finally:
-        abandoned.set()

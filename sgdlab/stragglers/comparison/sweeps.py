@@ -8,7 +8,7 @@ import numpy as np
 
 from sgdlab.stragglers.comparison import measured
 from sgdlab.stragglers.comparison.measured import Measured
-from sgdlab.stragglers.recording import SplitRecording
+from sgdlab.stragglers.recording import SplitTimes
 
 INTERRUPTED = "backups, interrupted"
 FINISHING = "backups, finishing"
@@ -53,7 +53,7 @@ def best_of(results: Mapping[int, Measured]) -> int:
     return max(sorted(results), key=lambda b: results[b].gradients_per_second)
 
 
-def interrupted(parts: SplitRecording, rejoin_seconds: float = 0.0) -> BackupSweep:
+def interrupted(parts: SplitTimes, rejoin_seconds: float = 0.0) -> BackupSweep:
     """Every number of backup workers whose late gradients are interrupted; with what it costs to drop them."""
     workers = parts.test.shape[1]
     train, test = (
@@ -63,7 +63,7 @@ def interrupted(parts: SplitRecording, rejoin_seconds: float = 0.0) -> BackupSwe
     return BackupSweep(INTERRUPTED, test, train)
 
 
-def finishing(parts: SplitRecording, rejoin_seconds: float = 0.0) -> BackupSweep:
+def finishing(parts: SplitTimes, rejoin_seconds: float = 0.0) -> BackupSweep:
     """The numbers of backup workers whose late gradients are finished and dropped.
 
     Of clusters with more workers or steps than can be simulated, a few numbers, close together where few workers are

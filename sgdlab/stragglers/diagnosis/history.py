@@ -1,5 +1,6 @@
 """Stretches of steps in which workers were slow: change points of their compute times relative to the step."""
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -8,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sgdlab import arrays
+from sgdlab.stragglers import second_process
 from sgdlab.stragglers.diagnosis import change_points
 from sgdlab.stragglers.diagnosis.change_points import Noise
 
@@ -22,6 +24,9 @@ _ROWS = 512
 
 _TOGETHER = 64
 """Most workers whose compute times are searched for changes at once."""
+
+_SHARED = 2_000_000
+"""Compute times of the workers that are searched from which a second process searches half of the workers."""
 
 _SCREEN = 0.7
 """Share of the critical value from which a worker is looked at step by step."""
@@ -166,19 +171,30 @@ def _suspicious(series: np.ndarray, noise: Noise) -> np.ndarray:
 def _episodes(series: np.ndarray, noise: Noise, searched: np.ndarray) -> Iterator[tuple[int, tuple[Episode, ...]]]:
     """Find the slow ones of the stretches of the columns that are searched, bool[N]."""
     columns = np.flatnonzero(searched)
-    for some in np.array_split(columns, -(-columns.size // _TOGETHER) or 1):
-        own, deviations = np.ascontiguousarray(series[:, some].T), noise.deviation[some]
-        splits = change_points.changes_of_all(list(own), deviations, noise.critical)
-        for column, values, deviation, at in zip(some.tolist(), own, deviations.tolist(), splits, strict=True):
-            least = noise.critical * 1.2533 * deviation
-            yield (
-                column,
+    here, there = np.array_split(columns, 2) if columns.size * len(series) >= _SHARED else (columns, columns[:0])
+    of = lambda some: (np.ascontiguousarray(series[:, some].T), noise.deviation[some], noise.critical)
+    with second_process.beside(_of_rows, *of(there)) if there.size else contextlib.nullcontext(list) as rest:
+        found = _of_rows(*of(here))
+        found += rest()
+    yield from zip(columns.tolist(), found, strict=True)
+
+
+def _of_rows(series: np.ndarray, deviations: np.ndarray, critical: float) -> list[tuple[Episode, ...]]:
+    """Find the slow stretches of series, float64[N, T], each with the deviation of its noise."""
+    found = []
+    for first in range(0, len(series), _TOGETHER):
+        own, their = series[first : first + _TOGETHER], deviations[first : first + _TOGETHER]
+        splits = change_points.changes_of_all(list(own), their, critical)
+        for values, deviation, at in zip(own, their.tolist(), splits, strict=True):
+            least = critical * 1.2533 * deviation
+            found.append(
                 tuple(
-                    Episode(first, end - 1, math.exp(level))
-                    for first, end, level in change_points.levels(values, at)
-                    if level >= _JUMP and level * math.sqrt(end - first) >= least
-                ),
+                    Episode(first_row, end - 1, math.exp(level))
+                    for first_row, end, level in change_points.levels(values, at)
+                    if level >= _JUMP and level * math.sqrt(end - first_row) >= least
+                )
             )
+    return found
 
 
 def _jumped(logs: np.ndarray, middle: np.ndarray) -> np.ndarray:
