@@ -17,6 +17,7 @@ TITLES = {
     "stalls": "rare long stalls",
     "equal": "equal workers",
     "ladder": "a ladder of speeds",
+    "ethernet": "a slow network and failures",
 }
 """Says what the first part of a workload's name stands for."""
 
