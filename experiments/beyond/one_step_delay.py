@@ -50,18 +50,18 @@ TASKS = {"digits": "digits", "text": "bytes of Python's library"}
     "One step",
     scales={
         "smoke": Scale("15 s", tasks=["digits"], epochs=2.0, seeds=1, rates=1),
-        "laptop": Scale("15 min"),
+        "laptop": Scale("10 min"),
         "decide": Scale("40 min", seeds=30),
-        "gpu": Scale("1 h on one GPU, estimated", tasks=["text"], gradients=30_000),
-        "paper": Scale("1 day on one GPU, estimated", tasks=["text"], gradients=300_000),
+        "gpu": Scale("1 h on one GPU, estimated", gradients=30_000),
+        "paper": Scale("1 day on one GPU, estimated", gradients=300_000),
     },
     differs="The paper trains language models of up to 10 billion parameters; an abstract and summaries of it were "
     "read. Its correction is not among what is compared.",
-    stand_in="digits, and bytes of Python's standard library",
+    stand_in="bytes of Python's standard library",
 )
 def one_step_delay(
     *,
-    tasks: list[str] = tuple(TASKS),
+    tasks: list[str] = ("text",),
     epochs: Positive = 20.0,
     gradients: Count = 2048,
     seeds: Count = 8,
@@ -70,7 +70,8 @@ def one_step_delay(
     """Tunes each optimizer with and without the delay with one seed, and runs it with others.
 
     Args:
-      tasks: digits, text.
+      tasks: text, digits; on digits the test losses of one seed hardly tell rates apart, so that more than half of what
+        is measured is the choice of the rates.
       epochs: of digits.
       gradients: of the language model.
       seeds: number of seeds besides the one that rates are tuned with.
@@ -181,7 +182,7 @@ def claims(runs: pd.DataFrame) -> list[Claim]:
 
 def _drawn(runs: pd.DataFrame) -> Figure:
     tasks = list(dict.fromkeys(runs.task))
-    drawn, panels = canvas(1, len(tasks), width=5.5 * len(tasks), height=4.4)
+    drawn, panels = canvas(1, len(tasks), width=max(5.5 * len(tasks), 8.0), height=4.6)
     for panel, task in zip(panels[0], tasks, strict=True):
         here = runs[runs.task == task]
         for place, (rule, (title, _, _)) in enumerate(GRIDS.items()):
