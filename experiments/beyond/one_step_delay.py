@@ -185,18 +185,19 @@ def _drawn(runs: pd.DataFrame) -> Figure:
     drawn, panels = canvas(1, len(tasks), width=max(5.5 * len(tasks), 8.0), height=4.6)
     for panel, task in zip(panels[0], tasks, strict=True):
         here = runs[runs.task == task]
-        for place, (rule, (title, _, _)) in enumerate(GRIDS.items()):
+        for place, rule in enumerate(GRIDS):
             losses = here[here.rule == rule].pivot(index="seed", columns="case", values="test_loss").astype(float)
             logs = np.log(losses)
             for shift, case, mark in ((-0.06, "own", "o"), (0.06, "same", "s")):
                 found = interval(100 * (logs[case] - logs["none"]))
-                label = f"{title}, {CASES[case]}"
                 panel.errorbar(place + shift, found.mean, yerr=found.half, fmt=mark, color=colour(rule), capsize=4,
-                               markerfacecolor=colour(rule) if case == "own" else "white", label=label)  # fmt: skip
+                               markerfacecolor=colour(rule) if case == "own" else "white")  # fmt: skip
         panel.axhline(0.0, color="grey", linewidth=0.8)
         panel.set(xticks=range(len(GRIDS)), xticklabels=[title for title, _, _ in GRIDS.values()], xlim=(-0.5, 1.5))
         panel.set(
             title=TASKS[task], ylabel="test loss raised by the delay, %\n(logarithm of the ratio, 95 % intervals)"
         )
-    drawn.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        for mark, face, label in (("o", "grey", "rate tuned with the delay"), ("s", "white", "tuned without it")):
+            panel.plot([], [], mark, color="grey", markerfacecolor=face, label=label)
+        panel.legend()
     return drawn
