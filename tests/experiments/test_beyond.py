@@ -458,6 +458,7 @@ def test_times_of_m_synchronous_sgd_are_those_of_formulas(monkeypatch):
     assert [claim.holds.holds for claim in m_synchronous.claims(turned)] == [True, True, False]
 
 
+@pytest.mark.long("four runs that are compiled")
 def test_a_norm_that_is_never_reached_clips_nothing_and_delays_are_of_the_slow_half():
     small = {"images": "digits", "num_workers": 4, "gradients": 60, "hidden": 4, "rate": 0.1, "seed": 0}
     plain, wide, tight = (clipping.trained(**small, slow=7.0, norm=norm) for norm in (None, 1e6, 0.01))
