@@ -70,8 +70,8 @@ def one_step_delay(
     """Tunes each optimizer with and without the delay with one seed, and runs it with others.
 
     Args:
-      tasks: text, digits; on digits the test losses of one seed hardly tell rates apart, so that more than half of what
-        is measured is the choice of the rates.
+      tasks: text, digits; on digits the test loss of one seed hardly tells rates apart, so that the choice of the rates
+        is most of what is measured.
       epochs: of digits.
       gradients: of the language model.
       seeds: number of seeds besides the one that rates are tuned with.
@@ -107,16 +107,14 @@ def of_task(task: str, epochs: float, gradients: int, rates: int, seeds: int) ->
     point = lambda rule, rate, delay, seed: {"rule.kind": rule, GRIDS[rule][1]: rate, DELAY: delay, "seed": seed}
     tried = [(rule, rate, delay) for rule, (_, _, grid) in GRIDS.items() for rate in grid[:rates] for delay in (0, 1)]
     tuned = Sweep(base, [point(*each, 0) for each in tried]).table()
-    losses = tuned.test_loss.fillna(math.inf).to_numpy()
-    best = {}
-    for (rule, rate, delay), loss in zip(tried, losses, strict=True):
-        best[rule, delay] = min(best.get((rule, delay), (math.inf, 0.0)), (loss, rate))
+    losses = pd.DataFrame(tried, columns=["rule", "rate", "delay"]).assign(loss=tuned.test_loss.fillna(math.inf))
+    best = losses.loc[losses.groupby(["rule", "delay"]).loss.idxmin()].set_index(["rule", "delay"]).rate
     cases = [("none", 0, 0), ("same", 1, 0), ("own", 1, 1)]  # name, delay, and the delay that its rate was found with
     found = []
     for name, delay, of in cases:
-        points = [point(rule, best[rule, of][1], delay, seed) for rule in GRIDS for seed in range(1, seeds + 1)]
+        points = [point(rule, best[rule, of], delay, seed) for rule in GRIDS for seed in range(1, seeds + 1)]
         runs = Sweep(base, points).table()
-        rate = [best[rule, of][1] for rule in runs["rule.kind"]]
+        rate = [best[rule, of] for rule in runs["rule.kind"]]
         found.append(
             pd.DataFrame({"task": task, "rule": runs["rule.kind"], "case": name, "rate": rate}).join(
                 runs[["seed", "test_loss"]]

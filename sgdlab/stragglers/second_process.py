@@ -20,7 +20,7 @@ pickle.dump(function(*given), answer)
 
 
 @contextlib.contextmanager
-def beside(function: Callable[..., T], *given: Any) -> Iterator[Callable[[], T]]:
+def beside(function: Callable[..., T], *given: Any, elsewhere: bool = True) -> Iterator[Callable[[], T]]:
     """Compute in a second process while the block runs; yield a function that waits for the result and returns it.
 
     Where no process can be started, or it fails, the result is computed here when it is asked for. Leaving the block
@@ -29,6 +29,7 @@ def beside(function: Callable[..., T], *given: Any) -> Iterator[Callable[[], T]]
     Args:
       function: of a module, whose result does not depend on this process.
       *given: its arguments.
+      elsewhere: whether there is a second process; without one, the result is computed when it is asked for.
 
     Example:
       >>> import operator
@@ -36,13 +37,10 @@ def beside(function: Callable[..., T], *given: Any) -> Iterator[Callable[[], T]]
       ...     result()
       3
     """
-    try:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen([sys.executable, "-c", _PROGRAM], **pipes)
-    except OSError:
+    process = _started() if elsewhere else None
+    if process is None:
         yield lambda: function(*given)
         return
-
     to, of = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
 
     def result() -> T:
@@ -59,3 +57,11 @@ def beside(function: Callable[..., T], *given: Any) -> Iterator[Callable[[], T]]
             yield result
         finally:
             process.kill()
+
+
+def _started() -> subprocess.Popen[bytes] | None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    try:
+        return subprocess.Popen([sys.executable, "-c", _PROGRAM], **pipes)
+    except OSError:
+        return None

@@ -102,6 +102,9 @@ def test_many_workers_start_a_few_at_a_time():
     lines = [line_of(status) for status in statuses]
     assert "36 of 100 workers are there, 4 are starting, 60 wait for them" in " ".join(lines)
     assert "workers are there" not in lines[-1]
+    # Who was still starting when a run ended is no longer waited for.
+    some = next(status for status in statuses if "workers are there" in line_of(status))
+    assert "workers are there" not in line_of(dataclasses.replace(some, finished=True))
 
 
 class Others(Rehearsal):

@@ -32,11 +32,13 @@ def test_it_computes_while_this_one_goes_on(monkeypatch):
 
 def test_where_it_fails_the_result_is_computed_here(monkeypatch):
     found = started(monkeypatch)
-    with second_process.beside(time.sleep, 0.0) as result:
+    with second_process.beside(os.getpid) as result:
         found[0].kill()
-        assert result() is None
-    with second_process.beside(os.kill, 0, 0) as result:  # all of its group would get no signal: nothing happens
-        assert result() is None
+        assert result() == os.getpid()
+    with second_process.beside(sys.exit, 3) as result, pytest.raises(SystemExit):  # ends without an answer
+        result()
+    with second_process.beside(os.getpid, elsewhere=False) as result:
+        assert result() == os.getpid()
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with second_process.beside(os.getpid) as result:
         assert result() == os.getpid()

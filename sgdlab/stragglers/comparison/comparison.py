@@ -1,6 +1,5 @@
 """Compares all protocols on the evaluation steps, with parameters from the tuning steps."""
 
-import contextlib
 import dataclasses
 import functools
 import pathlib
@@ -119,7 +118,7 @@ def compare(
     learnt, record = [], None
     report(f"measuring numbers of backup workers from 1 to {workers - 1}, tuning and fitting predictors")
     # Not in a thread: on arrays as short as these NumPy hardly ever lets go of Python's lock.
-    with second_process.beside(others) if not why_not else contextlib.nullcontext(others) as result:
+    with second_process.beside(others, elsewhere=not why_not) as result:
         if not why_not:
             report(f"training the deep Markov model for at most {plan.fitting.steps} steps meanwhile")
             deep = learned.trained(parts.train, plan, seed=given.seed, directory=directory)

@@ -1,6 +1,5 @@
 """Stretches of steps in which workers were slow: change points of their compute times relative to the step."""
 
-import contextlib
 import dataclasses
 import itertools
 import math
@@ -171,11 +170,11 @@ def _suspicious(series: np.ndarray, noise: Noise) -> np.ndarray:
 def _episodes(series: np.ndarray, noise: Noise, searched: np.ndarray) -> Iterator[tuple[int, tuple[Episode, ...]]]:
     """Find the slow ones of the stretches of the columns that are searched, bool[N]."""
     columns = np.flatnonzero(searched)
-    here, there = np.array_split(columns, 2) if columns.size * len(series) >= _SHARED else (columns, columns[:0])
+    shared = columns.size * len(series) >= _SHARED
+    here, there = np.split(columns, [columns.size // 2 if shared else columns.size])
     of = lambda some: (np.ascontiguousarray(series[:, some].T), noise.deviation[some], noise.critical)
-    with second_process.beside(_of_rows, *of(there)) if there.size else contextlib.nullcontext(list) as rest:
-        found = _of_rows(*of(here))
-        found += rest()
+    with second_process.beside(_of_rows, *of(there), elsewhere=shared) as rest:
+        found = _of_rows(*of(here)) + rest()
     yield from zip(columns.tolist(), found, strict=True)
 
 
