@@ -16,7 +16,7 @@ from experiments.beyond.sources import SGDLAB
 from experiments.harness import Count, Output, Positive, Scale, figure
 from sgdlab.results import standing, summary
 from sgdlab.results.summary import Group
-from sgdlab.runs import compare
+from sgdlab.runs import compared
 from sgdlab.runs.methods import methods as known_methods
 
 QUANTITIES = (
@@ -61,7 +61,7 @@ def methods(
         raise ValueError(f"num_workers={','.join(map(str, num_workers))} must be at least 2: one is trained besides")
     config = digits.get_config()
     config.epochs = epochs
-    runs = compare.comparison(config, names, sorted(num_workers), seeds).records()
+    runs = compared.comparison(config, names, sorted(num_workers), seeds).records()
     found = summary.groups(records for _, records in runs)
     notes = [
         f"Means over {seeds} seeds, ± one standard deviation; where a run diverged, the median accuracy, without ±. "

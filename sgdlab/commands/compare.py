@@ -69,24 +69,24 @@ def main(argv: Sequence[str]) -> None:
     for name in set(rerun) - set(names) if given.rerun != ["all"] else ():
         raise UsageError(f"--rerun={name} must be one of the methods that are compared: {', '.join(names)}")
     with said_of("--"):
-        over = runs.compare.read_over(given.sweep, config)
+        over = runs.varied.read(given.sweep, config)
     for name in set(over) & set(launch.given_entries()):
         raise UsageError(f"--config.{name} must be left out: --sweep={name} gives it its values")
     trials, tuned = _checked_tune(given.tune, given.ledger)
     how: Any = {"over": over, "equal": given.equal}
     with said_of("--"):
-        runs.compare.check_swept(over, trials, tuned)
-        sweep = runs.compare.comparison(config, names, num_workers, given.seeds, tuned=tuned, **how)
+        runs.varied.check_beside_tuning(over, trials, tuned)
+        sweep = runs.compared.comparison(config, names, num_workers, given.seeds, tuned=tuned, **how)
     plain = [f"{name} at {n}" for n in num_workers for name in names if tuned and n > 1 and (name, n) not in tuned]
     if plain and hosts.is_first():
         print(f"Not tuned in {given.tune}, and run as the configuration is: {', '.join(plain)}.", flush=True)
     entries = [*launch.given_entries(), *over]
     # What a file of one's own imports may have changed besides.
     whole = not (trials or rerun or runs.parts.outside()) and mesh is None
-    if whole and (there := runs.compare.up_to_date(sweep, workdir, over, entries)):
+    if whole and (there := runs.compared_report.up_to_date(sweep, workdir, over, entries)):
         _print_report(*there)
         return
-    checked = runs.compare.check(sweep, entries)
+    checked = runs.compared.check(sweep, entries)
     if hosts.is_first():
         runs.store.check_ours(workdir)
         _print_notes(sweep, checked.notes)
@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> None:
         return
     if hosts.is_first():
         session.store.tidy()
-        _print_report(*runs.compare.report(sweep, found, workdir, over, entries, chosen or tuned))
+        _print_report(*runs.compared_report.report(sweep, found, workdir, over, entries, chosen or tuned))
 
 
 def _put_aside(sweep: "runs.Sweep", session: "runs.Session", methods: Sequence[str]) -> None:
@@ -125,7 +125,7 @@ def _print_report(text: str, page: pathlib.Path) -> None:
 
 def _print_notes(sweep: "runs.Sweep", others: Sequence[str]) -> None:
     """Print what a custom rule does not take of the configuration, and other notes, such as what methods waste."""
-    configs = {point.varied["method"]: point.settings for point in runs.compare.first_of_seeds(sweep)}.values()
+    configs = {point.varied["method"]: point.settings for point in runs.compared.first_of_seeds(sweep)}.values()
     notes = (runs.parts.notes(one.rule.part, one.not_taken) for one in (runs.resolve(config) for config in configs))
     for line in dict.fromkeys([*itertools.chain.from_iterable(notes), *others]):
         print(line, flush=True)

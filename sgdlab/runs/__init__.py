@@ -5,9 +5,10 @@ from sgdlab import lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     modules=(
-        "compare", "configuration", "datasets", "digests", "executor", "experiment", "joined", "ledger", "live",
-        "live_as_trace", "live_run", "local_steps", "methods", "parts", "plan", "pool", "rates",
-        "recorded", "records", "space", "store", "sweep", "tasks", "train", "tuned_report", "tuning", "work",
+        "compare", "compared", "compared_report", "configuration", "datasets", "digests", "executor", "experiment",
+        "joined", "ledger", "live", "live_as_trace", "live_run", "local_steps", "methods", "parts", "plan", "pool",
+        "rates", "recorded", "records", "space", "store", "sweep", "tasks", "train", "tuned_report", "tuning", "varied",
+        "work",
     ),
     names={
         "experiment": ["resolve"], "methods": ["register_method"], "store": ["Store"],

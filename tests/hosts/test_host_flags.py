@@ -115,7 +115,7 @@ def test_several_devices_of_one_process_give_the_same_run(call, tmp_path, monkey
 def test_a_comparison_over_devices_gives_the_same_records(tmp_path, capsys):
     config = digits.get_config()
     config.epochs, config.evaluations, config.network.kind, config.network.mlp.widths = 0.5, 2, "mlp", (8,)
-    sweep = runs.compare.comparison(config, ["synchronous"], [2], 1)
+    sweep = runs.compared.comparison(config, ["synchronous"], [2], 1)
     found = []
     for name, given in (("one", {"jobs": 1}), ("several", {"mesh": hosts.mesh(2)})):
         with runs.within(runs.Session(tmp_path / name, **given)):

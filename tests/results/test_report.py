@@ -6,7 +6,7 @@ import made_up
 import pytest
 
 from sgdlab.results import report, summary, table
-from sgdlab.runs import compare
+from sgdlab.runs import compared_report
 
 
 class Page(html.parser.HTMLParser):
@@ -131,12 +131,12 @@ def test_it_says_nothing_of_methods_that_were_not_compared():
 def test_settings_that_are_tuned_are_a_table():
     groups = summary.groups(made_up.comparison(["gap_aware"], counts=(4,), seeds=1))
     assert "uned settings" not in report.page(groups, {})
-    found = compare._chosen(groups, {("gap_aware", 4): {"optimizer.momentum": 0.5}, ("gap_aware", 8): {}})
+    found = compared_report._chosen(groups, {("gap_aware", 4): {"optimizer.momentum": 0.5}, ("gap_aware", 8): {}})
     page = Page(report.page(groups, {}, tuned=found))
     assert "Tuned settings of each method" in [element["text"] for element in page.all("summary")]
     assert "Gap-Aware4momentum 0.5" in [row["text"] for row in page.all("tr")]
-    assert compare._chosen(groups, {("gap_aware", 8): {}}) is None
-    assert compare._chosen(groups, {}) is None
+    assert compared_report._chosen(groups, {("gap_aware", 8): {}}) is None
+    assert compared_report._chosen(groups, {}) is None
 
 
 @pytest.mark.parametrize(("reached", "order"), [(90.0, "time to the target"), (None, "test accuracy")])

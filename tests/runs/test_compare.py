@@ -12,7 +12,7 @@ from lib import tiny, undrawn
 
 import sgdlab
 from sgdlab.errors import UsageError
-from sgdlab.runs import Session, Sweep, compare, digests, executor, methods, resolve, work
+from sgdlab.runs import Session, Sweep, compared, compared_report, digests, executor, methods, resolve, varied, work
 
 
 def named(sweep):
@@ -20,13 +20,13 @@ def named(sweep):
 
 
 def test_methods_are_compared_with_the_first_worker_of_the_smallest_cluster():
-    sweep = compare.comparison(tiny.config(), ["nag_asgd", "dana", "adam"], [1, 8, 4], 1)
+    sweep = compared.comparison(tiny.config(), ["nag_asgd", "dana", "adam"], [1, 8, 4], 1)
     alone = ["nag_asgd-n1-seed0", "adam-n1-seed0"]
     several = ["nag_asgd-n8-seed0", "nag_asgd-n4-seed0", "dana-n1-seed0", "dana-n8-seed0", "dana-n4-seed0"]
     assert named(sweep) == [*alone, *several, "adam-n8-seed0", "adam-n4-seed0"]
     first = [run.settings.cluster for run in sweep.runs if run.settings.cluster.first_workers]
     assert [(cluster.first_workers, cluster.num_workers) for cluster in first] == [(1, 4)] * 3
-    assert [compare.is_serial(run) for run in sweep.runs] == [True] * 2 + [False] * 7
+    assert [compared.is_serial(run) for run in sweep.runs] == [True] * 2 + [False] * 7
     assert str(sweep.runs[0]) == "nag_asgd, 1 worker, seed 0"
 
 
@@ -43,88 +43,88 @@ def test_tables_say_what_to_install_before_any_run_is_done(monkeypatch):
 
 def test_the_baseline_alone_is_no_comparison():
     with pytest.raises(UsageError, match="--num_workers=1 with nag_asgd is the baseline itself"):
-        compare.comparison(tiny.config(), ["nag_asgd"], [1], 2)
+        compared.comparison(tiny.config(), ["nag_asgd"], [1], 2)
 
 
 def test_the_baseline_has_its_own_rule_where_another_is_set():
     config = tiny.config()
     config.protocol.kind, config.rule.kind = "bounded_staleness", "staleness_aware"
-    sweep = compare.comparison(config, ["asgd"], [4], 1)
+    sweep = compared.comparison(config, ["asgd"], [4], 1)
     assert named(sweep) == ["nag_asgd-n1-seed0", "bounded_staleness+staleness_aware-n4-seed0"]
     with pytest.raises(UsageError, match=r"asgd and nag_asgd are both bounded_staleness\+staleness_aware"):
-        compare.check(compare.comparison(config, ["asgd", "nag_asgd"], [4], 1))
+        compared.check(compared.comparison(config, ["asgd", "nag_asgd"], [4], 1))
 
 
 def test_a_person_is_told_once_of_each_method_where_most_comes_to_nothing():
     config = tiny.config(epochs=4.0)
-    sweep = compare.comparison(config, ["asgd", "rennala", "ata"], [8, 12], 2)
-    lines = compare.check(sweep).notes
+    sweep = compared.comparison(config, ["asgd", "rennala", "ata"], [8, 12], 2)
+    lines = compared.check(sweep).notes
     assert [line.split()[1] for line in lines] == ["rennala", "ata"]
     assert all("12 workers" in line for line in lines)
 
 
 def test_all_that_is_swept_is_done_of_every_run():
     over = {"optimizer.learning_rate": [0.1, 0.2], "batch_size": [16, 32]}
-    sweep = compare.comparison(tiny.config(), ["asgd"], [4], 2, over)
+    sweep = compared.comparison(tiny.config(), ["asgd"], [4], 2, over)
     assert len(sweep.runs) == len({run.key for run in sweep.runs}) == 2 * 4 * 2
     assert str(sweep.runs[-1]) == "asgd, 4 workers, learning_rate=0.2, batch_size=32, seed 1"
     assert sweep.runs[-1].settings.optimizer.learning_rate == 0.2
     # What a run is called does not depend on the sweep that asks for it.
-    other = compare.comparison(tiny.config(optimizer__learning_rate=0.2, batch_size=32), ["asgd"], [4], 2)
+    other = compared.comparison(tiny.config(optimizer__learning_rate=0.2, batch_size=32), ["asgd"], [4], 2)
     assert other.runs[-1].name == sweep.runs[-1].name
 
 
 def test_what_a_method_does_not_use_makes_no_other_run_of_it():
     over = {"rule.gap_aware.granularity": ["parameter", "layer"]}
-    sweep = compare.comparison(tiny.config(), ["asgd", "gap_aware"], [4], 1, over)
+    sweep = compared.comparison(tiny.config(), ["asgd", "gap_aware"], [4], 1, over)
     keys = {name: {run.key for run in sweep.runs if run.varied["method"] == name} for name in ("asgd", "gap_aware")}
     assert [len(found) for found in keys.values()] == [1, 2]
 
 
 def test_a_rule_with_a_rate_of_its_own_is_run_once_and_said_not_to_take_the_others():
     over = {"optimizer.learning_rate": [0.1, 0.2], "batch_size": [16, 32]}
-    sweep = compare.comparison(tiny.config(), ["asgd", "adam", "diloco"], [4], 1, over)
+    sweep = compared.comparison(tiny.config(), ["asgd", "adam", "diloco"], [4], 1, over)
     counts = {}
     for run in sweep.runs:
         counts[run.label] = counts.get(run.label, 0) + 1
     one_a_value = dict.fromkeys(["nag_asgd-n1-seed0", "asgd-n4-seed0"], 4)
     assert counts == one_a_value | dict.fromkeys(["adam-n1-seed0", "adam-n4-seed0", "diloco-n4-seed0"], 2)
     # They are the runs of a comparison that varies nothing.
-    plain = compare.comparison(tiny.config(batch_size=32), ["adam"], [4], 1)
+    plain = compared.comparison(tiny.config(batch_size=32), ["adam"], [4], 1)
     assert {run.name for run in plain.runs} == {
         r.name for r in sweep.runs if r.label[:4] == "adam" if r.varied["batch_size"] == 32
     }
     # DiLoCo's server has a rate of its own, and its workers Adam's.
-    assert compare.check(sweep, [*over, "optimizer.momentum", "optimizer.weight_decay"]).notes == [
+    assert compared.check(sweep, [*over, "optimizer.momentum", "optimizer.weight_decay"]).notes == [
         "Note: adam, diloco do not take optimizer.learning_rate, but optimizer.adam_learning_rate",
         "Note: adam does not take optimizer.momentum",
     ]
-    only = compare.comparison(tiny.config(), ["adam"], [4], 1, over)
+    only = compared.comparison(tiny.config(), ["adam"], [4], 1, over)
     with pytest.raises(
         UsageError, match=r"^--config\.optimizer\.learning_rate has no effect: .*; set --config\.optimizer\.ad"
     ):
-        compare.check(only, over)
+        compared.check(only, over)
 
 
 def test_the_time_line_of_a_report_is_given_who_is_down(monkeypatch, tmp_path):
     config = tiny.config(failures__kind="independent", failures__independent__mean_up_hours=0.01)
-    sweep, given = compare.comparison(config, ["asgd", "synchronous"], [4], 1), []
+    sweep, given = compared.comparison(config, ["asgd", "synchronous"], [4], 1), []
 
     def publish(*arguments):
         given.extend(arguments)
         raise InterruptedError
 
-    monkeypatch.setattr(compare.results.publish, "publish", publish)
-    monkeypatch.setattr(compare.results.summary, "groups", list)
+    monkeypatch.setattr(compared_report.results.publish, "publish", publish)
+    monkeypatch.setattr(compared_report.results.summary, "groups", list)
     with pytest.raises(InterruptedError):
-        compare.report(sweep, {run.key: [{}] for run in sweep.runs}, tmp_path)
+        compared_report.report(sweep, {run.key: [{}] for run in sweep.runs}, tmp_path)
     down = given[-1]
     assert down.keys() == given[2].keys() == {"ASGD", "Synchronous SGD"}
     assert all(len(each) > 0 for each in down.values())
 
 
 def test_a_run_of_other_code_is_done_anew_and_its_records_are_put_aside(tmp_path, monkeypatch, capsys):
-    sweep, session = compare.comparison(tiny.config(), ["asgd"], [4], 1), Session(tmp_path, jobs=1, folder="metrics")
+    sweep, session = compared.comparison(tiny.config(), ["asgd"], [4], 1), Session(tmp_path, jobs=1, folder="metrics")
     for run, changed in zip(sweep.runs, ({"rule": "0"}, {}), strict=True):
         code = digests.of_run(resolve(run.settings)) | changed
         session.store.write(run.name, [{"kind": "run", "code": code}, {"kind": "summary", "test_accuracy": 0.5}])
@@ -144,7 +144,7 @@ def test_values_are_of_the_type_of_their_entry():
         "optimizer.learning_rate=1,0.05,1", "network.mlp.widths=(8,),(16, 16)", "batch_size=8,16",
         "replacement=true,false", "optimizer.clip_norm=none,1.5", "cluster.kind=gamma,exponential",
     ]  # fmt: skip
-    assert compare.read_over(texts, tiny.config()) == {
+    assert varied.read(texts, tiny.config()) == {
         "optimizer.learning_rate": [1.0, 0.05],
         "network.mlp.widths": [(8,), (16, 16)],
         "batch_size": [8, 16],
@@ -169,7 +169,7 @@ def test_values_are_of_the_type_of_their_entry():
 )
 def test_what_cannot_be_swept_is_named(texts, words):
     with pytest.raises(ValueError, match=words):
-        compare.read_over(texts, tiny.config())
+        varied.read(texts, tiny.config())
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_what_cannot_be_swept_is_named(texts, words):
 )
 def test_what_are_no_values_is_named(over, words):
     with pytest.raises(ValueError, match=words):
-        compare.check_over(over, tiny.config())
+        varied.check(over, tiny.config())
 
 
 @pytest.mark.parametrize(
@@ -223,8 +223,8 @@ def test_settings_of_other_methods_are_none_of_a_comparison():
         types.SimpleNamespace(method=method, title=method.upper(), serial=serial, num_workers=count)
         for method, serial, count in (("asgd", True, 1), ("asgd", False, 4), ("dana", False, 4))
     ]
-    assert compare._chosen(groups, {("asgd", 8): {}, ("adam", 4): {}}) is None
-    shown = compare._chosen(groups, {("asgd", 4): {"optimizer.momentum": 0.5}})
+    assert compared_report._chosen(groups, {("asgd", 8): {}, ("adam", 4): {}}) is None
+    shown = compared_report._chosen(groups, {("asgd", 4): {"optimizer.momentum": 0.5}})
     assert shown.rows == [["ASGD", "4", "momentum 0.5"], ["DANA", "4", "not tuned"]]
 
 
@@ -233,11 +233,11 @@ def test_parts_that_were_registered_after_a_configuration_have_entries(monkeypat
     with config.unlocked():
         del config.rule.gap_aware  # as if it had come later
 
-    def compared(base, names, counts, seeds, over, **others):
+    def caught(base, names, counts, seeds, over, **others):
         asked.append((base, over))
         raise InterruptedError
 
-    monkeypatch.setattr(compare, "comparison", compared)
+    monkeypatch.setattr(compared, "comparison", caught)
     with pytest.raises(InterruptedError):
         sgdlab.compare(methods="gap_aware", config=config, sweep={"rule.gap_aware.granularity": "layer"})
     [(base, over)] = asked
@@ -249,11 +249,11 @@ def test_parts_that_were_registered_after_a_configuration_have_entries(monkeypat
 def test_a_single_value_needs_no_list(monkeypatch):
     asked = []
 
-    def compared(base, names, counts, seeds, over, **others):
+    def caught(base, names, counts, seeds, over, **others):
         asked.append((names, counts, dict(over), base.epochs))
         raise InterruptedError
 
-    monkeypatch.setattr(compare, "comparison", compared)
+    monkeypatch.setattr(compared, "comparison", caught)
     for changed in (
         {"methods": "asgd", "num_workers": 4, "sweep": {"optimizer.learning_rate": 0.1, "rate.decay": "cosine"}},
         {"methods": "all", "config": pathlib.Path("configs/digits.py")},
@@ -266,7 +266,7 @@ def test_a_single_value_needs_no_list(monkeypatch):
 
 def test_runs_are_called_the_same_with_one_worker_and_with_several():
     def named(counts):
-        return [str(point) for point in compare.comparison(tiny.config(), ["asgd", "dana"], counts, 1).runs]
+        return [str(point) for point in compared.comparison(tiny.config(), ["asgd", "dana"], counts, 1).runs]
 
     assert named([1])[:2] == ["nag_asgd, 1 worker, seed 0", "asgd, 1 worker, seed 0"]
     assert named([1, 4])[0] == named([4])[0] == "nag_asgd, 1 worker, seed 0"

@@ -7,7 +7,7 @@ from lib import pages, tiny
 from sgdlab.errors import UsageError
 from sgdlab.failures import FAILURES
 from sgdlab.results import summary, table, timeline
-from sgdlab.runs import compare, configuration, resolve
+from sgdlab.runs import compared, configuration, resolve
 from sgdlab.runs.messages import costs_of, sizes_of
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.tasks import task_of
@@ -102,11 +102,11 @@ def test_a_bad_entry_is_named_by_its_flag():
 
 
 def test_a_single_worker_sends_nothing():
-    sweep = compare.comparison(costly(compression__kind="top_k"), ["asgd"], [2], 1)
+    sweep = compared.comparison(costly(compression__kind="top_k"), ["asgd"], [2], 1)
     serial, several = (resolve(point.settings) for point in sweep.runs)
     assert (serial.transport, serial.compression) == (None, None)
     assert (several.transport.name, several.compression.used.name) == ("star", "top_k")
-    assert compare.comparison(tiny.config(), ["asgd"], [2], 1).runs[0].varied.get("transport.kind", "") == ""
+    assert compared.comparison(tiny.config(), ["asgd"], [2], 1).runs[0].varied.get("transport.kind", "") == ""
 
 
 def test_failures_follow_the_seed():

@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 
 from sgdlab.errors import UsageError
 from sgdlab.registry import RULES
-from sgdlab.runs import compare, configuration, parts, records, resolve
+from sgdlab.runs import compared, configuration, parts, records, resolve
 from sgdlab.runs.plan import make_plan
 
 
@@ -57,9 +57,9 @@ def test_what_a_rule_does_not_take_is_said(config):
 
 
 def test_it_is_said_once(config):
-    sweep = compare.comparison(config("bare", momentum=0.5), ["bare"], [2], 1)
-    assert compare.check(sweep, ["optimizer.momentum"]).notes == []  # since `parts.notes` says it
-    assert compare.check(sweep, ["optimizer.nesterov"]).notes == ["Note: bare does not take optimizer.nesterov"]
+    sweep = compared.comparison(config("bare", momentum=0.5), ["bare"], [2], 1)
+    assert compared.check(sweep, ["optimizer.momentum"]).notes == []  # since `parts.notes` says it
+    assert compared.check(sweep, ["optimizer.nesterov"]).notes == ["Note: bare does not take optimizer.nesterov"]
 
 
 @pytest.mark.parametrize("rule", ["whole", "asgd", "dana"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from configs import digits
-from sgdlab.runs import compare
+from sgdlab.runs import compared
 from sgdlab.runs.sweep import Shard
 
 GROUPS = st.lists(st.integers(0, 9), max_size=12).map(
@@ -33,7 +33,7 @@ def test_few_groups_are_divided(groups, count):
 @pytest.mark.parametrize(("count", "divided"), [(1, 0), (2, 1), (4, 0), (7, 3)])
 def test_methods_stay_together_where_that_balances(count, divided):
     """Three methods of four runs, and two runs of a single worker: two shares of seven cannot hold whole methods."""
-    runs = compare.comparison(digits.get_config(), ["asgd", "dana", "gap_aware"], [4, 8], 2).runs
+    runs = compared.comparison(digits.get_config(), ["asgd", "dana", "gap_aware"], [4, 8], 2).runs
     groups = collections.defaultdict(list)
     for run in runs:
         groups[run.varied["method"]].append(run.varied["method"])

@@ -12,7 +12,7 @@ from sgdlab.commands import compare as compare_command
 from sgdlab.errors import UsageError
 from sgdlab.knobs import Knob
 from sgdlab.registry import PROTOCOLS, RULES
-from sgdlab.runs import Session, compare, executor, resolve, space, sweep, tuned_report, tuning
+from sgdlab.runs import Session, compare, compared, executor, resolve, space, sweep, tuned_report, tuning
 from sgdlab.runs.ledger import COLUMNS, RunLedger, row_of
 from sgdlab.runs.methods import REPRESENTATIVE, methods
 from sgdlab.runs.plan import make_plan
@@ -217,9 +217,9 @@ class TestTuning:
     def test_the_tuned_methods_are_compared(self, tuned):
         """The comparison that follows finds the runs of the evaluation, and asks for single workers alone."""
         one, session, outcome = tuned
-        runs = compare.comparison(one.config, one.methods, [4], 3, tuned=outcome.chosen).runs
+        runs = compared.comparison(one.config, one.methods, [4], 3, tuned=outcome.chosen).runs
         there = [session.store.read(point.name) is not None for point in runs]
-        assert there == [not compare.is_serial(point) for point in runs]
+        assert there == [not compared.is_serial(point) for point in runs]
 
     def test_what_rows_lack_is_said_before_it_is_done(self, tuned, tmp_path, monkeypatch, capsys):
         """The report needs records: of three evaluated runs of each method, which have rows, and of single workers."""
@@ -304,7 +304,7 @@ class TestTuning:
 
     def test_a_check_is_of_the_folds_that_are_reported(self):
         with pytest.raises(UsageError, match=r"--config.split must be own with --config.data.kind=stdlib_text"):
-            compare.check(compare.comparison(tiny.config(data__kind="stdlib_text"), ["asgd"], [4], 1, tuned={}))
+            compared.check(compared.comparison(tiny.config(data__kind="stdlib_text"), ["asgd"], [4], 1, tuned={}))
 
     def test_what_was_done_before_an_interrupt_is_in_the_ledger(self, tuned, tmp_path, monkeypatch):
         one, session, outcome = tuned
@@ -381,15 +381,15 @@ def test_rows_are_written_as_they_are_read(tmp_path):
 
 
 def test_methods_have_equal_time_or_equal_gradients():
-    timed = compare.comparison(tiny.config(), ["asgd", "synchronous"], [4], 1)
+    timed = compared.comparison(tiny.config(), ["asgd", "synchronous"], [4], 1)
     plans = [make_plan(point.settings) for point in timed.runs]
     alone, *others = plans
     assert alone.experiment.epochs == 1.0
     ends = [plan.schedule.wall_clock() for plan in others]
     assert ends[0] == pytest.approx(ends[1], rel=0.2)
-    equal = compare.comparison(tiny.config(), ["asgd", "synchronous"], [4], 1, equal="gradients")
+    equal = compared.comparison(tiny.config(), ["asgd", "synchronous"], [4], 1, equal="gradients")
     assert {make_plan(point.settings).experiment.epochs for point in equal.runs} == {1.0}
-    given = compare.comparison(tiny.config(seconds=60.0), ["asgd", "synchronous"], [4], 1)
+    given = compared.comparison(tiny.config(seconds=60.0), ["asgd", "synchronous"], [4], 1)
     assert all(make_plan(point.settings).schedule.wall_clock() <= 60 for point in given.runs)
     with pytest.raises(ValueError, match="equal='steps' must be one of time, gradients"):
-        compare.comparison(tiny.config(), ["asgd"], [4], 1, equal="steps")
+        compared.comparison(tiny.config(), ["asgd"], [4], 1, equal="steps")
