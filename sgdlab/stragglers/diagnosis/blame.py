@@ -113,7 +113,7 @@ def find_suspects(complete: Recording, pauses: Pauses) -> tuple[list[Cause], tup
     if pauses.rows.size:
         suspects.append(_of_pauses(pauses, complete.steps))
     suspects += _of_tail(tail, slow, relative, rows)
-    return suspects, tuple(tuple(rows.extended(e, (worker,)) for e in own) for worker, own in enumerate(episodes))
+    return suspects, tuple(rows.extended(own, (worker,)) for worker, own in enumerate(episodes))
 
 
 class _Rows:
@@ -122,23 +122,23 @@ class _Rows:
     def __init__(self, complete: Recording, kept: np.ndarray):
         self.runtimes, self.kept, self.medians = complete.runtimes, kept, complete.medians
 
-    def extended(self, episode: Episode, workers: Sequence[int]) -> Episode:
-        """Return the episode in rows of all steps, with the pauses at its ends in which its workers are slow too."""
-        first, last = int(self.kept[episode.first]), int(self.kept[episode.last])
-        before = int(self.kept[episode.first - 1]) if episode.first else -1
-        after = int(self.kept[episode.last + 1]) if episode.last + 1 < self.kept.size else len(self.runtimes)
-        inside = self.kept[episode.first : episode.last + 1]
-        excess = arrays.median(self._excess(inside, workers))
-        while first - 1 > before and (before < 0 or self._excess(np.array([first - 1]), workers)[0] > excess / 2):
-            first -= 1
-        while last + 1 < after and (
-            after == len(self.runtimes) or self._excess(np.array([last + 1]), workers)[0] > excess / 2
-        ):
-            last += 1
-        return Episode(first, last, episode.factor)
-
-    def _excess(self, rows: np.ndarray, workers: Sequence[int]) -> np.ndarray:
-        return arrays.median(self.runtimes[np.ix_(rows, list(workers))], axis=1) - self.medians[rows]
+    def extended(self, episodes: Sequence[Episode], workers: Sequence[int]) -> tuple[Episode, ...]:
+        """Return the episodes in rows of all steps, with the pauses at their ends in which their workers are slow too."""
+        if not episodes:
+            return ()
+        excess = arrays.median(self.runtimes[:, list(workers)], axis=1) - self.medians
+        result = []
+        for episode in episodes:
+            first, last = int(self.kept[episode.first]), int(self.kept[episode.last])
+            before = int(self.kept[episode.first - 1]) if episode.first else -1
+            after = int(self.kept[episode.last + 1]) if episode.last + 1 < self.kept.size else len(excess)
+            half = arrays.median(excess[self.kept[episode.first : episode.last + 1]]) / 2
+            while first - 1 > before and (before < 0 or excess[first - 1] > half):
+                first -= 1
+            while last + 1 < after and (after == len(excess) or excess[last + 1] > half):
+                last += 1
+            result.append(Episode(first, last, episode.factor))
+        return tuple(result)
 
 
 def _with_single(own: Sequence[Episode], tail: Tails, worker: int, relative: np.ndarray) -> tuple[Episode, ...]:
@@ -159,7 +159,7 @@ def _of_group(group: SlowGroup, found: Histories, relative: np.ndarray, rows: _R
     deviation = float(arrays.median(found.noise.deviation[workers]))
     inside = np.concatenate([np.arange(e.first, e.last + 1) for e in kept])
     factor = float(arrays.median(relative[np.ix_(inside, workers)]))
-    whole = tuple(rows.extended(e, workers) for e in kept)
+    whole = rows.extended(kept, workers)
     _, since, until = grouping.essential(whole, len(rows.runtimes))
     kind = SLOW_NODE if group.node else SLOW_WORKER
     over = np.count_nonzero(arrays.median(relative[np.ix_(inside, workers)], axis=1) > 1)
@@ -192,7 +192,7 @@ def _of_fleet(usual: np.ndarray, rows: _Rows) -> list[Cause]:
         evidence = f"{factor:.2f} times as long at the end"
         return [Cause(DRIFT, (), None, first, None, factor, 0.0, evidence, whole, repair=repair)]
     kept, _, _ = grouping.essential(grouping.calm(found.episodes), usual.size)
-    whole = tuple(rows.extended(e, everyone) for e in kept)
+    whole = rows.extended(kept, everyone)
     _, since, until = grouping.essential(whole, len(rows.runtimes))
     factor = float(np.average([e.factor for e in kept], weights=[e.rows for e in kept]))
     evidence = f"{factor:.2f} times as long as before" if since else f"{factor:.2f} times as long as at its best"
