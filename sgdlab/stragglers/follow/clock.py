@@ -46,28 +46,40 @@ class ArrivalClock:
         self._newest = np.zeros(0, np.int64)
         self._live = False
 
-    def read(self, steps: StepCollector, *, grew: bool, caught_up: bool) -> None:
-        """Notes what a look at the trace has brought: whether it grew, and whether all that is there has been read."""
+    def read(self, steps: StepCollector, offset: int = 0, *, grew: bool, caught_up: bool) -> None:
+        """Note what a look at the trace has brought.
+
+        Args:
+          steps: what has been read of the newest epoch.
+          offset: what is added to its step numbers, those of earlier epochs.
+          grew: whether the trace grew.
+          caught_up: whether all that is there has been read.
+        """
         now = self._clock()
         if grew:
             if self._live:
                 self.longest = max(_FORGETS * self.longest, min(now - self.grew, _MOST))
             self.grew = now
-        newest = steps.newest
-        more = newest.size - self._newest.size
+        more = steps.newest.size - self._newest.size
         self._heard = np.pad(self._heard, (0, more), constant_values=now)
         self._gap, self._newest = np.pad(self._gap, (0, more)), np.pad(self._newest, (0, more))
+        newest = np.maximum(self._newest, steps.newest + offset)  # a worker may have no step of this epoch
         new = newest > self._newest
         if self._live:
             self._gap = np.where(new, np.maximum(self._gap, now - self._heard), self._gap)
         self._heard = np.where(new, now, self._heard)
-        self._newest = newest.copy()
+        self._newest = newest
         self._live |= caught_up
+
+    @property
+    def latest(self) -> int:
+        """Return the newest step of any worker, counted over epochs."""
+        return int(self._newest.max(initial=0))
 
     @property
     def behind(self) -> dict[int, int]:
         """Return how many steps each worker is behind the newest; of those that are."""
-        behind = self._newest.max(initial=0) - self._newest
+        behind = self.latest - self._newest
         return {int(worker): int(behind[worker]) for worker in np.flatnonzero(behind)}
 
     def overdue(self, usual: float) -> np.ndarray:
@@ -80,7 +92,7 @@ class ArrivalClock:
             return np.zeros(self._newest.size, bool)
         silent = self._clock() - self._heard
         patience = np.maximum(self.patience(usual), _LONGEST * self._gap)
-        return (silent > patience) & (self._newest + _BEHIND <= self._newest.max())
+        return (silent > patience) & (self._newest + _BEHIND <= self.latest)
 
     def patience(self, usual: float, least: float = LEAST_SECONDS) -> float:
         """Return the seconds that a worker is waited for, whatever it has done before."""

@@ -162,7 +162,8 @@ class Follower:
             self._begin()
             return []
         self.caught_up = not self.tail.unread
-        self.arrivals.read(self.tail.steps, grew=self.tail.bytes_read > read, caught_up=self.caught_up)
+        grew = self.tail.bytes_read > read
+        self.arrivals.read(self.tail.steps, self.tail.offset, grew=grew, caught_up=self.caught_up)
         found = [*self._observed(*taken), *self._by_the_clock(self.arrivals.overdue(usual), usual, end=end)]
         self._alarms += found
         self.counts.update((alarm.kind, alarm.event) for alarm in found)
@@ -183,8 +184,10 @@ class Follower:
         if self.monitor.newest is None:
             return []
         steps, newest = self.tail.steps, self.monitor.newest
-        behind, latest = self.arrivals.behind, int(steps.newest.max(initial=0)) + self.tail.offset
-        since = {worker: latest - behind[worker] + 1 for worker in np.flatnonzero(overdue).tolist() if worker in behind}
+        behind, latest = self.arrivals.behind, self.arrivals.latest
+        # The monitor has no worker yet of whom no step was given out.
+        gone = [worker for worker in np.flatnonzero(overdue[: len(self.monitor.workers)]).tolist() if worker in behind]
+        since = {worker: latest - behind[worker] + 1 for worker in gone}
         found = self.monitor.declared(since)
         seconds = None if end else self.arrivals.hangs(usual)
         if seconds is None:

@@ -117,11 +117,12 @@ class StepCollector:
         return numbers, seconds
 
     def anew(self, *, same_workers: bool = False) -> "StepCollector":
-        """Return those of the job that was started again, perhaps with the same workers in their order."""
+        """Return those of the job that was started again, or of its next epoch, whose workers are known by now."""
         steps = StepCollector(has_phases=self.has_phases)
         steps.in_order, steps.sorts = self.in_order, self.sorts and not same_workers
         if same_workers:
             steps._know(self.workers)
+            steps._began = True
         steps.nodes = self.nodes
         for rows in self._back:
             steps.add(rows)

@@ -14,11 +14,11 @@ from sgdlab.traces.options import Options
 
 
 class Live:
-    """A trace of N workers that is written while it is followed, a step every `every` seconds."""
+    """A trace of N workers that is written while it is followed, a step every `every` seconds, in epochs or not."""
 
-    def __init__(self, path, tmp_path, workers=8, every=1.0):
-        self.path, self.every, self.time, self.step = path, every, Time(), 0
-        path.write_text(HEADER)
+    def __init__(self, path, tmp_path, workers=8, every=1.0, epoch=None):
+        self.path, self.every, self.time, self.step, self.epoch = path, every, Time(), 0, epoch
+        path.write_text(HEADER if epoch is None else f"epoch,{HEADER}")
         self.runtimes = every * noise(2000, workers, 0)
         self.follower = Follower(path, Options(), clock=self.time.clock)
         self.alarms = []
@@ -27,7 +27,9 @@ class Live:
         """Writes steps of the workers, and looks after each."""
         for _ in range(steps):
             row = self.runtimes[self.step] * (1.0 if slow is None else np.where(np.arange(8) == slow, 1.8, 1.0))
-            lines = [f"{w},{self.step},{seconds:.6f}\n" for w, seconds in enumerate(row) if w not in without]
+            epoch, number = divmod(self.step, self.epoch or len(self.runtimes))
+            start = f"{epoch}," if self.epoch else ""
+            lines = [f"{start}{w},{number},{seconds:.6f}\n" for w, seconds in enumerate(row) if w not in without]
             appending(self.path, "".join(lines))()
             self.step += 1
             self.wait(self.every)
@@ -154,3 +156,43 @@ def test_a_job_that_has_ended_is_not_wrong(tmp_path, monkeypatch, without, code)
     assert len(hangs) == 1
     assert bool(hangs[0].workers) == bool(without)
     assert follow.exit_code(follower) == code
+
+
+@pytest.mark.parametrize("epoch", [12, 100])
+def test_steps_of_epochs_are_followed_as_they_are_written(tmp_path, epoch):
+    live = Live(tmp_path / "trace.csv", tmp_path, epoch=epoch)
+    live.go(250)
+    live.go(50, slow=2)
+    ((_, slow),) = live.of(causes.SLOW_WORKER)
+    assert (slow.workers, len(live.alarms)) == (("2",), 1)
+    assert live.follower.monitor.newest >= live.step - 2
+    assert (live.follower.restarts, live.follower.tail.steps.late) == (0, 0)
+
+
+@pytest.mark.parametrize("steps", [3, 24, 40])
+def test_a_worker_that_dies_between_two_epochs_lacks_the_steps_since(tmp_path, steps):
+    live = Live(tmp_path / "trace.csv", tmp_path, epoch=120)
+    live.go(120)
+    live.go(steps, without=[3])
+    live.wait(60.0)
+    silent, hangs = ([alarm for _, alarm in live.of(kind)] for kind in (causes.SILENT, causes.HANGS))
+    assert [(alarm.workers, alarm.since) for alarm in silent] == [(("3",), 120)]
+    assert f"worker 3 is {steps} steps behind the others" in hangs[0].sentence()
+
+
+def test_the_file_of_a_worker_may_come_after_its_steps_were_used(tmp_path):
+    (tmp_path / "logs").mkdir()
+    runtimes, time = noise(100, 4, 0), Time()
+    files = [tmp_path / "logs" / f"rank{worker}.csv" for worker in range(4)]
+    texts = ["step,duration\n" + "".join(f"{t},{s:.6f}\n" for t, s in enumerate(own)) for own in runtimes.T.tolist()]
+    for file, text in list(zip(files, texts, strict=True))[:3]:
+        file.write_text(text)
+    follower = Follower(tmp_path / "logs", Options(), clock=time.clock)
+    follower.poll()
+    time.now += 15.0
+    files[3].write_text(texts[3])
+    for _ in range(40):
+        time.now += 1.0
+        found = follower.poll()
+        assert [alarm.kind for alarm in found] in ([], [causes.HANGS])
+    assert follower.tail.steps.late > 0
