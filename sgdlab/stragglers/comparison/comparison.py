@@ -143,7 +143,8 @@ def compare(
         _oracle(parts, given.rejoin_seconds),
     ]
     note = "" if why_not else plan.note
-    return Comparison(rows, both, record, note, left_out, halves.find_difference(parts, diagnosis.causes))
+    differ = halves.find_difference(parts, diagnosis.causes, refit.least(parts))
+    return Comparison(rows, both, record, note, left_out, differ)
 
 
 def _of_sweep(sweep: BackupSweep, parts: SplitTimes, rejoin_seconds: float) -> list[Protocol]:

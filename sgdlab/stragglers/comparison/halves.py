@@ -42,6 +42,7 @@ class Halves:
       workers: name -> the worker's compute time over the step's median, before and after; those that differ most first.
       causes: causes of the diagnosis, dated by one change or two, that show in different shares of the two parts: who
         is slow, and in which share of the tuning and of the evaluation steps.
+      least_refit: fewest steps after which predictors can be fitted again.
     """
 
     first: int
@@ -50,6 +51,7 @@ class Halves:
     spread: Change | None
     workers: dict[str, Change]
     causes: tuple[tuple[str, Change], ...] = ()
+    least_refit: int = 1
 
     def sentence(self, refit: int | None = None) -> str:
         """Say what differs, and what that means.
@@ -88,12 +90,13 @@ class Halves:
         doubt = f"What was tuned and learned before step {self.first} need not hold after it"
         if refit is not None:
             return f"{doubt}; the rows that are fitted again every {refit} steps follow the change."
-        every = max(5, min(50, self.steps // 4))
-        return f"{doubt}; --refit={every} fits again every {every} steps."
+        every = max(5, min(50, self.steps // 4), self.least_refit)
+        again = f"; --refit={every} fits again every {every} steps" if every < self.steps else ""
+        return f"{doubt}{again}."
 
 
-def find_difference(parts: SplitRecording, causes: Sequence[Cause] = ()) -> Halves | None:
-    """Compares the two parts; None if they do not differ measurably.
+def find_difference(parts: SplitRecording, causes: Sequence[Cause] = (), least_refit: int = 1) -> Halves | None:
+    """Compares the two parts; None if they do not differ measurably. `least_refit` is as of `Halves`.
 
     Three things are compared: the level (the logarithm of each step's median), the spread (of the slowest compute time
     over this median), and each worker's compute time over this median. Each part is cut into blocks of consecutive
@@ -120,7 +123,8 @@ def find_difference(parts: SplitRecording, causes: Sequence[Cause] = ()) -> Halv
     if not order and level is None and spread is None and not dated:
         return None
     first = int(parts.complete.steps[parts.train_steps])
-    return Halves(first, len(parts.test), level, spread, {parts.workers[n]: ratios[n] for n in order}, dated)
+    workers = {parts.workers[n]: ratios[n] for n in order}
+    return Halves(first, len(parts.test), level, spread, workers, dated, least_refit)
 
 
 def _dated(

@@ -17,16 +17,20 @@ _MOST_COST, _OVERHEAD = 6_000_000, 150
 """Most cost of all re-fits, and the cost of a step besides that of its workers."""
 
 
-def why_not(parts: SplitRecording, every: int) -> str:
-    """Say why the re-fits are left out; empty if they are not."""
+def least(parts: SplitRecording) -> int:
+    """Return the fewest steps between two fits: more fits would take too long."""
     steps, workers = parts.train.shape
     most = max(1, _MOST_COST // (tuning.predicted_steps(steps, workers) * (workers + _OVERHEAD)))
-    count = -(-len(parts.test) // every)
-    if count <= most:
+    return -(-len(parts.test) // most)
+
+
+def why_not(parts: SplitRecording, every: int) -> str:
+    """Say why the re-fits are left out; empty if they are not."""
+    if every >= least(parts):
         return ""
-    least = -(-len(parts.test) // most)
     return (
-        f"Every {every} steps means {count} fits, too many for this number of workers; --refit={least} or more works."
+        f"Every {every} steps means {-(-len(parts.test) // every)} fits, too many for this number of workers; "
+        f"--refit={least(parts)} or more works."
     )
 
 
