@@ -5,7 +5,7 @@ import functools
 import hashlib
 import inspect
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,8 +17,8 @@ _PLAIN = bool | int | float | complex | str | bytes | None
 def fingerprint(value: Any) -> str:
     """Return 16 digits that differ where a number, a word or a function in a value does, in any process.
 
-    Functions are told apart by their names, the numbers in their code, their defaults, and what their closures hold;
-    other objects by their fields.
+    Functions are told apart by their names, the numbers in their code, their defaults, and what their
+    closures hold; other objects by their fields.
 
     Example:
       >>> import optax
@@ -46,7 +46,7 @@ def _parts(value: Any, seen: dict[int, Any]) -> Iterator[bytes]:
 
 
 def _parts_of_object(value: Any, seen: dict[int, Any]) -> Iterator[bytes]:
-    held: Any = ()
+    held: Sequence[Any] = ()
     if isinstance(value, Mapping):
         held = sorted(value.items(), key=lambda item: repr(item[0]))
     elif isinstance(value, tuple | list):
@@ -55,30 +55,31 @@ def _parts_of_object(value: Any, seen: dict[int, Any]) -> Iterator[bytes]:
         held = (value.func, value.args, value.keywords)
     elif isinstance(value, types.MethodType):
         held = (value.__func__, value.__self__)
-    elif hasattr(value, "__wrapped__"):  # such as a function that is compiled
-        held = (value.__wrapped__,)
     elif isinstance(value, types.FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
-        held = (value.__name__, _numbers(value.__code__), value.__defaults__, value.__kwdefaults__, cells)
+        numbers = list(_numbers(value.__code__.co_consts))
+        held = (value.__name__, numbers, value.__defaults__, value.__kwdefaults__, cells)
+    elif hasattr(value, "__wrapped__"):  # such as a function that is compiled
+        held = (value.__wrapped__,)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         held = [getattr(value, field.name) for field in dataclasses.fields(value)]
     elif not isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
         held = (getattr(value, "__dict__", {}),)
     named = value if inspect.isroutine(value) or isinstance(value, type) else type(value)
-    yield getattr(named, "__qualname__", type(value).__name__).encode()
+    yield f"{getattr(named, '__qualname__', type(value).__name__)} {len(held)}".encode()
     for part in held:
         yield from _parts(part, seen)
 
 
-def _numbers(code: types.CodeType) -> list[Any]:
-    """Return the numbers in code, and in that of the functions within it."""
-    found = []
-    for constant in code.co_consts:
+def _numbers(constants: Iterable[Any]) -> Iterator[Any]:
+    """Yield the numbers among the constants of code, and of the functions within it; Python keeps some in tuples."""
+    for constant in constants:
         if isinstance(constant, types.CodeType):
-            found += _numbers(constant)
+            yield from _numbers(constant.co_consts)
+        elif isinstance(constant, tuple | frozenset):
+            yield from _numbers(sorted(constant, key=repr) if isinstance(constant, frozenset) else constant)
         elif isinstance(constant, int | float):
-            found.append(constant)
-    return found
+            yield constant
 
 
 def _is_full(cell: Any) -> bool:

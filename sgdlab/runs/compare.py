@@ -66,7 +66,8 @@ def compare(
 
     Returns:
       A row for each run, the single workers first: the method, the number of workers, the seed, what is swept, and the
-      run's summary, such as `test_accuracy`, `seconds` (virtual) and `diverged`.
+      run's summary, such as `test_accuracy`, `seconds` (virtual) and `diverged`. Where `epochs` or `seconds` are swept,
+      those that the run has done are `run_epochs` and `run_seconds`.
 
     Raises:
       ValueError: where an argument is impossible, or pandas is not installed.
@@ -114,7 +115,10 @@ def compare(
         if workdir is not None:
             session.store.tidy()
             print(f"Report: {compared_report.report(runs, found, path, over, tuned=chosen or settings)[1]}")
-    rows = [{name: point.varied.get(name) for name in over} | found[point.key][-1] for point in runs.runs]
+    rows = []
+    for point in runs.runs:
+        done = {f"run_{name}" if name in over else name: value for name, value in found[point.key][-1].items()}
+        rows.append(done | {name: point.varied.get(name) for name in over})
     found_rows = pandas.DataFrame(rows).drop(columns=list(_NOT_IN_TABLES), errors="ignore")
     first = ["method", "num_workers", "seed", *over]
     return found_rows[[*first, *(name for name in found_rows.columns if name not in first)]]

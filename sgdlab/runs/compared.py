@@ -20,6 +20,9 @@ from sgdlab.runs.work import Point, label
 EQUAL = ("time", "gradients")
 """Names the quantity that all methods have as much of."""
 
+_ALONE = {"transport": "free", "compression": "none", "failures": "none"}
+"""The parts of a single worker, which sends nothing and never fails."""
+
 
 class Checked(NamedTuple):
     """Holds what a check of a comparison finds before its runs."""
@@ -43,7 +46,7 @@ def comparison(
     A single worker is the first of the cluster, alone; it does its epochs, sends nothing and never fails. That which
     methods are compared with has its own protocol and rule, whatever the configuration says; it is one of the methods'
     baselines. The product of further entries' values is done of each run; an entry of `optimizer` that a method does
-    not take is not varied there.
+    not take is not varied there, nor is what a single worker has not.
 
     By `equal`, one of `EQUAL`, runs end as `sgdlab.runs.tuning.by_time` has it, or as the configuration does, which
     counts epochs of used gradients. With `tuned`, entries of methods by name and number of workers, runs are tested
@@ -65,16 +68,16 @@ def comparison(
     every, several = known.methods(), [n for n in num_workers if n > 1]
     config = config.copy_and_resolve_references()
     if arguments.one_of("equal", equal, EQUAL) == "time":
-        by_time(config)
+        by_time(config, over)
     if tuned is not None and config.split == "own":
         config.split = "rotating"  # folds that tuning has not seen
     # The cluster whose first worker is alone.
     cluster: dict[str, Any] = {"cluster.num_workers": min(several)} if several else {}
     if config.budget is not None:
         cluster["budget"] = None  # a single worker does its epochs
-    for family, nothing in {"transport": "free", "compression": "none", "failures": "none"}.items():
+    for family, nothing in _ALONE.items():
         if config.get(family) and config[family].kind != nothing:
-            cluster[f"{family}.kind"] = nothing  # it sends nothing, and never fails
+            cluster[f"{family}.kind"] = nothing
     alone = [name for name in known.baselines() if any(every[method].baseline == name for method in names)]
     kinds = [
         {"method": name, **cluster, "cluster.first_workers": 1, "protocol.kind": None, "rule.kind": None}
@@ -101,7 +104,9 @@ def comparison(
 
 
 def _products(config: ConfigDict, kind: Mapping[str, Any], over: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return the product of entries' values, without the entries of `optimizer` that runs of a kind do not take."""
+    """Return the product of the values of those entries that runs of a kind take."""
+    if "cluster.first_workers" in kind:
+        over = {n: values for n, values in over.items() if n != "budget" and n.partition(".")[0] not in _ALONE}
     if any(name.startswith("optimizer.") for name in over):
         settings = config.copy_and_resolve_references()
         settings.update_from_flattened_dict(dict(kind))

@@ -60,11 +60,22 @@ def report(
 def _varied(point: Point, records: Records, over: Iterable[str]) -> Records:
     """Return the records of a run without the entries that are varied elsewhere, and that it does not take."""
     run, *rest = records
+    config = run["config"]
     for name in set(over) - point.varied.keys():
-        group, _, entry = name.partition(".")
-        own = {key: value for key, value in run["config"][group].items() if key != entry}
-        run = run | {"config": run["config"] | {group: own}}
-    return [run, *rest]
+        config = _without(config, name.split("."))
+    return [run | {"config": config}, *rest]
+
+
+def _without(entries: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    """Return nested entries without the one at a path.
+
+    Example:
+      >>> _without({"seed": 0, "optimizer": {"momentum": 0.9, "nesterov": True}}, ["optimizer", "momentum"])
+      {'seed': 0, 'optimizer': {'nesterov': True}}
+    """
+    first, *rest = path
+    kept = {name: value for name, value in entries.items() if name != first}
+    return {**entries, first: _without(entries[first], rest)} if rest and first in entries else kept
 
 
 def _chosen(groups: Sequence[Group], tuned: Tuned) -> "Table | None":

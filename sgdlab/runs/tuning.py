@@ -6,7 +6,7 @@ import math
 import os
 import pathlib
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -291,13 +291,13 @@ def read(path: str | os.PathLike[str]) -> Tuned:
         ) from error
 
 
-def by_time(config: ConfigDict) -> None:
+def by_time(config: ConfigDict, varied: Collection[str] = ()) -> None:
     """Set what compares methods at equal time, where the configuration does not say otherwise.
 
     A run ends after `BUDGET` times the virtual time of synchronous SGD for its epochs, unless `seconds` or `budget` are
-    given; it has `EVALUATIONS` at geometric spacing, unless that is given.
+    given, or among the entries that are `varied`; it has `EVALUATIONS` at geometric spacing, unless that is given.
     """
-    if config.seconds is None and config.budget is None:
+    if config.seconds is None and config.budget is None and not {"seconds", "budget"} & set(varied):
         config.budget = BUDGET
     if config.spacing == "even":
         config.spacing, config.evaluations = "geometric", EVALUATIONS

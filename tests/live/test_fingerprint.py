@@ -55,8 +55,33 @@ def test_fingerprints_are_of_what_is_held_and_the_same_in_any_process():
     assert fingerprint(np.zeros(2)) != fingerprint(np.zeros((2, 1)))
     assert fingerprint(functools.partial(itself, 1)) != fingerprint(functools.partial(itself, 2))
     assert fingerprint(jax.jit(lambda x: 0.5 * x)) != fingerprint(jax.jit(lambda x: 0.25 * x))
+    assert fingerprint([[1], 2]) != fingerprint([[1, 2]])
     many = [fingerprint([[0.5, number], {"a": number}]) for number in range(20)]  # of objects that are soon gone
     assert len(set(many)) == 20
+
+
+def test_numbers_that_python_keeps_in_tuples_and_those_of_a_wrapper_count():
+    def decayed(updates):
+        first, second = 0.9, 0.99
+        return first * updates + second
+
+    def otherwise(updates):
+        first, second = 0.5, 0.1
+        return first * updates + second
+
+    otherwise.__name__, otherwise.__qualname__ = decayed.__name__, decayed.__qualname__
+    assert (0.9, 0.99) in decayed.__code__.co_consts
+    assert fingerprint(decayed) != fingerprint(otherwise)
+
+    def scaled(factor):
+        @functools.wraps(decayed)
+        def wrapper(updates):
+            return factor * decayed(updates)
+
+        return wrapper
+
+    assert fingerprint(scaled(0.1)) == fingerprint(scaled(0.1)) != fingerprint(scaled(10.0))
+    assert fingerprint(jax.jit(scaled(0.1))) == fingerprint(jax.jit(scaled(0.1))) != fingerprint(jax.jit(scaled(10.0)))
 
 
 def test_a_policy_with_another_predictor_is_another():

@@ -308,6 +308,12 @@ class TestInPython:
         part = table[table["optimizer.learning_rate"] == 0.1]
         assert one.test_accuracy.tolist() == part.test_accuracy.tolist()
 
+    def test_what_is_swept_stands_beside_what_was_done(self, tmp_path):
+        table = self.compared(None, methods=["asgd"], seeds=1, sweep={"epochs": [0.5, 1.0]})
+        assert table.columns.tolist()[:4] == ["method", "num_workers", "seed", "epochs"]
+        assert table.epochs.tolist() == [0.5, 1.0] * 2
+        assert (table.run_epochs != table.epochs).any()  # at equal time, as many as there are in it
+
     def test_a_report_is_drawn_again_where_what_it_shows_or_itself_has_changed(self, tmp_path, monkeypatch, capsys):
         undrawn.leave_undrawn(monkeypatch)
 

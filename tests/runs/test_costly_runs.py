@@ -7,7 +7,7 @@ from lib import pages, tiny
 from sgdlab.errors import UsageError
 from sgdlab.failures import FAILURES
 from sgdlab.results import summary, table, timeline
-from sgdlab.runs import compared, configuration, resolve
+from sgdlab.runs import compared, compared_report, configuration, resolve
 from sgdlab.runs.messages import costs_of, sizes_of
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.tasks import task_of
@@ -107,6 +107,25 @@ def test_a_single_worker_sends_nothing():
     assert (serial.transport, serial.compression) == (None, None)
     assert (several.transport.name, several.compression.used.name) == ("star", "top_k")
     assert compared.comparison(tiny.config(), ["asgd"], [2], 1).runs[0].varied.get("transport.kind", "") == ""
+
+
+def test_a_single_worker_sends_nothing_whatever_is_swept():
+    over = {"transport.kind": ["free", "star"], "failures.kind": ["independent"], "budget": [1.0, 2.0]}
+    sweep = compared.comparison(tiny.config(), ["asgd"], [2], 1, over)
+    alone, *several = (resolve(point.settings) for point in sweep.runs)
+    assert (alone.transport, alone.failures, alone.ending.budget) == (None, None, None)
+    assert [(one.transport is None, one.ending.budget) for one in several] == [
+        (True, 1.0), (True, 2.0), (False, 1.0), (False, 2.0),
+    ]  # fmt: skip
+    # It is the one of a comparison that varies nothing; its table has no value of what it does not take.
+    (plain, _) = compared.comparison(tiny.config(), ["asgd"], [2], 1, equal="gradients").runs
+    assert alone.identity | {"spacing": 0, "evaluations": 0} == resolve(plain.settings).identity | {
+        "spacing": 0, "evaluations": 0,
+    }  # fmt: skip
+    records = [{"config": alone.identity}, {}]
+    ((run, _),) = [compared_report._varied(sweep.runs[0], records, over)]
+    assert "budget" not in run["config"]
+    assert "kind" not in run["config"].get("transport", {})
 
 
 def test_failures_follow_the_seed():

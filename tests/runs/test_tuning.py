@@ -389,6 +389,8 @@ def test_methods_have_equal_time_or_equal_gradients():
     assert ends[0] == pytest.approx(ends[1], rel=0.2)
     equal = compared.comparison(tiny.config(), ["asgd", "synchronous"], [4], 1, equal="gradients")
     assert {make_plan(point.settings).experiment.epochs for point in equal.runs} == {1.0}
+    swept = compared.comparison(tiny.config(), ["asgd"], [4], 1, {"seconds": [30.0, 60.0]})
+    assert [(run.settings.seconds, run.settings.budget) for run in swept.runs[-2:]] == [(30.0, None), (60.0, None)]
     given = compared.comparison(tiny.config(seconds=60.0), ["asgd", "synchronous"], [4], 1)
     assert all(make_plan(point.settings).schedule.wall_clock() <= 60 for point in given.runs)
     with pytest.raises(ValueError, match="equal='steps' must be one of time, gradients"):

@@ -123,7 +123,7 @@ class _Rows:
         self.runtimes, self.kept, self.medians = complete.runtimes, kept, complete.medians
 
     def extended(self, episodes: Sequence[Episode], workers: Sequence[int]) -> tuple[Episode, ...]:
-        """Return the episodes in rows of all steps, with the pauses at their ends in which their workers are slow too."""
+        """Return episodes in rows of all steps, with the pauses at their ends in which their workers are slow too."""
         if not episodes:
             return ()
         excess = arrays.median(self.runtimes[:, list(workers)], axis=1) - self.medians
