@@ -2,7 +2,7 @@
 
 import jinja2
 
-from docs.making import decision, recorded, simulated
+from docs.making import decision, recorded, rewards, simulated
 
 _ENVIRONMENT = jinja2.Environment(
     variable_start_string="[[=",
@@ -16,7 +16,7 @@ _ENVIRONMENT = jinja2.Environment(
 )
 
 
-_GLOBALS = {"decision": decision, "recorded": recorded, "simulated": simulated}
+_GLOBALS = {"decision": decision, "recorded": recorded, "rewards": rewards, "simulated": simulated}
 
 
 def page(markdown: str) -> str:

@@ -19,7 +19,11 @@ PYTHON = [(page, code) for page in PAGES for language, code in BLOCK.findall(TEX
 
 def commands(page):
     """The commands of a page that have flags, without their comments."""
-    lines = [line.split("  #")[0].strip() for _, code in BLOCK.findall(TEXTS[page]) for line in code.splitlines()]
+    lines = [
+        line.split("  #")[0].strip()
+        for _, code in BLOCK.findall(TEXTS[page])
+        for line in code.replace("\\\n", " ").splitlines()
+    ]
     return [line for line in lines if line.startswith("sgdlab ") and "=" in line]
 
 
