@@ -1,6 +1,7 @@
 """The table of the page on stale rollouts: rewards by rule and policy, as stored."""
 
 import csv
+import itertools
 import pathlib
 
 from docs.making import tables
@@ -9,7 +10,7 @@ _STORED = pathlib.Path(__file__).parents[2] / "experiments" / "results" / "rollo
 
 _MEAN, _LONGEST = "reward in the end, mean of the classes", "reward in the end of the class with the longest prompts"
 _STALENESS = "mean staleness of the symbols, versions"
-_TASKS = {"toy": "", "addition": "*sums:* "}
+_TASKS = {"toy": "toy", "addition": "sums"}
 _POLICIES = {
     "synchronous": "synchronous",
     "admission 4": "admission, η 4",
@@ -25,12 +26,8 @@ def table() -> str:
         found = {(r["task"], r["policy"], r["rule"], r["quantity"]): float(r["ours"]) for r in csv.DictReader(file)}
     rules = list(dict.fromkeys(rule for _, _, rule, _ in found))
     rows = []
-    for task, begin in _TASKS.items():
-        for policy, title in _POLICIES.items():
-            cells = [
-                f"{found[task, policy, rule, _MEAN]:.2f} ({found[task, policy, rule, _LONGEST]:.2f})" for rule in rules
-            ]
-            staleness = f" ({found[task, policy, rules[0], _STALENESS]:.2g})" if task == "toy" else ""
-            rows.append([f"{begin}{title}{staleness}", *cells])
-            begin = ""
+    for (task, name), (policy, title) in itertools.product(_TASKS.items(), _POLICIES.items()):
+        staleness = f" ({found[task, policy, rules[0], _STALENESS]:.2g})" if task == "toy" else ""
+        cells = [f"{found[task, policy, rule, _MEAN]:.2f} ({found[task, policy, rule, _LONGEST]:.2f})" for rule in rules]
+        rows.append([f"{name}: {title}{staleness}", *cells])
     return tables.table(["policy (mean staleness of the symbols)", *(f"`{rule}`" for rule in rules)], rows)
