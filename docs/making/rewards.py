@@ -28,6 +28,7 @@ def table() -> str:
     rows = []
     for (task, name), (policy, title) in itertools.product(_TASKS.items(), _POLICIES.items()):
         staleness = f" ({found[task, policy, rules[0], _STALENESS]:.2g})" if task == "toy" else ""
-        cells = [f"{found[task, policy, rule, _MEAN]:.2f} ({found[task, policy, rule, _LONGEST]:.2f})" for rule in rules]
+        cases = [(task, policy, rule) for rule in rules]
+        cells = [f"{found[*case, _MEAN]:.2f} ({found[*case, _LONGEST]:.2f})" for case in cases]
         rows.append([f"{name}: {title}{staleness}", *cells])
     return tables.table(["policy (mean staleness of the symbols)", *(f"`{rule}`" for rule in rules)], rows)
