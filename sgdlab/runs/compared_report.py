@@ -60,10 +60,9 @@ def report(
 def _varied(point: Point, records: Records, over: Iterable[str]) -> Records:
     """Return the records of a run without the entries that are varied elsewhere, and that it does not take."""
     run, *rest = records
-    config = run["config"]
     for name in set(over) - point.varied.keys():
-        config = _without(config, name.split("."))
-    return [run | {"config": config}, *rest]
+        run = run | {"config": _without(run["config"], name.split("."))}
+    return [run, *rest]
 
 
 def _without(entries: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
