@@ -15,9 +15,10 @@ class RecorderCallback(Callback):
         self.recorder = recorder
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
-        """Register the hook by which the wait inside of backward is told, and begin with the trainer's step."""
+        """Register the hook by which the wait inside of backward is told, and begin with the trainer's batch."""
         record_wrapped(trainer.strategy.model, self.recorder)
-        self.recorder.step(trainer.global_step)
+        # Not `global_step`, the number of updates: several batches may make one.
+        self.recorder.step(trainer.fit_loop.epoch_loop.batch_progress.total.ready)
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Count what came before as loading."""

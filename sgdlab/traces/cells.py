@@ -5,6 +5,7 @@ import datetime
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -90,7 +91,7 @@ class Cells:
       names: column -> its names.
       numbers: column -> float64[R], NaN where a cell is empty or no number; begins may be dates, datetime64[R].
       notes: what was decided, in sentences.
-      left_out: how many lines were left out because they name the columns again, or are of another kind.
+      left_out: how many lines were left out, by what they are: they name the columns again, or are of another kind.
     """
 
     layout: ColumnLayout
@@ -98,7 +99,7 @@ class Cells:
     names: dict[str, Names] = dataclasses.field(default_factory=dict)
     numbers: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    left_out: int = 0
+    left_out: Counter[str] = dataclasses.field(default_factory=Counter)
 
     @classmethod
     def of(
@@ -128,7 +129,7 @@ class Cells:
         if len(tables) == 1:
             return tables[0]
         whole = cls(tables[0].layout, CheckedRows.joined([table.rows for table in tables]))
-        whole.left_out = sum(table.left_out for table in tables)
+        whole.left_out = sum((table.left_out for table in tables), Counter())
         whole.notes = tuple(dict.fromkeys(note for table in tables for note in table.notes))
         for column in tables[0].names:
             if all(column in table.names for table in tables):
@@ -140,6 +141,11 @@ class Cells:
                 else:
                     whole.notes += (f"column {column!r} was left out: it holds both numbers and dates",)
         return whole
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Return the notes, and which lines were left out."""
+        return (*self.notes, *(f"{what} were left out: {count:,}" for what, count in self.left_out.items()))
 
     def at(self, rows: np.ndarray) -> "Cells":
         """Return some of the rows, by their rising indices."""

@@ -187,7 +187,8 @@ INDEX = "Unnamed: 0"
 
 _METRICS = (
     "loss", "lr", "epoch", "accuracy", "acc", "perplexity", "ppl", "throughput", "tokens", "samples", "loss_scale",
-    "learning_rate", "grad_norm", "gradient_norm", "runtime", "memory", "mem",
+    "learning_rate", "grad_norm", "gradient_norm", "runtime", "memory", "mem", "mean", "average", "avg", "median",
+    "min", "minimum", "max", "maximum", "std", "sum", "total",
 )  # fmt: skip
 _EXTREMES = re.compile(r"__(MIN|MAX)$")
 

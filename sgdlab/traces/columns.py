@@ -41,6 +41,7 @@ class ColumnLayout:
         if columns count as workers only because nothing else is known of them.
       parts: of a long table with several columns of times, what they make; `columns["duration"]` is the first then.
       remarks: what else was decided, in sentences.
+      local: column that counts the workers of a machine; it is not read, as each file is a worker's.
     """
 
     kind: str
@@ -50,6 +51,7 @@ class ColumnLayout:
     guessed: frozenset[str] = frozenset()
     parts: column_names.TimeColumns | None = None
     remarks: tuple[str, ...] = ()
+    local: str | None = None
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -130,7 +132,9 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
         found["duration"] = times.added[0]
     missing = [part for part in NECESSARY if part not in found and not (part == "worker" and of_worker)]
     if not missing and not patterns:
-        return _long(found, options, said, times)
+        group, matching = groups["worker"]
+        local = matching[0] if "worker" not in found and group == WITHIN_NODE and matching else None
+        return dataclasses.replace(_long(found, options, said, times), local=local)
     sure = {
         part: name
         for part, name in found.items()

@@ -77,6 +77,8 @@ def nccl_flight_recorder(*, path: str | pathlib.Path, options: Options) -> Recor
 
     def add(file: pathlib.Path) -> None:
         rank, (entries, known) = rank_in(file), _read(file)
+        if rank is None:
+            raise BadTrace("has no rank in its name: name it nccl_trace_rank_0 and so on")
         if rank in dumps:
             raise BadTrace(f"is a second dump of rank {rank}; there must be one of each rank")
         dumps[rank] = entries

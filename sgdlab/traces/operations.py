@@ -41,7 +41,7 @@ def build_operations(cells: Cells, *, skip: bool) -> Recording:
     have these columns.
     """
     layout, rows = cells.layout, cells.rows
-    columns, notes = layout.columns, [*layout.notes, *cells.notes]
+    columns, notes = layout.columns, [*layout.notes, *cells.said]
     names = cells.names[columns["optype"]]
     if not any(name.endswith(_COMPUTE) for name in names.values):
         raise BadTrace(f"column 'optype' must have operations that end in {_COMPUTE!r}")
@@ -112,7 +112,9 @@ def _rows(cells: Cells, indices: list[np.ndarray]) -> pipelines.OperationRows:
     if not kept.any():
         raise pipelines.NotAPipeline("no row has a start and a duration")
     of_stage = numbers.get("mc", np.full(len(kept), np.nan))  # the n-th chunk of a stage
-    chunk = numbers.get("gmc", np.where(of_stage >= 0, of_stage * (np.nanmax(stage[kept]) + 1) + stage, -1))
+    first, last = np.nanmin(stage[kept]), np.nanmax(stage[kept])
+    first = first if first == 1 else 0  # stages may count from 1
+    chunk = numbers.get("gmc", np.where(of_stage >= 0, of_stage * (last + 1 - first) + stage - first, -1))
     number = numbers.get("seq_id")
     whole = lambda column: np.nan_to_num(column[kept], nan=-1).astype(np.int64)
     start = numbers["start_ts"][kept]

@@ -50,10 +50,15 @@ def workers(files: Sequence[pathlib.Path]) -> dict[pathlib.Path, str]:
       ['0', '1']
       >>> list(workers([pathlib.Path("east.csv"), pathlib.Path("west.csv")]).values())
       ['east', 'west']
+      >>> list(workers([pathlib.Path("train.0.csv"), pathlib.Path("train.1.csv")]).values())
+      ['train.0', 'train.1']
     """
+    of_series = len(set(map(series, files)))
     whole = {file: file.name.partition(".")[0] for file in files}
+    if len(set(whole.values())) < of_series:  # such as train.0.csv and train.1.csv
+        whole = {file: re.sub(r"\.[a-z]+(\.gz)?$", "", series(file), flags=re.IGNORECASE) for file in files}
     named = {file: number_behind_rank(file) or name for file, name in whole.items()}
-    return named if len(set(named.values())) == len(set(map(series, whole))) else whole
+    return named if len(set(named.values())) == of_series else whole
 
 
 def series(file: pathlib.Path) -> str:

@@ -5,11 +5,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from sgdlab.traces.phases import WAIT
+from sgdlab.traces.phases import WAIT, is_communication, words
 from sgdlab.traces.recording import Recording
 
 _EXPLAINED, _FEWEST = 0.8, 20
 """Least share of the differences between workers that a stage makes up for if the wait is in it, and fewest steps."""
+
+_USUAL = (
+    {"data", "load", "loader", "loading", "dataloader", "input", "inputs", "fetch", "batch"},
+    {"forward", "fwd"},
+    {"loss"},
+    {"backward", "bwd"},
+    {"update", "optimizer", "optimiser", "optim", "opt", "step"},
+)
+"""Words of the names of stages, in the order in which they come in a step."""
 
 
 def without_waits(recording: Recording, order: Sequence[str]) -> Recording:
@@ -27,15 +36,18 @@ def without_waits(recording: Recording, order: Sequence[str]) -> Recording:
       recording: as it was read.
       order: names of the stages in the order in which they come in a step.
     """
+    stages = list(dict.fromkeys(name.removesuffix(WAIT) for name in order))
+    place = lambda name: [*stages, name].index(name)
     named = [name for name in recording.communication if name.endswith(WAIT)]
-    phases, others, notes = dict(recording.phases), dict(recording.communication), recording.notes
+    phases = {name: recording.phases[name] for name in sorted(recording.phases, key=place)}
+    others, notes = dict(recording.communication), recording.notes
     if not others and (found := find_wait(phases, recording.steps)):
         named, others[found + WAIT] = [found + WAIT], phases.pop(found)
         notes += (
             f"{found!r} contains the wait for the others: it is shorter, the longer a worker's other stages take",
         )
     if not named:
-        return recording
+        return dataclasses.replace(recording, phases=phases)
     own = np.sum([*phases.values()], axis=0) if phases else recording.runtimes
     phases = phases or {"compute": own}
     for name in named:
@@ -43,9 +55,36 @@ def without_waits(recording: Recording, order: Sequence[str]) -> Recording:
         stage, others[name] = name.removesuffix(WAIT), others[name] - least
         least = np.where(np.isnan(own), np.nan, np.nan_to_num(least))
         phases[stage], own = phases.get(stage, np.zeros(1)) + least, own + least
-    stages = list(dict.fromkeys(name.removesuffix(WAIT) for name in order))
-    phases = {name: phases[name] for name in sorted(phases, key=lambda name: [*stages, name].index(name))}
+    phases = {name: phases[name] for name in sorted(phases, key=place)}
     return dataclasses.replace(recording, runtimes=own, phases=phases, communication=others, notes=notes)
+
+
+def in_usual_order(names: Sequence[str]) -> list[str]:
+    """Return the names of stages in the order in which they come in a step: as they are, unless a sort has put them so.
+
+    Names that stand in alphabetical order say nothing of it. If each of them is usual, such as "forward", they are put
+    in the usual order; communication comes before the update.
+
+    Example:
+      >>> in_usual_order(["backward", "data", "forward", "optimizer_step"])
+      ['data', 'forward', 'backward', 'optimizer_step']
+      >>> in_usual_order(["forward", "backward", "data"])
+      ['forward', 'backward', 'data']
+    """
+    places = [_place(name) for name in names]
+    known = [place for place in places if place is not None]
+    if list(names) != sorted(names) or len(known) < len(places):
+        return list(names)
+    return [name for _, name in sorted(zip(known, names, strict=True))]
+
+
+def _place(name: str) -> float | None:
+    """Return where in a step a stage of that name usually is; None where the name does not tell."""
+    own = set(words(name.removesuffix(WAIT)))
+    place = next((place for place, usual in enumerate(_USUAL) if own & usual), None)
+    if place is None and is_communication(name):
+        return len(_USUAL) - 1.5
+    return place
 
 
 def find_wait(stages: Mapping[str, np.ndarray], steps: np.ndarray) -> str | None:

@@ -1,6 +1,7 @@
 """Long tables, of a row for each worker and step or each phase of it; and wide ones, of a column for each worker."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ def build_long(cells: Cells, *, skip: bool) -> Recording:
     """Build the recording of a long table: see `sgdlab.traces.tables.build`."""
     layout, columns, rows = cells.layout, cells.layout.columns, cells.rows
     tell_apart(cells)
-    notes = [*layout.notes, *cells.notes]
+    notes = [*layout.notes, *cells.said]
     step = cells.wholes(columns["step"])
     workers, worker = ordered(cells.named(columns["worker"]))
     named = cells.named(columns["phase"]) if "phase" in columns else Names((), np.zeros(0, np.int64))
@@ -55,10 +56,17 @@ def build_long(cells: Cells, *, skip: bool) -> Recording:
         fields |= _parts(cells, kept, table, steps, place)
     elif taken := fields.get("communication"):
         notes.append(f"read as communication: {', '.join(map(repr, taken))}")
+    named_stages = phases or [base(name) for name in layout.times]
+    order = stages.in_usual_order(named_stages)
     if (start := columns.get("start")) in cells.numbers:
-        fields["began"] = _began(cells.numbers[start][kept], place // len(table.workers), steps.size, layout, notes)
+        starts = cells.numbers[start][kept]
+        fields["began"] = _began(starts, place // len(table.workers), steps.size, layout, notes)
+        if table.phase is not None:
+            order = _by_start(starts, place, table.phase, phases)
+    elif order != list(named_stages):
+        notes.append(f"stages are in alphabetical order; the usual one was taken: {', '.join(order)}")
     whole = Recording(**fields, steps=steps, workers=table.workers, nodes=_those(nodes, used), notes=tuple(notes))
-    return stages.without_waits(whole, phases or [base(name) for name in layout.times])
+    return stages.without_waits(whole, order)
 
 
 def _those(names: Sequence[str], used: np.ndarray) -> tuple[str, ...]:
@@ -247,7 +255,7 @@ def _nodes(node: Names, kept: np.ndarray, table: _Table, notes: list[str]) -> tu
 def build_wide(cells: Cells, *, skip: bool) -> Recording:
     """Build the recording of a wide table: see `sgdlab.traces.tables.build`."""
     check_workers(cells.layout, cells.numbers)
-    layout, rows, notes = cells.layout, cells.rows, [*cells.layout.notes, *cells.notes]
+    layout, rows, notes = cells.layout, cells.rows, [*cells.layout.notes, *cells.said]
     steps = np.arange(len(rows), dtype=np.float64)
     if column := layout.columns.get("step"):
         steps = cells.wholes(column)
@@ -291,6 +299,17 @@ def _began(
         notes.append(f"column {name!r} was left out: steps begin no later than steps before them, so it is no clock")
         return None
     return first
+
+
+def _by_start(starts: np.ndarray, place: np.ndarray, phase: np.ndarray, phases: Sequence[str]) -> list[str]:
+    """Phases in the order in which they begin after the first one of their worker and step, by the median."""
+    known = np.isfinite(starts) & (phase >= 0)
+    seconds = seconds_since(starts, np.datetime64(0, "s")) if are_dates(starts) else starts
+    first = np.full(place.max() + 1, np.inf)
+    np.minimum.at(first, place[known], seconds[known])
+    after = [seconds[rows] - first[place[rows]] for code in range(len(phases)) for rows in [known & (phase == code)]]
+    medians = [float(np.median(each)) if each.size else math.inf for each in after]
+    return [phases[code] for code in np.argsort(medians, kind="stable")]
 
 
 RESTARTS = 0.1
@@ -338,7 +357,7 @@ def tell_apart(cells: Cells) -> None:
         whole = step[np.isfinite(step)]
         steps = int(whole.max()) + 1
         if whole.min() >= 0 and len(epoch.values) * steps < 2**53:
-            number = _numbers(epoch)
+            number = epoch_numbers(epoch)
             cells.numbers[columns["step"]] = np.where(epoch.codes >= 0, number * steps + step, np.nan)
             cells.notes += (f"{columns['epoch']} * {steps:,} + {columns['step']} was read as the step",)
 
@@ -352,8 +371,8 @@ def named_by_node(worker: Names, node: Names) -> Names:
     return Names.coded(names, codes)
 
 
-def _numbers(epoch: Names) -> np.ndarray:
-    """The number of each row's epoch, or its place among them where they are no whole numbers."""
+def epoch_numbers(epoch: Names) -> np.ndarray:
+    """Return the number of each row's epoch, or its place among them where they are no whole numbers."""
     if all(value.isdecimal() for value in epoch.values):
         return np.array([*map(float, epoch.values), np.nan])[epoch.codes]
     return ordered(epoch)[1].astype(np.float64)

@@ -93,15 +93,15 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> Cell
             raise BadTrace(
                 f"{file.name} has a column for each worker; one file for each worker must have a row for each step"
             )
+        if layout.local is not None and "phase" not in layout.columns and _repeats(cells):  # the file is of a machine
+            named = (*options.columns, f"worker={layout.local}")
+            return _loaded(files, dataclasses.replace(options, columns=named), load)
         if "worker" not in layout.columns and layout.kind == "long":
             cells.layout = dataclasses.replace(layout, columns={"worker": _FILE, **layout.columns})
             cells.names[_FILE] = Names((worker,), np.zeros(len(cells.rows), np.int64))
     if not found:
         raise BadTrace("must hold files with rows; all are empty")
-    name, first = next((name, cells.layout) for name, cells in found.items())
-    for other, cells in found.items():
-        if _named(cells.layout) != _named(first) or cells.layout.parts != first.parts:
-            raise BadTrace(f"{other} has other columns than {name}: {_named(cells.layout)} and {_named(first)}")
+    first = _check_alike(found)
     cells = Cells.joined(_last_recorded(found))
     there = {part: column for part, column in first.columns.items() if column in cells.names or column in cells.numbers}
     cells.layout = dataclasses.replace(first, columns=there)
@@ -112,22 +112,52 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> Cell
     return cells
 
 
+def _check_alike(found: Mapping[str, Cells]) -> ColumnLayout:
+    """Return the layout of the first table, which all have."""
+    name, first = next((name, cells.layout) for name, cells in found.items())
+    for other, cells in found.items():
+        if _named(cells.layout) != _named(first) or cells.layout.parts != first.parts:
+            raise BadTrace(f"{other} has other columns than {name}: {_named(cells.layout)} and {_named(first)}")
+    return first
+
+
+def _repeats(cells: Cells) -> bool:
+    """Tell whether a step has several rows in most of a table."""
+    step = cells.numbers[cells.layout.columns["step"]]
+    return 2 * np.unique(step).size <= step.size
+
+
 def _last_recorded(found: Mapping[str, Cells]) -> list[Cells]:
     """The tables of files, less steps that a later file of the same series has again: the job was started again."""
     of_series: dict[str, list[str]] = {}
     for name in found:
         of_series.setdefault(paths.series(pathlib.Path(name)), []).append(name)
     kept = dict(found)
+    places = _places(found)
     for names in of_series.values():
         again = np.inf
         for name in reversed(names):
-            step = found[name].numbers[found[name].layout.columns["step"]]
+            step = places[name]
             rows = np.flatnonzero(~(step >= again))
             if rows.size < step.size:
                 kept[name] = found[name].at(rows)
                 kept[name].notes += ("steps that were recorded again, after the job was started again, count once",)
             again = min(again, np.nanmin(step, initial=np.inf))
     return list(kept.values())
+
+
+def _places(found: Mapping[str, Cells]) -> dict[str, np.ndarray]:
+    """The step of each row of tables, counted over epochs where they are numbered, float64[R]."""
+    steps = {name: cells.numbers[cells.layout.columns["step"]] for name, cells in found.items()}
+    size = 1 + max(float(np.nanmax(step, initial=0)) for step in steps.values())
+    places = {}
+    for name, cells in found.items():
+        epoch = cells.names.get(cells.layout.columns.get("epoch", ""))
+        if epoch is not None:
+            number = step_tables.epoch_numbers(epoch) if all(map(str.isdecimal, epoch.values)) else np.nan
+            steps[name] = np.where(epoch.codes >= 0, number * size + steps[name], np.nan)
+        places[name] = steps[name]
+    return places
 
 
 def _named(layout: ColumnLayout) -> str:
@@ -149,12 +179,15 @@ def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker:
         names = [
             name
             for name in schema.names
-            if name in spans or is_plain(schema.field(name).type) or name.lower() in known or is_start(name)
+            if name in spans or is_plain(_usual(schema.field(name).type)) or name.lower() in known or is_start(name)
         ]
         if not names:
             raise BadTrace("must have columns of numbers")
         layout = columns.layout(names, options, of_worker=of_worker)
         table = pyarrow.parquet.read_table(path, columns=list(layout.needed))
+        for place, name in enumerate(table.column_names):
+            if (usual := _usual(table[name].type)) != table[name].type:
+                table = table.set_column(place, name, table[name].cast(usual))
         for name in spans & {*layout.needed}:  # their unit is known, whatever their name says
             nanoseconds = table[name].cast(pa.duration("ns")).cast(pa.int64()).cast(pa.float64(), safe=False)
             in_unit = pa.array(nanoseconds.to_numpy() * (layout.per_second / 1e9))
@@ -162,6 +195,13 @@ def _load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker:
         return Cells.of(table, layout, CheckedRows(range(1, table.num_rows + 1), file))
     except pa.ArrowException as error:
         raise OSError(str(error)) from error
+
+
+def _usual(kind: pa.DataType) -> pa.DataType:
+    """Return the type of numbers or texts that columns of another such type are read as: decimals, views of texts."""
+    if pa.types.is_decimal(kind):
+        return pa.float64()
+    return pa.string() if pa.types.is_string_view(kind) else kind
 
 
 @TRACES.register(

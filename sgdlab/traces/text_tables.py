@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
@@ -191,8 +192,6 @@ def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool
         layout = written.layout(options, of_worker=of_worker)
         pieces = _pieces(lines, file, _PIECE, _text_end(lines), quotes=True)
         cells = Cells.joined([csv_cells(piece, written, layout) for piece in pieces])
-    if cells.left_out:
-        cells.notes += (f"lines that repeat the first one were left out: {cells.left_out}",)
     if INDEX in written.header:
         cells.notes += ("the first column, which has no name, was left out: it counts rows",)
     if written.comments:
@@ -267,7 +266,7 @@ def _csv_by_line(piece: Piece, written: Dialect, layout: ColumnLayout) -> Cells:
         raise BadTrace(f"row {before + reader.line_num} cannot be read: {error}") from error
     by_name = dict(zip(written.header, zip(*good.values(), strict=True) if good else [()] * width, strict=False))
     cells = Cells.of(by_name, layout, CheckedRows(np.array([*good], np.int64), piece.file), comma=written.comma)
-    cells.left_out = repeats
+    cells.left_out += Counter({"lines that repeat the first one": repeats})
     for line, found in ragged.items():
         message = (
             f"{cells.rows.name_of(line)} has {found} columns; it must have {len(written.header)}, as the first line"
@@ -286,11 +285,11 @@ def load_json(path: pathlib.Path, file: str, options: Options, *, of_worker: boo
         raise BadTrace("must have an object in each line")
     layout = columns.layout(list(keys), options, of_worker=of_worker)
     necessary = [layout.columns["step"], layout.columns["duration"]] if layout.kind == "long" else []
-    cells = Cells.joined([json_cells(piece, layout, rows, necessary) for piece, rows in found])
-    if cells.left_out:
-        cells.notes += (f"lines without {' or '.join(map(repr, necessary))} were left out: {cells.left_out:,}",)
-    return cells
+    return Cells.joined([json_cells(piece, layout, rows, necessary) for piece, rows in found])
 
+
+_OF_RECORDER = {"unfinished_step", "profile"}
+"""Keys of lines of sgdlab-record that are no rows, and need not be said."""
 
 RECORDED, _NEWEST = b'{"sgdlab_record": ', 1
 """Begin of a file of sgdlab-record, and the newest number of its format that is known."""
@@ -369,7 +368,8 @@ def json_cells(piece: Piece, layout: ColumnLayout, rows: pa.Table | _Lines, nece
     kept = {line: found for line, found in objects.items() if all(key in found for key in necessary)}
     table = {name: [found.get(name) for found in kept.values()] for name in needed}
     cells = Cells.of(table, layout, CheckedRows(np.array([*kept], np.int64), piece.file))
-    cells.left_out = len(objects) - len(kept)
+    others = sum(line not in kept and _OF_RECORDER.isdisjoint(found) for line, found in objects.items())
+    cells.left_out += Counter({f"lines without {' or '.join(map(repr, necessary))}": others})
     for line, found in rows.items():
         if found == _UNFINISHED:
             cells.notes += ("the last line is unfinished and was left out",)

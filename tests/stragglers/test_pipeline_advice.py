@@ -44,6 +44,20 @@ def written(rows: OperationRows, path: pathlib.Path) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_chunks_may_count_within_stages_that_count_from_one(tmp_path, first):
+    shape, draw = planted.Shape(ranks=2, stages=4, chunks=2, steps=4), np.random.default_rng(0)
+    rows = planted.recorded(shape, planted.durations(shape, draw, spread=0.2), draw)
+    path = pathlib.Path(written(rows, tmp_path / "job.parquet"))
+    table = pd.read_parquet(path)
+    whole = traces.read(path)
+    within = table.drop(columns="gmc").assign(mc=table.gmc.clip(0) // shape.stages, stage=table.stage + first)
+    within.to_parquet(path)
+    found = traces.read(path)
+    np.testing.assert_array_equal(found.job.steps, whole.job.steps)
+    np.testing.assert_array_equal(found.runtimes, whole.runtimes)
+
+
 @pytest.mark.covering
 @pytest.mark.parametrize("name", [*planted.PLANTS, "nothing"])
 @pytest.mark.parametrize("draw", range(len(planted._SHAPES)))

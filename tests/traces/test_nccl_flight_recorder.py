@@ -205,6 +205,13 @@ def test_what_is_missing_is_named(tmp_path, times):
         traces.read(folder)
 
 
+def test_a_dump_without_a_rank_in_its_name_is_refused(tmp_path, times):
+    folder = dump(tmp_path / "dump", simulated(*times), as_json=True)
+    alone = (folder / "nccl_trace_rank_0").rename(tmp_path / "dump.json")
+    with pytest.raises(ValueError, match="has no rank in its name: name it nccl_trace_rank_0"):
+        traces.read(alone)
+
+
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(4, 8))
 def test_the_period_of_a_sequence_without_anything_else(cycle, times):
     kinds = np.array(cycle * times)

@@ -114,7 +114,7 @@ def test_files_that_do_not_belong_together(tmp_path, second, message):
 
 def test_names_of_workers(tmp_path):
     names = ["logs/rank10.jsonl", "logs/rank_2.jsonl", "logs/Worker-3.csv", "logs/east.csv", "logs/trace7.csv"]
-    assert list(workers(map(pathlib.Path, names)).values()) == ["10", "2", "3", "east", "trace7"]
+    assert list(workers([*map(pathlib.Path, names)]).values()) == ["10", "2", "3", "east", "trace7"]
     for name in ("rank2.csv", "rank10.csv", "rank1.csv"):
         (tmp_path / name).touch()
     assert [file.name for file in files(tmp_path, (".csv",))] == ["rank1.csv", "rank2.csv", "rank10.csv"]

@@ -110,7 +110,7 @@ class Parser:
         """
         cells = self._cells(data.decode("utf-8", "replace").encode())
         repeats = "lines of another kind" if self._dialect is None else "lines that repeat the header"
-        self.bad[repeats] += cells.left_out  # as a program that was started again does
+        self.bad[repeats] += cells.left_out.total()  # as a program that was started again does
         rows = self._wide(cells) if self.layout.kind == "wide" else self._long(cells)
         self.bad += cells.rows.kinds
         return rows
