@@ -246,8 +246,12 @@ class Schedule:
         return (up + down) / self.num_workers
 
     def _gradients_sent(self) -> int:
-        """Return how many gradients have left their workers before the last update."""
-        return int((self._sent() < self.wall_clock()).sum())
+        """Return how many gradients have left their workers before the last update; an interrupted one has not."""
+        sent, there = self._sent(), self.arrived.max(axis=1)
+        left = sent < self.wall_clock()
+        if (sent < there).any():  # where messages take time, one that was not sent takes none
+            left &= (sent < there) | ~self.dropped().all(axis=1)
+        return int(left.sum())
 
     def _parameters_sent(self) -> int:
         """Return how often the server sent parameters: once for each version that a worker began on."""

@@ -79,7 +79,9 @@ def _named(trace: str | None, problem: theory.Problem) -> Certified:
         return Certified(found, problem, seconds, balanced, local)
     plans = [runs.plan.planned(experiment) for experiment in experiments]
     found = {plan.experiment.method.title: plan.certificate for plan in plans}
-    return Certified(found, problem, plans[0].worker_seconds, balanced, local)
+    seconds = plans[0].worker_seconds
+    whole = None if seconds is None else seconds * plans[0].experiment.cluster.pieces  # of a gradient, not of its parts
+    return Certified(found, problem, whole, balanced, local)
 
 
 def _recorded(path: str, problem: theory.Problem) -> Certified:

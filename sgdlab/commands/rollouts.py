@@ -213,7 +213,8 @@ def _candidates() -> list[compared.Candidate]:
         try:
             values[name] = [kind(text) for text in texts]
         except ValueError:
-            raise UsageError(f"--{name}={','.join(texts)} must be numbers, separated by commas") from None
+            what = "whole numbers" if kind is int else "numbers"
+            raise UsageError(f"--{name}={','.join(texts)} must be {what}, separated by commas") from None
     made = compared.candidates(given.policy or list(STALENESS_POLICIES), theta=values["eta"], **values)
     with said_of("--"):
         for one in made:
@@ -227,7 +228,9 @@ def _machines(**of_log: Any) -> System:
     names = [field.name for field in dataclasses.fields(System)]
     found = {**of_log, **{name: value for name in names if (value := getattr(given, name)) is not None}}
     if given.halved_at is not None:
-        found["speed"] = LoadedSpeed(given.speed or 100.0, given.halved_at)
+        with said_of("--"):
+            alone = 100.0 if given.speed is None else arguments.real("speed", given.speed, above=0)
+        found["speed"] = LoadedSpeed(alone, given.halved_at)
     return System(**found)
 
 

@@ -51,7 +51,7 @@ def trace(
     if not path:
         raise ValueError("path='' must name a CSV or JSON file of failures")
     read = _of_json if file.suffix == ".json" else _of_csv
-    by_node = read(file.read_text(encoding="utf-8"), path)
+    by_node = read(file.read_text(encoding="utf-8-sig"), path)
     nodes = -(-num_workers // workers_per_node)
     if recovery.means != "lose" and any(up == math.inf for spans in by_node.values() for _, up in spans):
         raise ValueError(
@@ -93,6 +93,8 @@ def _of_json(text: str, path: str) -> dict[str, list[tuple[float, float]]]:
         if not isinstance(event, dict) or any(name not in event for name in _EVENTS):
             raise ValueError(f"{where} must have {', '.join(_EVENTS)}")
         node, when = str(event["node_id"]), event["event_time"]
+        if isinstance(when, bool) or not isinstance(when, int | float) or not math.isfinite(when):
+            raise ValueError(f"{where}: event_time={when!r} must be a number of days")
         fault = begun[node, json.dumps(event["fault_type"], sort_keys=True)]
         if event["event_type"] == "fault_start":
             fault.append(when)

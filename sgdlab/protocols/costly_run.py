@@ -168,10 +168,11 @@ class CostlyRun(PolicyRun):
         if not self.loses:
             return
         down, back = self.outages.away(worker, now)
-        if back < math.inf:
+        if down < math.inf:
             notice, detect = self.outages.notice_seconds, self.outages.detect_seconds
             when, kind = (down - notice, _NOTICE) if notice else (min(down + detect, back), _LOST)
             heapq.heappush(self.events, (max(when, now), kind, worker, -1))
+        if back < math.inf:
             heapq.heappush(self.events, (back, _JOINED, worker, -1))
 
     def _notice(self, now: float, worker: int, ticket: int) -> None:
@@ -198,11 +199,19 @@ class CostlyRun(PolicyRun):
             down = self.outages.away(worker, now)[0]
             self.stops[ticket] = down if self._give_up(worker, now) else -math.inf  # what it has sent by then has left
         self._perform("lost", self.policy.lost(now, worker), now)
+        workers = range(len(self.times))
+        if not self.ended and all(self._is_down(each, now) == math.inf for each in workers):
+            raise ValueError(f"{self.name}: all workers are down for ever at {now:g} s, after {self.used} gradients")
+
+    def _is_down(self, worker: int, now: float) -> float:
+        """Return until when a worker is down; 0 where it is up."""
+        down, back = self.outages.away(worker, now)
+        return back if down <= now else 0.0
 
     def _will_be_back(self, now: float) -> bool:
-        """Tell whether a worker that is down has compute times left."""
+        """Tell whether a worker that is down, and not for ever, has compute times left."""
         left = (worker for worker, times in enumerate(self.times) if self.begun[worker] < len(times))
-        return any(self.outages.away(worker, now)[0] <= now for worker in left)
+        return any(0.0 < self._is_down(worker, now) < math.inf for worker in left)
 
     def _wake_at(self, when: float) -> None:
         heapq.heappush(self.events, (when, _TIMER, -1, -1))
@@ -218,6 +227,9 @@ class CostlyRun(PolicyRun):
             self.last_stopped[action.worker] = ticket
         else:
             self.stops[ticket] = -math.inf  # it never sends anything
+        if ticket >= 0 and self.leaving.get(action.worker) == ticket:  # nothing is waited for any more
+            del self.leaving[action.worker]
+            heapq.heappush(self.events, (now, _LOST, action.worker, -1))
 
     def _send(self, worker: int, ticket: int, row: int, now: float) -> None:
         asked = now if now > self.server else self.server

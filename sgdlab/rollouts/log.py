@@ -119,7 +119,7 @@ class RolloutLog:
         The seconds of a token are fitted as a line in the busy slots of its engine, on average over the rollout. Where
         engines wait for transfers, these are in it.
         """
-        rows = self.over & (self.tokens > 0)
+        rows = self.over & (self.tokens > 0) & (self.end > self.start)
         seconds, busy = self.end - self.start, np.empty(rows.size)
         last = np.nanmax(np.append(self.end, self.start.max()))
         for engine in np.unique(self.engine):

@@ -221,7 +221,7 @@ def policy_of(plan: Plan) -> Policy:
 
 
 def _check(plan: Plan) -> None:
-    protocol = plan.experiment.protocol.name
+    protocol, reporting = plan.experiment.protocol.name, plan.experiment.reporting
     if not plan.schedule.has_server:
         raise UsageError(
             f"--config.protocol.kind={protocol} must be a protocol with a server on real processes: nodes that average "
@@ -233,6 +233,12 @@ def _check(plan: Plan) -> None:
             raise UsageError(
                 f"--config.{used.registry.family}.kind={used.name} must be left out on real processes: what their "
                 "messages take, and who fails, is real"
+            )
+    for entry, value in {"until_target": plan.experiment.ending.until_target, "spacing": reporting.spacing}.items():
+        if value not in (False, "even"):
+            raise UsageError(
+                f"--config.{entry}={value} must be left out on real processes: a run makes all of its gradients, with "
+                "evaluations at equal distances"
             )
     if plan.experiment.task.facts.remembers:
         raise UsageError(

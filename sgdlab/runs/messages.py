@@ -10,6 +10,7 @@ from sgdlab.errors import UsageError
 from sgdlab.runs.compression import names_with
 from sgdlab.runs.experiment import Experiment
 from sgdlab.runs.methods import UsedPart
+from sgdlab.schedule import Schedule
 from sgdlab.transports.family import Sizes
 
 
@@ -68,3 +69,25 @@ def sizes_of(experiment: Experiment) -> Sizes:
     if experiment.compression is not None:
         sent = experiment.compression.bytes_of(arrays)
     return Sizes(sent / experiment.local.fragments, whole / experiment.local.fragments)
+
+
+def after_losses(schedule: Schedule, down: np.ndarray) -> np.ndarray:
+    """Return whether the worker of each gradient was lost after its gradient before that was used, bool[G].
+
+    Args:
+      schedule: with gradients of one block.
+      down: float64[D, 3], a worker, and the seconds from and until which it is down, in order for each worker.
+
+    Example:
+      >>> from sgdlab import protocols
+      >>> schedule = protocols.asynchronous(np.ones((4, 1)), num_gradients=4)
+      >>> after_losses(schedule, np.array([[0, 1.5, 2.0]])).tolist()
+      [False, False, True, False]
+    """
+    used, found = schedule.used().any(axis=1), np.zeros(schedule.num_gradients, bool)
+    for worker in range(schedule.num_workers):
+        own = np.flatnonzero((schedule.worker == worker) & used)
+        own = own[np.argsort(schedule.started[own], kind="stable")]
+        losses = np.searchsorted(down[down[:, 0] == worker, 2], schedule.started[own], side="right")
+        found[own[1:]] = np.diff(losses) > 0
+    return found

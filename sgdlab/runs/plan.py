@@ -19,7 +19,7 @@ from sgdlab.replay.blocks import check_num_blocks
 from sgdlab.report.words import counted
 from sgdlab.runs import crossing, local_steps
 from sgdlab.runs.experiment import Experiment, resolve
-from sgdlab.runs.messages import costs_of
+from sgdlab.runs.messages import after_losses, costs_of
 from sgdlab.runs.methods import UsedPart
 from sgdlab.runs.rates import CONSTANT, InnerRate, rates
 
@@ -81,7 +81,12 @@ class Plan:
         own = self.experiment.task.facts.remembers or self.experiment.local.keep_state
         own = own or self.rule(self.rates, self.schedule.num_workers).point is not None
         program: Any = replay.lower(self.schedule, every=every, by_worker=own)
-        return program if self.recorded is None else program.of_run(self.recorded.tickets, self.recorded.anew)
+        if self.recorded is not None:
+            return program.of_run(self.recorded.tickets, self.recorded.anew)
+        outages = costs_of(self.experiment, self.experiment.protocol).get("outages")
+        if self.experiment.compression is None or outages is None or outages.pauses or outages.checkpoints is not None:
+            return program
+        return dataclasses.replace(program, anew=after_losses(self.schedule, np.asarray(self.down))[program.gradient])
 
     @functools.cached_property
     def worker_seconds(self) -> np.ndarray | None:

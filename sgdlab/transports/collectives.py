@@ -67,9 +67,10 @@ def hierarchical(nodes: int, size: float, rate: float, latency: float, racks: Ra
     The shards of a rack share its uplink. Arguments are those of `ring`; `racks` must divide the nodes.
     """
     number, uplink = nodes // racks.size, bytes_per_second("racks.uplink_gbits", racks.uplink_gbits)
+    delay = latency + arguments.real("racks.uplink_ms", racks.uplink_ms, least=0) / 1e3
     inside = (racks.size - 1) * (latency + size / racks.size / rate)
     shard, slowest = size / racks.size, min(rate, uplink / racks.size)
-    return 2 * inside + 2 * (number - 1) * (latency + racks.uplink_ms / 1e3 + shard / number / slowest)
+    return 2 * inside + 2 * (number - 1) * (delay + shard / number / slowest)
 
 
 @TRANSPORTS.register(title="All-reduce", source="Thakur et al. 2005; Patarasuk and Yuan 2009")

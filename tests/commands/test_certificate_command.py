@@ -51,6 +51,15 @@ def test_methods_of_a_configuration(certify, tmp_path):
     assert record["capacity"] == pytest.approx((1 / plan.worker_seconds).sum())
 
 
+def test_bounds_do_not_depend_on_the_order_of_methods(certify, tmp_path):
+    floors = []
+    for methods in ("synchronous,dropcompute", "dropcompute,synchronous"):
+        code, _, errors = certify(*SHORT, f"--methods={methods}", "--workdir=found")
+        assert code == 0, errors
+        floors.append(json.loads((tmp_path / "found/certificate.json").read_text())["floors"])
+    assert floors[0] == pytest.approx(floors[1])
+
+
 def test_steps_of_a_trace(certify, tmp_path):
     code, output, errors = certify("trace.csv", "--methods=synchronous,asgd", "--first_step=110", "--json")
     assert code == 0, errors

@@ -225,6 +225,8 @@ def test_a_log_of_trained_rollouts_is_refused_with_the_reason(roll, tmp_path):
         (["--lengths=normal"], "--lengths=normal must be one of lognormal"),
         (["--eta=-1"], "--eta=-1.0 must be a finite number at least 0"),
         (["--eta=two"], "--eta=two must be numbers, separated by commas"),
+        (["--lag=1.5"], "--lag=1.5 must be whole numbers, separated by commas"),
+        (["--speed=0", "--halved_at=32"], "--speed=0.0 must be a finite number above 0"),
         (["--requeue=top"], "--requeue='top' must be one of never, front, back"),
         (["--share=2"], "--share=2.0 must be a finite number at least 0 and at most 1"),
         (["--speed=0"], "--speed=0.0 must be a finite number above 0"),

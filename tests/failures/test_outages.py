@@ -145,6 +145,10 @@ class TestTraces:
         outages = trace(num_workers=workers, path=str(path))
         assert [worker for worker in range(workers) if intervals(outages, worker, 1e9)] == who_fails
 
+    def test_a_csv_of_a_spreadsheet_begins_with_a_mark(self, tmp_path):
+        (tmp_path / "a.csv").write_text("worker,down,up\n0,2,3\n", encoding="utf-8-sig")
+        assert trace(num_workers=1, path=str(tmp_path / "a.csv")).away(0, 0.0) == (2.0, 3.0)
+
     @pytest.mark.parametrize(
         ("name", "text", "words"),
         [
@@ -153,6 +157,11 @@ class TestTraces:
             ("a.csv", "worker,down,up\n1,2,3\n1,5,4\n", "line 3: up=4.0 must be no earlier than down=5.0"),
             ("a.json", "{", "must be JSON"),
             ("a.json", "{}", "must be a list of events"),
+            (
+                "a.json",
+                '[{"node_id": 1, "fault_type": "x", "event_type": "fault_start", "event_time": "1.0"}]',
+                "event 0: event_time='1.0' must be a number of days",
+            ),
             ("a.json", '[{"node_id": 1}]', "event 0 must have node_id, fault_type, event_type, event_time"),
         ],
     )

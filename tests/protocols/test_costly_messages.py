@@ -146,6 +146,34 @@ class TestByHand:
         made = policies.simulate(policies.asynchronous, runtimes, num_gradients=2, transport=costs, outages=outages)
         np.testing.assert_array_equal(made.applied[:, 0], [7.0, 15.0])
 
+    def test_a_worker_that_never_comes_back_is_lost(self):
+        """Until the server knows, at 4.5 s, the others wait for it; those who are left are enough."""
+        outages = lambda: Outages([iter(()), iter([(2.5, np.inf)]), iter(())], detect_seconds=2.0)
+        made = policies.simulate(policies.synchronous, np.ones((9, 3)), num_updates=4, outages=outages())
+        np.testing.assert_array_equal(made.applied[:, 0], [1.0, 2.0, 4.5, 5.5])
+        assert protocols.bounded_staleness(np.ones((9, 3)), bound=0, num_gradients=12, outages=outages()).num_updates
+        every = Outages([iter([(when, np.inf)]) for when in (3.5, 2.5, 4.5)])
+        with pytest.raises(ValueError, match=r"all workers are down for ever at 4\.5 s, after 9 gradients"):
+            protocols.synchronous(np.ones((50, 3)), num_gradients=40, outages=every)
+
+    def test_a_worker_that_is_interrupted_after_its_notice_is_lost_at_once(self):
+        """Worker 1 takes longer than its limit; it would be waited for until it is back at 1,240 s."""
+        outages = Outages([iter(()), iter([(40.0, 1240.0)])], notice_seconds=32.0)
+        made = protocols.mindflayer(
+            np.tile([1.0, 5.0], (2000, 1)), trials=1, seconds=4.0, num_gradients=200, outages=outages
+        )
+        own = made.started[made.worker == 1]
+        assert made.applied[-1, 0] < 210
+        assert ((own <= 8.0) | (own >= 1240.0)).all()
+
+    def test_what_is_interrupted_was_not_sent(self):
+        runtimes = np.tile([1.0, 100.0, 100.0, 100.0], (400, 1))
+        costs = Star(latency=(0.0,) * 4, gradient_bytes=1e6, server_rate=1e7)
+        made = protocols.timeout(runtimes, at_least=1, seconds=0.0, interrupt=True, num_gradients=100, transport=costs)
+        assert made.dropped().sum() >= 3 * 90
+        assert made.worker_bytes() * 4 == 100 * 1e6
+        assert made.server_shares()["receiving"] == pytest.approx(100 * 0.1 / made.wall_clock())
+
     def test_a_run_of_all_compute_times_ends_although_workers_fail_for_ever(self):
         """Worker 0 has done its three at 3 s, and fails at 5 s; worker 1, down from 1.5 to 10 s, has one left."""
         for_ever = ((20.0 * when, 20.0 * when + 1.0) for when in itertools.count(1))

@@ -139,6 +139,21 @@ def test_a_speed_that_falls_with_load_is_fitted(tmp_path):
     assert halves(1) == 64.0
 
 
+def test_a_rollout_that_took_no_time_changes_no_speed(tmp_path):
+    work = rollouts.lognormal(prompts=4000, group=4, cap=4000, seed=1)
+    run = simulated("synchronous", work, rollouts.System(3, 16, rollouts.LoadedSpeed(200.0, 20.0), batch=12), 40)
+    columns = table(run).to_pydict()
+    before = speed_of(columns, tmp_path)
+    columns["end"][0] = columns["start"][0]
+    after = speed_of(columns, tmp_path)
+    assert [after(busy) for busy in (1, 16)] == pytest.approx([before(busy) for busy in (1, 16)], rel=0.01)
+
+
+def speed_of(columns, tmp_path):
+    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
+    return read_log(tmp_path / "log.parquet", version="start").speed()
+
+
 def test_what_still_ran_is_drawn_longer_than_it_had_become(tmp_path):
     # At the end of a short run of long rollouts, half of the groups are not over, and these are the long ones.
     work = rollouts.lognormal(prompts=30_000, group=4, sigma=0.8, share=0.4, seed=3)

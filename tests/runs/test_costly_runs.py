@@ -1,6 +1,7 @@
 """Runs whose messages cost and whose workers fail: sizes, protocols that take them, and what tables say of them."""
 
 import jax
+import numpy as np
 import pytest
 from lib import pages, tiny
 
@@ -136,6 +137,21 @@ def test_failures_follow_the_seed():
     assert first.dropped().any()
     config.seed = 1
     assert make_plan(config).schedule.wall_clock() != first.wall_clock()
+
+
+def test_a_worker_that_was_lost_has_no_memory_of_what_it_has_not_sent():
+    changed = {"compression__kind": "top_k", "failures__kind": "independent"}
+    config = tiny.config(method="asgd", failures__independent__mean_up_hours=0.01, **changed)
+    plan = make_plan(config)
+    schedule, down, anew = plan.schedule, plan.down, plan.program.anew
+    assert 0 < anew.sum() < len(anew)
+    for row in np.flatnonzero(anew):  # between its worker's last gradient that was used, and this one
+        worker, started = plan.program.worker[row], schedule.started[plan.program.gradient[row]]
+        before = schedule.arrived[(schedule.worker == worker) & schedule.used()[:, 0] & (schedule.started < started), 0]
+        assert any(before.max() <= was and back <= started for own, was, back in down if own == worker)
+    config.failures.independent.recovery.means = "pause"
+    assert not make_plan(config).program.anew.any()
+    assert not make_plan(tiny.config(method="asgd", **changed | {"failures__kind": "none"})).program.anew.any()
 
 
 def test_networks_and_failures_of_your_own(monkeypatch):

@@ -61,6 +61,13 @@ def test_what_is_real_is_not_simulated(family, kind):
         runs.live.make_job(config)
 
 
+@pytest.mark.parametrize(("entry", "value"), [("until_target", True), ("spacing", "geometric")])
+def test_what_ends_or_evaluates_only_a_simulated_run_is_refused(entry, value):
+    config = tiny.config(method="asgd", target=0.5, **{entry: value})
+    with pytest.raises(UsageError, match=rf"^--config\.{entry}={value} must be left out on real processes"):
+        runs.live.make_job(config)
+
+
 @pytest.mark.parametrize("killed", [7, 8, 9, 29])
 def test_evaluations_go_on_as_if_the_server_had_not_ended(killed):
     """Means over the gradients since the evaluation before are of gradients that another process was told of."""

@@ -88,6 +88,7 @@ class TestAllReduce:
                 {"algorithm": "hierarchical", "racks": Racks(uplink_gbits=0.0)},
                 "racks.uplink_gbits=0.0 must be",
             ),
+            ({"algorithm": "hierarchical", "racks": Racks(uplink_ms=-5.0)}, "racks.uplink_ms=-5.0 must be"),
         ],
     )
     def test_bad_numbers_are_named(self, given, words):
