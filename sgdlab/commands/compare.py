@@ -73,6 +73,11 @@ def main(argv: Sequence[str]) -> None:
     for name in set(over) & set(launch.given_entries()):
         raise UsageError(f"--config.{name} must be left out: --sweep={name} gives it its values")
     trials, tuned = _checked_tune(given.tune, given.ledger)
+    if trials and rerun:
+        raise UsageError(
+            f"--rerun={','.join(given.rerun)} must be left out with --tune={trials}, whose ledger has the runs: name a "
+            "new --workdir instead"
+        )
     how: Any = {"over": over, "equal": given.equal}
     with said_of("--"):
         runs.varied.check_beside_tuning(over, trials, tuned)
@@ -152,6 +157,8 @@ def _checked_tune(value: str | None, ledger: str | None) -> "tuple[int, runs.tun
     if ledger is not None and not trials:
         raise UsageError(f"--ledger={ledger} must go with --tune=TRIALS, whose runs it has")
     with said_of("--"):
+        if ledger is not None:
+            runs.ledger.RunLedger.read(pathlib.Path(ledger))
         return trials, runs.tuning.read(value) if value is not None and not trials else {} if trials else None
 
 

@@ -21,7 +21,7 @@ from sgdlab import __version__
 from sgdlab.live import frames
 from sgdlab.live.frames import FORMAT, Frames, header
 from sgdlab.live.settings import Token, channel, check_address, grpc_or_error, token_of
-from sgdlab.live.shared_arrays import Fields, TreeForm, aligned
+from sgdlab.live.shared_arrays import Field, Fields, TreeForm, aligned
 
 Tree = Any
 _PAUSES = (0.25, 15.0)
@@ -297,12 +297,9 @@ class _Line:
     def packed(self, grads: Tree, aux: Tree) -> Iterator[bytes]:
         """Return a gradient's bytes, and those of what comes with it, in messages."""
         found = [*self._trees["aux"].arrays(aux, "aux"), *self._trees["sent"].arrays(grads, "grads")]
-        arrays = [np.asarray(array) for array in found]
-        if any(array.dtype.kind == "c" for array in arrays):
-            raise ValueError("grads must be real numbers: some are complex")
-        if len(arrays) == len(self._answer.fields):  # a gradient may be of another precision
-            dtypes = [field.dtype for field in self._answer.fields]
-            arrays = [array.astype(dtype, copy=False) for array, dtype in zip(arrays, dtypes, strict=True)]
+        arrays = found
+        if len(found) == len(self._answer.fields):  # a gradient may be of another precision
+            arrays = [_as_real(array, field) for array, field in zip(found, self._answer.fields, strict=True)]
         self._answer.check_arrays(arrays)
         return frames.chunks(self._answer, arrays)
 
@@ -393,3 +390,14 @@ class _Line:
                     return memory
         self._memories.append(aligned(self._params.size))
         return self._memories[-1]
+
+
+def _as_real(array: Any, field: Field) -> np.ndarray:
+    """Return an array in the precision of its field; a `ValueError` that names its place where it is none."""
+    try:
+        found = np.asarray(array)
+        if found.dtype.kind == "c":
+            raise ValueError("it is complex")
+        return found.astype(field.dtype, copy=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{field.path} must be an array of real numbers: {error}") from error

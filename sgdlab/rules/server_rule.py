@@ -263,6 +263,11 @@ def as_transform(rule: ServerRule) -> optax.GradientTransformationExtraArgs:
     def update(grads, state, params=None, *, worker=None, delay=None, read_params=None, number=None, **extra):
         if params is None:
             raise ValueError("params=None must be the parameters that the gradient is applied to")
+        if read_params is not None and jax.tree.structure(read_params) != jax.tree.structure(params):
+            raise ValueError(
+                "read_params must be a tree like params; in optax.masked and optax.partition, "
+                "mask_compatible_extra_args=True makes it one"
+            )
         use = {"worker": worker, "delay": delay, "read_params": read_params}
         fresh = {"worker": 0, "delay": 1, "read_params": params}
         numbered = {} if number is None else {"number": number}

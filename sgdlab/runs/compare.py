@@ -1,6 +1,7 @@
 """Compares methods over numbers of workers, seeds and further entries."""
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import tempfile
@@ -175,4 +176,5 @@ def finished(
                 "it. Who needs no report may stop here.",
                 flush=True,
             )
-    return sweep, finish([sweep], session), outcome.chosen
+    # The others' tasks may have ended after their own methods: who finds all tuned does what is left.
+    return sweep, finish([sweep], dataclasses.replace(session, shard=None)), outcome.chosen

@@ -43,7 +43,8 @@ def report(
         return there
     values = as_stored({name: list(values) for name, values in over.items()})
     print(f"Drawing the report of {len(sweep.runs)} runs: some ten seconds", flush=True)
-    groups = results.summary.groups({p.key: _varied(p, found[p.key], over) for p in sweep.runs}.values())
+    records = {p.key: _varied(p, found[p.key], over) for p in sweep.runs}
+    groups = results.summary.groups(_with_times(records).values())
     plans = _plans(sweep)
     schedules, down = ({title: getattr(p, name) for title, p in plans.items()} for name in ("schedule", "down"))
     page = results.publish.publish(path, groups, schedules, values, _chosen(groups, tuned or {}), down)
@@ -63,6 +64,16 @@ def _varied(point: Point, records: Records, over: Iterable[str]) -> Records:
     for name in set(over) - point.varied.keys():
         run = run | {"config": _without(run["config"], name.split("."))}
     return [run, *rest]
+
+
+def _with_times(found: Mapping[str, Records]) -> Mapping[str, Records]:
+    """Return records without the times to a target that some untrained network meets, which compare nothing."""
+    met = sum(records[-1].get("seconds_to_target") == 0 for records in found.values())
+    if not met:
+        return found
+    print(f"Times to the target are left out: in {met} of {len(found)} runs the untrained network is there", flush=True)
+    none = {"seconds_to_target": None, "epochs_to_target": None}
+    return {key: [run | {"target": None}, *rest, last | none] for key, (run, *rest, last) in found.items()}
 
 
 def _without(entries: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:

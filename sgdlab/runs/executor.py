@@ -229,7 +229,7 @@ class _Task:
             result = works.called(
                 self.work, point.settings, **{name: given[name] for name in works.GIVEN if name in wanted}
             )
-        records = [plain(record) for record in ([result] if isinstance(result, Mapping) else result)]
+        records = [plain(record) for record in _mappings(result, works.name_of(self.work))]
         if records[0].get("kind") != "run":
             records.insert(0, opening)
         records[0]["code"] = self.code[point.key]
@@ -264,3 +264,18 @@ def _say(
         words += f"; {len(changed)} of them anew, since their code or files have changed ({', '.join(names)}): "
         words += f"their old records go to {store.path / 'superseded'}"
     print(words, flush=True)
+
+
+_OF_STORE = ("files", "finished")
+"""Entries of the last record that a store writes itself."""
+
+
+def _mappings(result: Any, work: str) -> list[Mapping[str, Any]]:
+    """Return what a work function has returned as records, or raise a `ValueError` that names it."""
+    several = isinstance(result, Iterable) and not isinstance(result, Mapping | str | bytes)
+    found = list(result) if several else [result]
+    if not found or not all(isinstance(record, Mapping) for record in found):
+        raise ValueError(f"{work} must return a mapping of results, or several of them; it has returned {result!r}")
+    if taken := [name for name in _OF_STORE if name in found[-1]]:
+        raise ValueError(f"{work} must return no {taken[0]!r}: that is what the store calls its own entry")
+    return found

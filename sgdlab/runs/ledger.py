@@ -45,15 +45,22 @@ class RunLedger:
 
     @classmethod
     def read(cls, path: pathlib.Path | None) -> "RunLedger":
-        """Read a file, or raise a `ValueError` where it has other columns; one that is not there has no rows."""
+        """Read a file, or raise a `ValueError` where it is no such file; one that is not there has no rows."""
         if path is None or not path.exists():
             return cls(path, {})
-        with path.open(encoding="utf-8", newline="") as opened:
+        if not path.is_file():
+            raise ValueError(f"ledger={path} must be a CSV file")
+        rows: dict[str, Row] = {}
+        with path.open(encoding="utf-8-sig", newline="") as opened:
             reader = csv.DictReader(opened)
             if tuple(reader.fieldnames or ()) != COLUMNS:
-                raise ValueError(f"{path} must be a ledger of runs, with the columns {', '.join(COLUMNS)}")
-            rows = [_read(row) for row in reader]
-        return cls(path, {row["key"]: row for row in rows})
+                raise ValueError(f"ledger={path} must be a ledger of runs, with the columns {', '.join(COLUMNS)}")
+            for row in reader:
+                try:
+                    rows[row["key"]] = _read(row)
+                except (TypeError, ValueError) as error:
+                    raise ValueError(f"ledger={path}, line {reader.line_num} cannot be read: {error}") from error
+        return cls(path, rows)
 
     @functools.cached_property
     def named(self) -> dict[tuple[Any, ...], list[Row]]:

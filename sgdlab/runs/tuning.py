@@ -111,6 +111,8 @@ class Tuning:
     def __post_init__(self) -> None:
         if self.config.target is None:
             raise UsageError("--tune must go with --config.target=VALUE, which the time to is tuned")
+        if self.methods and all(count == 1 for count in self.num_workers):
+            raise UsageError("--tune must go with --num_workers above 1: single workers are not tuned")
 
     @property
     def kinds(self) -> list[Kind]:
@@ -146,6 +148,11 @@ class Tuning:
             say(f"Tuning {first + 1} to {first + len(kinds)} of {len(self.kinds)}: {names}")
             asked = [trial for kind in kinds for trial in self._trials(kind)]
             trials = self._rows(asked, session, ledger)
+            if met := sum(row["seconds_to_target"] == 0 for row in trials):
+                raise UsageError(
+                    f"--config.target={self.config.target:g} must be one that an untrained network misses: {met} of "
+                    f"{len(trials)} trials are there before their first update"
+                )
             best = {kind: _best(rows) for kind, rows in _by_kind(trials).items()}
             asked = [
                 WantedRun(kind, "repeat", row["trial"], FIRST_SEED + 1 + seed, row["settings"])
@@ -264,7 +271,8 @@ def tune(
     print(f"Tuning by {tuning.trials} trials of each method: {part.cost(gradients)}.", flush=True)
     outcome = part.run(alone, rows)
     if session.shard is not None:  # the last to finish has all
-        outcome = tuning.run(dataclasses.replace(alone, noted=Noted()), RunLedger.read(None))
+        known = RunLedger.read(None) if ledger is None else rows
+        outcome = tuning.run(dataclasses.replace(alone, noted=Noted()), known)
     write(session.path / CHOSEN, outcome.chosen, tuning)
     return outcome
 

@@ -117,6 +117,11 @@ def test_wrong_flags_are_answered_before_anything_heavy_is_imported(name):
         ("train", "--config.epoch=3", "did you mean --config.epochs=3?"),
         ("train", "--config.lr=3", "did you mean --config.optimizer.learning_rate=3?"),
         ("compare", "--methods=asgd,dana --config.rule.kind=gap_aware", "are both asynchronous+gap_aware"),
+        (
+            "compare",
+            "--methods=asgd --rerun=asgd --tune=2 --config.target=0.5",
+            "--rerun=asgd must be left out with --tune=2",
+        ),
         ("compare", "--methods=asgd --rerun=dana", "--rerun=dana must be one of the methods that are compared: asgd"),
         ("train", "--config=configs/nothing.py", "configs/nothing.py"),
         ("compare", "--methods=gap_aware,sgd", "--methods=sgd must be one of"),

@@ -193,6 +193,24 @@ def test_an_error_names_the_run_and_keeps_what_is_finished(session):
     assert session.store.read(keys(Sweep({"seed": 0}, work=failing))[0])[-1]["seed_again"] == 0
 
 
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (None, "must return a mapping of results, or several of them; it has returned None"),
+        (3.0, "it has returned 3.0"),
+        ([], r"it has returned \[\]"),
+        ({"files": 7}, "must return no 'files': that is what the store calls its own entry"),
+    ],
+)
+def test_what_is_no_result_is_named(session, returned, words):
+    with pytest.raises(RunFailed, match=rf"(?s)returning\b.*{words}"):
+        Sweep({}, {"value": [returned]}, work=returning).table()
+
+
+def returning(*, value):
+    return value
+
+
 def test_what_was_under_way_is_removed_with_the_finished_run(session, tmp_path):
     Sweep({"log": str(tmp_path / "log")}, {"seed": [0, 1]}, work=logged).table()
     assert not list((session.store.path / "under_way").iterdir())

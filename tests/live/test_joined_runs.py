@@ -201,7 +201,8 @@ class TestInOneProcess:
                 ({"w": np.zeros(4), "layers": [np.zeros((2, 2))]}, r"^\['params'\]\['w'\] must be float32\[3\]; it is"),
                 ({"w": np.zeros(3), "layers": []}, r"^grads\['layers'\] must have \[0\], like the parameters; it has"),
                 ({"w": np.zeros(3), "layers": 1.0}, r"^grads\['layers'\] must have \[0\], .* it is a float$"),
-                ({**transport.params, "w": 1j * np.ones(3)}, "^grads must be real numbers: some are complex$"),
+                ({**transport.params, "w": 1j * np.ones(3)}, r"\['w'\] must be .* real numbers: it is complex$"),
+                ({**transport.params, "w": {"a": 1.0}}, r"\['w'\] must be an array of real numbers: float"),
             ]):  # fmt: skip
                 transport.begin(0, ticket, transport.publish(transport.params))
                 next(worker)
@@ -215,7 +216,7 @@ class TestInOneProcess:
                     worker.send(transport.params, 0.5)
                 else:
                     worker._give_up()  # as `next` does with a ticket that was not answered
-                assert type(self.heard(transport)) is (Failed, Came, GaveUp, GaveUp, GaveUp)[ticket]
+                assert type(self.heard(transport)) is (Failed, Came, *[GaveUp] * 4)[ticket]
             with pytest.raises(ValueError, match="there must be a ticket to answer"):
                 worker.send({})
 

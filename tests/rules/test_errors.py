@@ -252,3 +252,17 @@ def test_delay_adaptive_keeps_nothing_per_worker():
     assert rule.num_workers is None
     schedule = protocols.asynchronous(np.ones((2, 3)))
     replay.run(schedule, rule, Task(lambda params, batch: (params, {}), jnp.ones(2)), lambda row: row)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda tx: optax.masked(tx, {"a": True, "b": False}),
+        lambda tx: optax.partition({"x": tx, "y": optax.sgd(0.1)}, {"a": "x", "b": "y"}),
+    ],
+)
+def test_what_was_read_must_be_masked_like_the_parameters(wrap):
+    params = {"a": jnp.ones(2), "b": jnp.ones(3)}
+    transform = wrap(rules.as_transform(rules.gap_aware(learning_rate=0.1)))
+    with pytest.raises(ValueError, match=r"^read_params must be a tree like params; .* mask_compatible_extra_args"):
+        transform.update(params, transform.init(params), params, delay=2, read_params=params)

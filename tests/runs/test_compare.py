@@ -218,6 +218,16 @@ def test_what_tuning_sets_is_not_varied(tmp_path):
             sgdlab.compare(methods="asgd", num_workers=4, config=tiny.config(), tune=tune, sweep={name: [1, 2]})
 
 
+def test_a_target_that_the_untrained_network_meets_compares_no_times(capsys):
+    end = {"diverged": False, "seconds_to_target": 12.0, "epochs_to_target": 0.5}
+    found = {key: [{"target": 0.1}, {"kind": "evaluation"}, end] for key in "ab"}
+    assert compared_report._with_times(found) == found
+    found["b"] = [{"target": 0.1}, end | {"seconds_to_target": 0.0, "epochs_to_target": 0.0}]
+    for run, *_, last in compared_report._with_times(found).values():
+        assert (run["target"], last["seconds_to_target"], last["epochs_to_target"]) == (None, None, None)
+    assert "in 1 of 2 runs the untrained network is there" in capsys.readouterr().out
+
+
 def test_settings_of_other_methods_are_none_of_a_comparison():
     groups = [
         types.SimpleNamespace(method=method, title=method.upper(), serial=serial, num_workers=count)

@@ -315,7 +315,7 @@ class TestTuning:
         assert sorted(RunLedger.read(tmp_path / "ledger.csv").rows) == sorted(trials)
 
     @pytest.mark.full
-    def test_shards_tune_whole_methods(self, tuned, tmp_path):
+    def test_shards_tune_whole_methods(self, tuned, tmp_path, monkeypatch):
         one, session, _ = tuned
         shards = [dataclasses.replace(one, shard=tuning.Shard(index, 2)).kinds for index in (1, 2)]
         assert shards == [[("asgd", 4)], [("synchronous", 4)]]
@@ -323,8 +323,20 @@ class TestTuning:
         small = dataclasses.replace(one, trials=1, seeds=1)
         with pytest.raises(executor.Unfinished):
             tuning.tune(small, one_of)
-        tuning.tune(small, dataclasses.replace(one_of, shard=tuning.Shard(2, 2)))
-        assert set(tuning.read(tmp_path / tuning.CHOSEN)) == {("asgd", 4), ("synchronous", 4)}
+        # The last one does all that is left, the single workers too, of whatever share they are.
+        monkeypatch.setattr(tuned_report, "publish", lambda *given: "")
+        last = dataclasses.replace(one_of, shard=tuning.Shard(2, 2))
+        sweep = compared.comparison(small.config, small.methods, [4], 1)
+        runs, found, chosen = compare.finished(sweep, last, small, {}, equal="time")
+        assert {point.key for point in runs.runs} == found.keys()
+        assert set(chosen) == set(tuning.read(tmp_path / tuning.CHOSEN)) == {("asgd", 4), ("synchronous", 4)}
+        # With their rows as a ledger, nothing is done in another work directory, as a task of an array either.
+        rows = [row for file in sorted(tmp_path.glob("tuned-*.csv")) for row in RunLedger.read(file).rows.values()]
+        ledger = RunLedger(tmp_path / "ledger.csv", {})
+        ledger.add(rows)
+        elsewhere = dataclasses.replace(session, path=tmp_path / "elsewhere", shard=tuning.Shard(1, 1))
+        elsewhere.path.mkdir()
+        assert tuning.tune(small, elsewhere, ledger.path).chosen == chosen
 
     def test_refusals(self, tmp_path):
         with pytest.raises(UsageError, match=r"--tune must go with --config.target=VALUE"):
@@ -342,6 +354,20 @@ class TestTuning:
         (tmp_path / "other.csv").write_text("a,b\n1,2\n")
         with pytest.raises(ValueError, match=r"other.csv must be a ledger of runs, with the columns key, stage"):
             RunLedger.read(tmp_path / "other.csv")
+        with pytest.raises(UsageError, match=r"^--ledger=.*other.csv must be a ledger of runs"):
+            compare_command._checked_tune("2", str(tmp_path / "other.csv"))
+        with pytest.raises(UsageError, match=r"^--ledger=.* must be a CSV file$"):
+            compare_command._checked_tune("2", str(tmp_path))
+        ledger = RunLedger(tmp_path / "half.csv", {})
+        ledger.add([{"key": "a", "stage": "trial", "method": "asgd", "settings": {}, "diverged": True}])
+        (tmp_path / "half.csv").write_text(ledger.path.read_text(encoding="utf-8").replace("{}", "{"), "utf-8-sig")
+        with pytest.raises(ValueError, match=r"^ledger=.*half.csv, line 2 cannot be read: Expecting"):
+            RunLedger.read(tmp_path / "half.csv")
+        with pytest.raises(UsageError, match=r"^--tune must go with --num_workers above 1"):
+            tuning.Tuning(tiny.config(), ["asgd"], [1], 2, 2)
+        easy = tuning.Tuning(tiny.config(target=0.01), ["asgd"], [4], 1, 1)
+        with pytest.raises(UsageError, match=r"^--config.target=0.01 must be one that an untrained network misses"):
+            easy.run(Session(tmp_path / "easy", jobs=1, folder="metrics"), RunLedger.read(None))
 
 
 def test_a_miss_is_worse_than_any_time():
