@@ -18,6 +18,9 @@ FEWEST = 3
 MISS = 2.0
 """Times the longest run that a run takes which misses the target."""
 
+AT_ONCE = 1e-9
+"""Virtual seconds, at least, of a run to the target."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
@@ -115,8 +118,12 @@ def example(group: Group) -> float:
 
 
 def seconds_to_target(summary: Mapping[str, Any]) -> float | None:
-    """Return the virtual seconds of a run to the target; None of one that diverged or misses it."""
-    return None if summary["diverged"] else summary["seconds_to_target"]
+    """Return the virtual seconds of a run to the target; None of one that diverged or misses it.
+
+    They are at least `AT_ONCE`: an untrained network that is there has taken none, which has no logarithm.
+    """
+    seconds = None if summary["diverged"] else summary["seconds_to_target"]
+    return None if seconds is None else max(seconds, AT_ONCE)
 
 
 def times(summaries: Iterable[Mapping[str, Any]]) -> list[float]:

@@ -338,7 +338,7 @@ def choose(rows: Sequence[Row]) -> Choice:
 def log_time(row: Row, miss: float) -> float:
     """Return the logarithm of the time to the target; of a run that does not reach it, that of `miss`."""
     reached = ranking.seconds_to_target(row)
-    return math.log(miss if reached is None else max(reached, 1e-9))
+    return math.log(miss if reached is None else reached)
 
 
 def _best(rows: Sequence[Row]) -> list[Row]:

@@ -91,6 +91,10 @@ class TestStanding:
         assert "x at the edge" in figure.get_suptitle()
         assert "x at the edge" not in drawn(*THREE).get_suptitle()
 
+    def test_a_target_that_is_met_at_once_is_drawn(self):
+        figure = drawn(runs("dana", times=[0.0, 2.0, 5.0]), runs("asgd", times=[80.0, 90.0, 70.0]))
+        assert names(figure.axes[0]) == ["DANA", "ASGD"]
+
     def test_diverged_runs_are_bars(self):
         lost = runs("dana", times=[5.0, 6.0, None, None], levels=[0.96, 0.96, 0.1, 0.1], lost=(2, 3))
         figure = drawn(lost, runs("asgd", times=[5.0] * 4))
