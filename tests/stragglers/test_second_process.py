@@ -35,7 +35,8 @@ def test_where_it_fails_the_result_is_computed_here(monkeypatch):
     with second_process.beside(os.getpid) as result:
         found[0].kill()
         assert result() == os.getpid()
-    with second_process.beside(sys.exit, 3) as result, pytest.raises(SystemExit):  # ends without an answer
+    ends = "raise SystemExit"  # without an answer
+    with second_process.beside(exec, ends) as result, pytest.raises(SystemExit):
         result()
     with second_process.beside(os.getpid, elsewhere=False) as result:
         assert result() == os.getpid()
