@@ -17,8 +17,8 @@ _PLAIN = bool | int | float | complex | str | bytes | None
 def fingerprint(value: Any) -> str:
     """Return 16 digits that differ where a number, a word or a function in a value does, in any process.
 
-    Functions are told apart by their names, the numbers in their code, their defaults, and what their
-    closures hold; other objects by their fields.
+    Functions are told apart by their names, the numbers in their code, their defaults, and what their closures hold;
+    other objects by their fields.
 
     Example:
       >>> import optax

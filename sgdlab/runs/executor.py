@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _MODEL = "made.json"
 """In a run's folder: the code that wrote what is there."""
 
+_OF_STORE = ("files", "finished")
+"""Entries of the last record that a store writes itself."""
+
 _Asked = tuple["Sweep", Point]
 
 
@@ -264,10 +267,6 @@ def _say(
         words += f"; {len(changed)} of them anew, since their code or files have changed ({', '.join(names)}): "
         words += f"their old records go to {store.path / 'superseded'}"
     print(words, flush=True)
-
-
-_OF_STORE = ("files", "finished")
-"""Entries of the last record that a store writes itself."""
 
 
 def _mappings(result: Any, work: str) -> list[Mapping[str, Any]]:

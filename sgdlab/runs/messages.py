@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from sgdlab.errors import UsageError
+from sgdlab.failures.outages import Outages
 from sgdlab.runs.compression import names_with
 from sgdlab.runs.experiment import Experiment
 from sgdlab.runs.methods import UsedPart
@@ -71,23 +72,25 @@ def sizes_of(experiment: Experiment) -> Sizes:
     return Sizes(sent / experiment.local.fragments, whole / experiment.local.fragments)
 
 
-def after_losses(schedule: Schedule, down: np.ndarray) -> np.ndarray:
+def after_losses(schedule: Schedule, outages: Outages) -> np.ndarray:
     """Return whether the worker of each gradient was lost after its gradient before that was used, bool[G].
 
     Args:
       schedule: with gradients of one block.
-      down: float64[D, 3], a worker, and the seconds from and until which it is down, in order for each worker.
+      outages: of its workers; nobody is lost who pauses, or whose whole job restarts.
 
     Example:
       >>> from sgdlab import protocols
       >>> schedule = protocols.asynchronous(np.ones((4, 1)), num_gradients=4)
-      >>> after_losses(schedule, np.array([[0, 1.5, 2.0]])).tolist()
+      >>> after_losses(schedule, Outages([iter([(1.5, 2.0)])])).tolist()
       [False, False, True, False]
     """
     used, found = schedule.used().any(axis=1), np.zeros(schedule.num_gradients, bool)
+    if outages.pauses or outages.checkpoints is not None:
+        return found
     for worker in range(schedule.num_workers):
         own = np.flatnonzero((schedule.worker == worker) & used)
         own = own[np.argsort(schedule.started[own], kind="stable")]
-        losses = np.searchsorted(down[down[:, 0] == worker, 2], schedule.started[own], side="right")
-        found[own[1:]] = np.diff(losses) > 0
+        back = [up for _, up in outages.of_worker(worker, end=schedule.wall_clock())]
+        found[own[1:]] = np.diff(np.searchsorted(back, schedule.started[own], side="right")) > 0
     return found

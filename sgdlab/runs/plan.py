@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from sgdlab import graphs, replay, rules, runtimes, theory
 from sgdlab.errors import UsageError, said_of
+from sgdlab.failures.outages import Outages
 from sgdlab.peer_schedule import AnySchedule
 from sgdlab.registry import PROTOCOLS
 from sgdlab.replay.blocks import check_num_blocks
@@ -83,10 +84,13 @@ class Plan:
         program: Any = replay.lower(self.schedule, every=every, by_worker=own)
         if self.recorded is not None:
             return program.of_run(self.recorded.tickets, self.recorded.anew)
-        outages = costs_of(self.experiment, self.experiment.protocol).get("outages")
-        if self.experiment.compression is None or outages is None or outages.pauses or outages.checkpoints is not None:
+        if self.experiment.compression is None or (outages := self._outages) is None:
             return program
-        return dataclasses.replace(program, anew=after_losses(self.schedule, np.asarray(self.down))[program.gradient])
+        return dataclasses.replace(program, anew=after_losses(self.schedule, outages)[program.gradient])
+
+    @property
+    def _outages(self) -> Outages | None:
+        return costs_of(self.experiment, self.experiment.protocol).get("outages")
 
     @functools.cached_property
     def worker_seconds(self) -> np.ndarray | None:
@@ -120,7 +124,7 @@ class Plan:
 
         They are those that begin before the last update; of a worker that never comes back, until infinity.
         """
-        outages = costs_of(self.experiment, self.experiment.protocol).get("outages")
+        outages = self._outages
         if outages is None:
             return None
         end, workers = self.schedule.wall_clock(), range(self.schedule.num_workers)

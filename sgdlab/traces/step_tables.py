@@ -1,7 +1,6 @@
 """Long tables, of a row for each worker and step or each phase of it; and wide ones, of a column for each worker."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -305,10 +304,11 @@ def _by_start(starts: np.ndarray, place: np.ndarray, phase: np.ndarray, phases: 
     """Phases in the order in which they begin after the first one of their worker and step, by the median."""
     known = np.isfinite(starts) & (phase >= 0)
     seconds = seconds_since(starts, np.datetime64(0, "s")) if are_dates(starts) else starts
-    first = np.full(place.max() + 1, np.inf)
-    np.minimum.at(first, place[known], seconds[known])
-    after = [seconds[rows] - first[place[rows]] for code in range(len(phases)) for rows in [known & (phase == code)]]
-    medians = [float(np.median(each)) if each.size else math.inf for each in after]
+    seconds, place, phase = seconds[known], place[known], phase[known]
+    first = np.full(place.max(initial=0) + 1, np.inf)
+    np.minimum.at(first, place, seconds)
+    after = seconds - first[place]
+    medians = [np.median(after[phase == code]) if (phase == code).any() else np.inf for code in range(len(phases))]
     return [phases[code] for code in np.argsort(medians, kind="stable")]
 
 
@@ -357,8 +357,7 @@ def tell_apart(cells: Cells) -> None:
         whole = step[np.isfinite(step)]
         steps = int(whole.max()) + 1
         if whole.min() >= 0 and len(epoch.values) * steps < 2**53:
-            number = epoch_numbers(epoch)
-            cells.numbers[columns["step"]] = np.where(epoch.codes >= 0, number * steps + step, np.nan)
+            cells.numbers[columns["step"]] = over_epochs(step, epoch, steps)
             cells.notes += (f"{columns['epoch']} * {steps:,} + {columns['step']} was read as the step",)
 
 
@@ -371,8 +370,13 @@ def named_by_node(worker: Names, node: Names) -> Names:
     return Names.coded(names, codes)
 
 
-def epoch_numbers(epoch: Names) -> np.ndarray:
-    """Return the number of each row's epoch, or its place among them where they are no whole numbers."""
-    if all(value.isdecimal() for value in epoch.values):
-        return np.array([*map(float, epoch.values), np.nan])[epoch.codes]
-    return ordered(epoch)[1].astype(np.float64)
+def over_epochs(step: np.ndarray, epoch: Names, steps: int) -> np.ndarray:
+    """Return the steps counted over epochs of so many, float64[R], NaN where the epoch is not known.
+
+    Epochs that are no whole numbers count by their place among them.
+    """
+    if all(map(str.isdecimal, epoch.values)):
+        number = np.array([*map(float, epoch.values), np.nan])[epoch.codes]
+    else:
+        number = ordered(epoch)[1].astype(np.float64)
+    return np.where(epoch.codes >= 0, number * steps + step, np.nan)

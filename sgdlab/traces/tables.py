@@ -148,15 +148,13 @@ def _last_recorded(found: Mapping[str, Cells]) -> list[Cells]:
 
 def _places(found: Mapping[str, Cells]) -> dict[str, np.ndarray]:
     """The step of each row of tables, counted over epochs where they are numbered, float64[R]."""
-    steps = {name: cells.numbers[cells.layout.columns["step"]] for name, cells in found.items()}
-    size = 1 + max(float(np.nanmax(step, initial=0)) for step in steps.values())
-    places = {}
+    places = {name: cells.numbers[cells.layout.columns["step"]] for name, cells in found.items()}
+    steps = 1 + int(max(np.nanmax(step, initial=0) for step in places.values()))
     for name, cells in found.items():
         epoch = cells.names.get(cells.layout.columns.get("epoch", ""))
         if epoch is not None:
-            number = step_tables.epoch_numbers(epoch) if all(map(str.isdecimal, epoch.values)) else np.nan
-            steps[name] = np.where(epoch.codes >= 0, number * size + steps[name], np.nan)
-        places[name] = steps[name]
+            whole = all(map(str.isdecimal, epoch.values))  # else files do not say which epoch comes first
+            places[name] = step_tables.over_epochs(places[name], epoch, steps) if whole else places[name] * np.nan
     return places
 
 

@@ -37,8 +37,8 @@ def test_a_worker_that_changed_is_named_with_its_ratios():
     assert (found.first, found.steps) == (600, 60)
     assert "--refit=15" in found.sentence()
     assert "--refit" not in found.sentence(refit=15)
-    assert "--refit=40" in halves.find_difference(parts_of(runtimes), least_refit=40).sentence()
-    assert "--refit" not in halves.find_difference(parts_of(runtimes), least_refit=60).sentence()
+    assert "--refit=40" in found.sentence(least=40)
+    assert "--refit" not in found.sentence(least=60)
 
 
 def test_workers_are_named_by_the_size_of_their_change():

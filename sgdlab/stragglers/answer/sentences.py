@@ -6,7 +6,7 @@ from sgdlab import arrays
 from sgdlab.report.words import counted, figure, interval, percent, sentence, some
 from sgdlab.stragglers import failures, network, timeouts
 from sgdlab.stragglers.answer import headline, rules
-from sgdlab.stragglers.comparison import measured
+from sgdlab.stragglers.comparison import measured, refit
 from sgdlab.stragglers.comparison.comparison import DEEP_MARKOV
 from sgdlab.stragglers.comparison.protocol import DEPLOYABLE, STALE, usage
 from sgdlab.stragglers.diagnosis.causes import Cause, named
@@ -36,6 +36,7 @@ def all_of(findings: Findings) -> list[tuple[str, str]]:
 def details(findings: Findings) -> list[tuple[str, str]]:
     """The pairs after the first two, in the order of the page."""
     differ, complete = findings.comparison.halves, findings.parts.complete
+    halves = differ.sentence(findings.settings.refit, refit.least(findings.parts)) if differ else ""
     others = findings.diagnosis.causes[1:]
     pairs = [
         ("Waiting", waiting(findings)),
@@ -45,7 +46,7 @@ def details(findings: Findings) -> list[tuple[str, str]]:
         ("Time-outs", timeouts.said(findings.timeouts)),
         ("Other causes", " ".join(f"{sentence(one.headline(complete))} {cost(one)}" for one in others)),
         ("How long slowness lasts", memory(findings)),
-        ("Tuning and evaluation steps", differ.sentence(findings.settings.refit) if differ else ""),
+        ("Tuning and evaluation steps", halves),
         ("Other protocols", alternatives(findings)),
         ("Asynchrony", asynchrony(findings)),
         ("Before you switch", larger_steps(findings)),

@@ -143,8 +143,7 @@ def compare(
         _oracle(parts, given.rejoin_seconds),
     ]
     note = "" if why_not else plan.note
-    differ = halves.find_difference(parts, diagnosis.causes, refit.least(parts))
-    return Comparison(rows, both, record, note, left_out, differ)
+    return Comparison(rows, both, record, note, left_out, halves.find_difference(parts, diagnosis.causes))
 
 
 def _of_sweep(sweep: BackupSweep, parts: SplitTimes, rejoin_seconds: float) -> list[Protocol]:

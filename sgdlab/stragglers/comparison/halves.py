@@ -42,7 +42,6 @@ class Halves:
       workers: name -> the worker's compute time over the step's median, before and after; those that differ most first.
       causes: causes of the diagnosis, dated by one change or two, that show in different shares of the two parts: who
         is slow, and in which share of the tuning and of the evaluation steps.
-      least_refit: fewest steps after which predictors can be fitted again.
     """
 
     first: int
@@ -51,17 +50,16 @@ class Halves:
     spread: Change | None
     workers: dict[str, Change]
     causes: tuple[tuple[str, Change], ...] = ()
-    least_refit: int = 1
 
-    def sentence(self, refit: int | None = None) -> str:
+    def sentence(self, refit: int | None = None, least: int = 1) -> str:
         """Say what differs, and what that means.
 
         Args:
           refit: number of steps after which predictors were fitted again; None if they were not.
+          least: fewest steps after which they can be.
         """
-        return (
-            f"The evaluation steps differ from the tuning steps: {'; '.join(self._changes())}. {self._meaning(refit)}"
-        )
+        changes = "; ".join(self._changes())
+        return f"The evaluation steps differ from the tuning steps: {changes}. {self._meaning(refit, least)}"
 
     def _changes(self) -> list[str]:
         changes = [
@@ -86,17 +84,17 @@ class Halves:
             )
         return changes
 
-    def _meaning(self, refit: int | None) -> str:
+    def _meaning(self, refit: int | None, least: int) -> str:
         doubt = f"What was tuned and learned before step {self.first} need not hold after it"
         if refit is not None:
             return f"{doubt}; the rows that are fitted again every {refit} steps follow the change."
-        every = max(5, min(50, self.steps // 4), self.least_refit)
+        every = max(5, min(50, self.steps // 4), least)
         again = f"; --refit={every} fits again every {every} steps" if every < self.steps else ""
         return f"{doubt}{again}."
 
 
-def find_difference(parts: SplitRecording, causes: Sequence[Cause] = (), least_refit: int = 1) -> Halves | None:
-    """Compares the two parts; None if they do not differ measurably. `least_refit` is as of `Halves`.
+def find_difference(parts: SplitRecording, causes: Sequence[Cause] = ()) -> Halves | None:
+    """Compares the two parts; None if they do not differ measurably.
 
     Three things are compared: the level (the logarithm of each step's median), the spread (of the slowest compute time
     over this median), and each worker's compute time over this median. Each part is cut into blocks of consecutive
@@ -123,8 +121,7 @@ def find_difference(parts: SplitRecording, causes: Sequence[Cause] = (), least_r
     if not order and level is None and spread is None and not dated:
         return None
     first = int(parts.complete.steps[parts.train_steps])
-    workers = {parts.workers[n]: ratios[n] for n in order}
-    return Halves(first, len(parts.test), level, spread, workers, dated, least_refit)
+    return Halves(first, len(parts.test), level, spread, {parts.workers[n]: ratios[n] for n in order}, dated)
 
 
 def _dated(

@@ -46,7 +46,7 @@ class ArrivalClock:
         self._newest = np.zeros(0, np.int64)
         self._live = False
 
-    def read(self, steps: StepCollector, offset: int = 0, *, grew: bool, caught_up: bool) -> None:
+    def read(self, steps: StepCollector, offset: int, *, grew: bool, caught_up: bool) -> None:
         """Note what a look at the trace has brought.
 
         Args:
