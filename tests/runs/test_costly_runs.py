@@ -152,6 +152,12 @@ def test_a_worker_that_was_lost_has_no_memory_of_what_it_has_not_sent():
     config.failures.independent.recovery.means = "pause"
     assert not make_plan(config).program.anew.any()
     assert not make_plan(tiny.config(method="asgd", **changed | {"failures__kind": "none"})).program.anew.any()
+    recovery = config.failures.independent.recovery
+    recovery.means, recovery.interval_seconds, recovery.checkpoint_seconds = "rollback", 2.0, 0.1
+    recovery.restart_seconds = 1.0
+    plan = make_plan(config)
+    assert len(plan.down)
+    assert not plan.program.anew.any()
 
 
 def test_networks_and_failures_of_your_own(monkeypatch):
